@@ -1,0 +1,1 @@
+"""Chakra execution traces: the schema, and reading and writing of every variant."""

@@ -1,0 +1,1 @@
+"""Genie: test the network of an ML training cluster without its GPUs."""

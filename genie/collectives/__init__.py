@@ -1,0 +1,1 @@
+"""Collective algorithms as data: group size, bytes and channels in, message templates out."""

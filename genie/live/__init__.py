@@ -1,0 +1,1 @@
+"""The live world: rank worker, transports, clocks, launcher."""

@@ -1,0 +1,131 @@
+"""Run folders: `run.json`, `timeline.parquet`, `transfers.parquet`, `counters.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+# One row per node that was played. Times in ns from the iteration's common origin.
+TIMELINE_SCHEMA: dict[str, Any] = {
+    "rank": pl.Int32,
+    "node_id": pl.UInt64,
+    "name": pl.String,
+    "kind": pl.String,  # comp, mem, send, recv, coll, meta
+    "op": pl.String,  # all_reduce, ... or null
+    "group": pl.String,  # null unless a collective
+    "seq": pl.Int32,  # the k-th collective of its group in the iteration, from 0
+    "size_bytes": pl.Int64,
+    "ready_ns": pl.Int64,  # all dependencies done
+    "start_ns": pl.Int64,  # its resource was free too: a collective's arrival
+    "end_ns": pl.Int64,
+    "overshoot_ns": pl.Int64,  # comp and mem: how much later than asked the sleep ended; 0 elsewhere
+    "iteration": pl.Int32,
+}
+
+# One row per (iteration, sending rank, node of the sender, receiving rank): all messages of a collective, or
+# of a send, from `src` to `dst`. first_ns and last_ns are taken at the receiver.
+TRANSFERS_SCHEMA: dict[str, Any] = {
+    "iteration": pl.Int32,
+    "src": pl.Int32,
+    "dst": pl.Int32,
+    "node_id": pl.UInt64,  # the sender's node
+    "group": pl.String,
+    "seq": pl.Int32,
+    "size_bytes": pl.Int64,
+    "messages": pl.Int64,
+    "post_ns": pl.Int64,  # the first message was handed to the transport
+    "first_ns": pl.Int64,  # its first packet arrived
+    "last_ns": pl.Int64,  # the last packet of the last message arrived
+    "acked_ns": pl.Int64,  # the sender knew that all had arrived
+    "busy_ns": pl.Int64,  # time with a message posted and not acknowledged: needs only the sender's clock
+    "retransmits": pl.Int64,  # packets sent again
+    "path": pl.String,  # UDP source ports, comma separated
+}
+
+
+class RecordError(Exception):
+    """A run folder that cannot be written or read; the message names it and says what to do."""
+
+
+@dataclass
+class Run:
+    """A run folder in memory."""
+
+    path: Path
+    info: dict[str, Any]  # run.json
+    timeline: pl.DataFrame
+    transfers: pl.DataFrame
+    counters: dict[str, Any]
+
+
+RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
+OWN_NAMES = {
+    *RUN_FILES, "verdict.json", "report.html", "timeline.pftrace",
+    "live", "twin", "parts", "launch.json", "fabric.toml", "hosts.toml",
+}  # fmt: skip
+
+
+def prepare_folder(path: Path) -> None:
+    """Make `path` an empty folder, replacing an earlier run in it but never anything else.
+
+    Raises RecordError when it holds files that Genie did not write, or cannot be made or written.
+    """
+    try:
+        if path.exists():
+            if not path.is_dir():
+                raise RecordError(f"{path}: is not a folder; choose another -o")
+            strangers = sorted(set(os.listdir(path)) - OWN_NAMES)
+            if strangers:
+                raise RecordError(
+                    f"{path}: holds files that are no run of Genie's ({', '.join(strangers[:3])}); choose another -o"
+                )
+            for entry in path.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / "run.json"
+        probe.write_text("{}\n")
+        probe.unlink()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error.strerror}; choose another -o") from error
+
+
+def write_run(
+    path: Path, info: dict[str, Any], timeline: pl.DataFrame, transfers: pl.DataFrame, counters: dict[str, Any]
+) -> None:
+    """Write a run folder; `run.json` last, so that a folder that has one is complete."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA).write_parquet(path / "timeline.parquet")
+        transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA).write_parquet(path / "transfers.parquet")
+        (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
+        (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error.strerror or error}; free some space or choose another -o") from error
+
+
+def open_run(path: Path) -> Run:
+    """Read a run folder. Raises RecordError naming what is missing or damaged."""
+    for name in RUN_FILES:
+        if not (path / name).is_file():
+            raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
+    try:
+        timeline = pl.read_parquet(path / "timeline.parquet")
+        transfers = pl.read_parquet(path / "transfers.parquet")
+        info = json.loads((path / "run.json").read_text())
+        counters = json.loads((path / "counters.json").read_text())
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+    for name, table, schema in (("timeline", timeline, TIMELINE_SCHEMA), ("transfers", transfers, TRANSFERS_SCHEMA)):
+        missing = [column for column in schema if column not in table.columns]
+        if missing:
+            raise RecordError(f"{path}/{name}.parquet: has no column {', '.join(missing)}")
+    return Run(path, info, timeline, transfers, counters)

@@ -1,0 +1,1 @@
+"""The verdict: align two timelines, decompose, locate, gate, report."""

@@ -1,0 +1,1 @@
+"""The execution graph in memory: converters, generators and lint."""

@@ -1,0 +1,8 @@
+// The Python module genie._core. Each register_* function lives in a file named after its room.
+#include "bindings/bindings.hpp"
+
+NB_MODULE(_core, m) {
+  m.doc() = "Genie's native core: walker, RoCE, soft NIC and the twin's kernel.";
+  nb::set_leak_warnings(false);
+  m.attr("build_flags") = GENIE_BUILD_FLAGS;
+}
