@@ -1,0 +1,98 @@
+"""Routes against networkx, over drawn networks."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtwin.routing import RoutingError, hops_to, shortest_path_routes
+from simtwin.topology import Network, NetworkBuilder, single_switch
+
+
+@st.composite
+def connected_networks(draw: st.DrawFn) -> Network:
+    """A random tree of switches with extra cables (parallel ones too), and hosts of one to three cables."""
+    switches = draw(st.integers(1, 7))
+    hosts = draw(st.integers(1, 7))
+    builder = NetworkBuilder()
+    for h in range(hosts):
+        builder.host(f"h{h}", 0, 0)
+    for s in range(switches):
+        builder.switch(f"s{s}", -1)
+    cables = [(hosts + s, hosts + draw(st.integers(0, s - 1))) for s in range(1, switches)]
+    switch = st.integers(hosts, hosts + switches - 1)
+    cables += draw(st.lists(st.tuples(switch, switch).filter(lambda pair: pair[0] != pair[1]), max_size=8))
+    for h in range(hosts):
+        cables += [(h, s) for s in draw(st.lists(switch, min_size=1, max_size=3))]
+    for a, b in draw(st.permutations(cables)):
+        builder.cable(a, b, 1, 1, 1)
+    return builder.build()
+
+
+def oracle_graph(network: Network, source: int, destination: int) -> nx.MultiDiGraph:
+    """The network without the hosts that are neither end of the path."""
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from([source, destination, *range(network.hosts, network.nodes)])
+    for link, (a, b) in enumerate(zip(network.src_node.tolist(), network.dst_node.tolist(), strict=True)):
+        if a in graph and b in graph:
+            graph.add_edge(a, b, key=link)
+    return graph
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(connected_networks())
+def test_choices_are_the_first_links_of_all_shortest_paths(network: Network) -> None:
+    routes = shortest_path_routes(network)
+    for destination in range(network.hosts):
+        assert not len(routes.choices(destination, destination))
+        for source in set(range(network.nodes)) - {destination}:
+            graph = oracle_graph(network, source, destination)
+            first_hops = {path[1] for path in nx.all_shortest_paths(graph, source, destination)}
+            expected = sorted(link for b in first_hops for link in graph[source][b])
+            assert routes.choices(source, destination).tolist() == expected
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(connected_networks())
+def test_every_choice_gets_one_hop_closer(network: Network) -> None:
+    """So every walk along the routes is loop-free and arrives, whatever the hash picks."""
+    routes = shortest_path_routes(network)
+    for destination in range(network.hosts):
+        hops = hops_to(network, destination)
+        for node in set(range(network.nodes)) - {destination}:
+            choices = routes.choices(node, destination)
+            assert len(choices)
+            assert (network.src_node[choices] == node).all()
+            assert (hops[network.dst_node[choices]] == hops[node] - 1).all()
+
+
+def test_single_switch_goes_up_and_down() -> None:
+    routes = shortest_path_routes(single_switch(5, 1))
+    for a in range(5):
+        for b in set(range(5)) - {a}:
+            assert routes.choices(a, b).tolist() == [2 * a]
+            assert routes.choices(5, b).tolist() == [2 * b + 1]
+
+
+def test_hosts_do_not_forward() -> None:
+    """h1 joins both switches, but h0 and h2 must not talk through it."""
+    builder = NetworkBuilder()
+    for h in range(3):
+        builder.host(f"h{h}", 0, 0)
+    for s in range(2):
+        builder.switch(f"s{s}", -1)
+    for a, b in ((0, 3), (1, 3), (1, 4), (2, 4)):
+        builder.cable(a, b, 1, 0, 1)
+    network = builder.build()
+    with pytest.raises(RoutingError, match="no path from h2 to h0"):
+        shortest_path_routes(network)
+
+
+def test_arrays_have_the_types_that_the_kernel_reads() -> None:
+    routes = shortest_path_routes(single_switch(3, 1))
+    assert routes.start.dtype == routes.links.dtype == np.int32
+    assert len(routes.start) == 4 * 3 + 1
+    assert routes.start[-1] == len(routes.links)
