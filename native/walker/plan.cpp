@@ -1,0 +1,107 @@
+#include "walker/plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace genie {
+namespace {
+
+// Reverses a CSR of dependencies into one of successors.
+void reverse(const std::vector<std::int32_t>& start, const std::vector<std::int32_t>& deps,
+             std::vector<std::int32_t>& successor_start, std::vector<std::int32_t>& successors) {
+  const std::size_t rows = start.size() - 1;
+  successor_start.assign(rows + 1, 0);
+  for (std::int32_t dep : deps) ++successor_start[static_cast<std::size_t>(dep) + 1];
+  for (std::size_t row = 0; row < rows; ++row) successor_start[row + 1] += successor_start[row];
+  successors.resize(deps.size());
+  std::vector<std::int32_t> fill(successor_start.begin(), successor_start.end() - 1);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::int32_t at = start[row]; at < start[row + 1]; ++at) {
+      const auto dep = static_cast<std::size_t>(deps[static_cast<std::size_t>(at)]);
+      successors[static_cast<std::size_t>(fill[dep]++)] = static_cast<std::int32_t>(row);
+    }
+  }
+}
+
+bool valid_csr(const std::vector<std::int32_t>& start, const std::vector<std::int32_t>& deps,
+               std::size_t rows) {
+  if (start.size() != rows + 1 || start.front() != 0 ||
+      start.back() != static_cast<std::int32_t>(deps.size()))
+    return false;
+  if (!std::is_sorted(start.begin(), start.end())) return false;
+  return std::all_of(deps.begin(), deps.end(),
+                     [rows](std::int32_t dep) { return dep >= 0 && static_cast<std::size_t>(dep) < rows; });
+}
+
+}  // namespace
+
+std::string StepTemplate::prepare() {
+  const std::size_t count = action.size();
+  if (peer.size() != count || block_base.size() != count || block.size() != count ||
+      channel.size() != count || credit.size() != count)
+    return "a template's columns differ in length";
+  if (!valid_csr(dep_start, deps, count)) return "a template's dependencies point outside it";
+  for (std::size_t step = 0; step < count; ++step) {
+    if (peer[step] < 0 || peer[step] >= members) return "a template's peer is not a member";
+    if (relative && (block[step] < 0 || block[step] >= members)) return "a template's block is out of range";
+    for (std::int32_t at = dep_start[step]; at < dep_start[step + 1]; ++at) {
+      if (deps[static_cast<std::size_t>(at)] >= static_cast<std::int32_t>(step))
+        return "a template's step depends on a later one";
+    }
+  }
+  reverse(dep_start, deps, successor_start, successors);
+  transfer.resize(count);
+  next_receive.assign(count, -1);
+  first_receives.clear();
+  std::map<std::pair<std::int32_t, std::uint8_t>, std::size_t> last;
+  std::map<std::int32_t, std::int32_t> seen[2];
+  for (std::size_t step = 0; step < count; ++step) {
+    const bool sends = action[step] == static_cast<std::uint8_t>(StepAction::kSend);
+    const auto [known, added] =
+        seen[sends].try_emplace(peer[step], static_cast<std::int32_t>(seen[sends].size()));
+    if (added) (sends ? send_peers : receive_peers).push_back(peer[step]);
+    transfer[step] = known->second;
+    if (sends) continue;
+    const auto [previous, first] = last.try_emplace({peer[step], channel[step]}, step);
+    if (first) {
+      first_receives.push_back(static_cast<std::int32_t>(step));
+    } else {
+      next_receive[previous->second] = static_cast<std::int32_t>(step);
+      previous->second = step;
+    }
+  }
+  return "";
+}
+
+std::string RankPlan::prepare(const SharedPlan& shared) {
+  const std::size_t count = kind.size();
+  for (std::size_t size :
+       {slot.size(), duration_ps.size(), release_ps.size(), template_id.size(), sizes_start.size(),
+        group.size(), position.size(), peer.size(), tag.size(), size_bytes.size()}) {
+    if (size != count) return "a plan's columns differ in length";
+  }
+  if (!valid_csr(dep_start, deps, count)) return "a plan's dependencies point outside it";
+  std::int32_t highest_slot = -1;
+  for (std::size_t row = 0; row < count; ++row) {
+    highest_slot = std::max(highest_slot, slot[row]);
+    if (duration_ps[row] < 0) return "a node has a negative duration";
+    if (kind[row] != static_cast<std::uint8_t>(NodeKind::kColl) || template_id[row] < 0) continue;
+    if (static_cast<std::size_t>(template_id[row]) >= shared.templates.size()) return "no such template";
+    const StepTemplate& steps = shared.templates[static_cast<std::size_t>(template_id[row])];
+    const auto in_group = static_cast<std::size_t>(group[row]);
+    if (group[row] < 0 || in_group + 1 >= shared.group_start.size()) return "no such group";
+    const std::int64_t members = shared.group_start[in_group + 1] - shared.group_start[in_group];
+    if (members != steps.members || position[row] < 0 || position[row] >= members)
+      return "a collective's template does not fit its group";
+    for (std::int32_t step = 0; step < steps.steps(); ++step) {
+      const std::int64_t at = sizes_start[row] + steps.block_of(step, position[row]);
+      if (at < 0 || at >= static_cast<std::int64_t>(shared.block_sizes.size())) return "no such block size";
+    }
+  }
+  slots = highest_slot + 1;
+  reverse(dep_start, deps, successor_start, successors);
+  return "";
+}
+
+}  // namespace genie

@@ -1,0 +1,89 @@
+// The plan: what the walker plays. Arrays only; built in Python (genie/plan), immutable afterwards.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.hpp"
+
+namespace genie {
+
+// Kinds of nodes, as in genie/workload/graph.py.
+enum class NodeKind : std::uint8_t { kMeta, kComp, kMem, kSend, kRecv, kColl };
+// Actions of steps, as in genie/collectives/template.py.
+enum class StepAction : std::uint8_t { kSend, kRecv, kReduce };
+
+// A message's tag is what a 32-bit immediate can carry. This bit marks a receiver's clear-to-send.
+inline constexpr std::uint32_t kCreditTag = 1u << 31;
+
+// One member's steps of one collective algorithm, with what the walker derives once per template.
+struct StepTemplate {
+  std::int32_t members = 0;
+  bool relative = false;
+  bool empty_messages = false;
+  std::vector<std::uint8_t> action;
+  std::vector<std::int32_t> peer;
+  std::vector<std::int32_t> block_base;
+  std::vector<std::int32_t> block;
+  std::vector<std::uint8_t> channel;
+  std::vector<std::uint8_t> credit;
+  std::vector<std::int32_t> dep_start;
+  std::vector<std::int32_t> deps;
+
+  // Derived by prepare().
+  std::vector<std::int32_t> successor_start, successors;
+  std::vector<std::int32_t> transfer;        // step -> which of its direction's peers, in order of appearance
+  std::vector<std::int32_t> next_receive;    // step -> next receive of the same peer and channel, or -1
+  std::vector<std::int32_t> first_receives;  // first receive of every peer and channel
+  std::vector<std::int32_t> send_peers, receive_peers;  // `peer` values, in order of appearance
+
+  std::int32_t steps() const { return static_cast<std::int32_t>(action.size()); }
+  std::int32_t position_of_peer(std::int32_t peer_value, std::int32_t position) const {
+    if (!relative) return peer_value;
+    const std::int32_t sum = position + peer_value;
+    return sum >= members ? sum - members : sum;
+  }
+  std::int32_t block_of(std::int32_t step, std::int32_t position) const {
+    const auto s = static_cast<std::size_t>(step);
+    if (!relative) return block_base[s] + block[s];
+    const std::int32_t sum = position + block[s];
+    return block_base[s] + (sum >= members ? sum - members : sum);
+  }
+  // Checks the arrays against each other and fills the derived ones; returns what is wrong, or "".
+  std::string prepare();
+};
+
+// What all ranks share: templates, block sizes and groups.
+struct SharedPlan {
+  std::vector<StepTemplate> templates;
+  std::vector<std::int64_t> block_sizes;    // pool; a collective's table starts at `sizes_start`
+  std::vector<std::int64_t> group_start;    // groups + 1
+  std::vector<std::int32_t> group_members;  // ranks
+};
+
+// One rank's nodes, in ascending id: one row per node.
+struct RankPlan {
+  std::int32_t rank = 0;
+  std::vector<std::uint8_t> kind;
+  std::vector<std::int32_t> slot;         // resource that runs one node at a time; -1: none
+  std::vector<std::int64_t> duration_ps;  // comp, mem
+  std::vector<std::int64_t> release_ps;   // not ready before this time
+  std::vector<std::int32_t> template_id;  // coll; -1: no traffic
+  std::vector<std::int64_t> sizes_start;  // coll
+  std::vector<std::int32_t> group;        // coll
+  std::vector<std::int32_t> position;     // coll: this rank's place in the group
+  std::vector<std::int32_t> peer;         // send, recv: rank
+  std::vector<std::uint32_t> tag;         // send, recv, coll (channel 0; channels add to it)
+  std::vector<std::int64_t> size_bytes;   // send, recv
+  std::vector<std::int32_t> dep_start, deps;
+
+  // Derived by prepare().
+  std::vector<std::int32_t> successor_start, successors;
+  std::int32_t slots = 0;
+
+  std::int32_t nodes() const { return static_cast<std::int32_t>(kind.size()); }
+  // Checks every index and fills the derived arrays; returns what is wrong, or "".
+  std::string prepare(const SharedPlan& shared);
+};
+
+}  // namespace genie

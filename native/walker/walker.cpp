@@ -1,0 +1,478 @@
+#include "walker/walker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace genie {
+namespace {
+
+// A receive step whose message has arrived before its dependencies were done has this added to its counter.
+constexpr std::int32_t kArrivedEarly = 1 << 30;
+constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
+constexpr std::uint64_t kCreditHandle = ~std::uint64_t{0};
+
+std::uint64_t key_of(std::int32_t peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32) | tag;
+}
+
+std::uint64_t handle_of(std::int32_t node, std::uint32_t step) {
+  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(node)) << 32) | step;
+}
+
+template <class T>
+std::int32_t take(std::vector<T>& pool, std::vector<std::int32_t>& free, const T& value) {
+  if (free.empty()) {
+    pool.push_back(value);
+    return static_cast<std::int32_t>(pool.size()) - 1;
+  }
+  const std::int32_t at = free.back();
+  free.pop_back();
+  pool[static_cast<std::size_t>(at)] = value;
+  return at;
+}
+
+// Appends pool entry `at` to the list (head, tail).
+template <class T>
+void append(std::vector<T>& pool, std::int32_t& head, std::int32_t& tail, std::int32_t at) {
+  if (head < 0) {
+    head = at;
+  } else {
+    pool[static_cast<std::size_t>(tail)].next = at;
+  }
+  tail = at;
+}
+
+std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+Walker::Walker(const SharedPlan& shared, const RankPlan& plan) : shared_(&shared), plan_(&plan) { reset(); }
+
+void Walker::reset() {
+  const std::size_t count = index(plan_->nodes());
+  records_.assign(count, NodeRecord{});
+  remaining_deps_.resize(count);
+  for (std::size_t row = 0; row < count; ++row)
+    remaining_deps_[row] = plan_->dep_start[row + 1] - plan_->dep_start[row];
+  send_record_of_.assign(count, -1);
+  instance_of_.assign(count, -1);
+  slot_busy_.assign(index(plan_->slots), 0);
+  slot_queue_.assign(index(plan_->slots), RowQueue{});
+  runnable_.clear();
+  free_slots_.clear();
+  finished_steps_.clear();
+  instances_.clear();
+  counters_.clear();
+  matches_.clear();
+  credits_.clear();
+  lanes_.clear();
+  arrivals_.clear();
+  credit_waits_.clear();
+  free_lanes_.clear();
+  free_arrivals_.clear();
+  free_credit_waits_.clear();
+  sends_.clear();
+  receives_.clear();
+  unfinished_ = plan_->nodes();
+  steps_done_ = 0;
+  error_.clear();
+}
+
+void Walker::begin(TimePs now, std::vector<Operation>& operations) {
+  now_ = now;
+  out_ = &operations;
+  for (std::int32_t node = 0; node < plan_->nodes(); ++node) {
+    if (remaining_deps_[index(node)] == 0) make_ready(node);
+  }
+  run();
+}
+
+void Walker::advance(TimePs now, std::span<const Completion> completions,
+                     std::vector<Operation>& operations) {
+  now_ = now;
+  out_ = &operations;
+  for (const Completion& completion : completions) {
+    switch (completion.type) {
+      case Completion::Type::kTimer:
+        timer(completion);
+        break;
+      case Completion::Type::kSent:
+        if (completion.handle != kCreditHandle) sent(completion);
+        break;
+      case Completion::Type::kArrived:
+        arrived(completion);
+        break;
+    }
+    run();
+  }
+}
+
+// Finishes what can be finished and starts what can be started, until only the driver can change anything.
+void Walker::run() {
+  while (true) {
+    if (!finished_steps_.empty()) {
+      const auto [instance, step] = finished_steps_.back();
+      finished_steps_.pop_back();
+      step_done(instance, step);
+    } else if (!runnable_.empty()) {
+      const std::int32_t node = runnable_.back();
+      runnable_.pop_back();
+      start(node);
+    } else if (!free_slots_.empty()) {
+      const std::size_t slot = index(free_slots_.back());
+      free_slots_.pop_back();
+      if (slot_busy_[slot] || slot_queue_[slot].empty()) continue;
+      const std::int32_t node = slot_queue_[slot].top();
+      slot_queue_[slot].pop();
+      slot_busy_[slot] = 1;
+      start(node);
+    } else {
+      return;
+    }
+  }
+}
+
+void Walker::timer(const Completion& completion) {
+  const auto node = static_cast<std::int32_t>(completion.handle >> 32);
+  NodeRecord& record = records_[index(node)];
+  if (record.start < 0) {
+    make_ready(node);  // its release time has come
+    return;
+  }
+  record.overshoot = completion.time - (record.start + plan_->duration_ps[index(node)]);
+  end(node);
+}
+
+// The node's dependencies are done. A slot takes the lowest row of all that are ready at the same instant.
+void Walker::make_ready(std::int32_t node) {
+  const TimePs release = plan_->release_ps[index(node)];
+  if (release > now_) {
+    out_->push_back({.type = Operation::Type::kTimer, .handle = handle_of(node, kWholeNode), .at = release});
+    return;
+  }
+  records_[index(node)].ready = now_;
+  const std::int32_t slot = plan_->slot[index(node)];
+  if (slot < 0) {
+    runnable_.push_back(node);
+    return;
+  }
+  slot_queue_[index(slot)].push(node);
+  free_slots_.push_back(slot);
+}
+
+void Walker::start(std::int32_t node) {
+  const std::size_t row = index(node);
+  records_[row].start = now_;
+  switch (static_cast<NodeKind>(plan_->kind[row])) {
+    case NodeKind::kMeta:
+      end(node);
+      break;
+    case NodeKind::kComp:
+    case NodeKind::kMem:
+      if (plan_->duration_ps[row] == 0) {
+        end(node);
+      } else {
+        out_->push_back({.type = Operation::Type::kTimer,
+                         .handle = handle_of(node, kWholeNode),
+                         .at = now_ + plan_->duration_ps[row]});
+      }
+      break;
+    case NodeKind::kSend:
+      sends_.push_back({.node = node, .peer = plan_->peer[row]});
+      send_record_of_[row] = static_cast<std::int32_t>(sends_.size()) - 1;
+      post(sends_.size() - 1, plan_->peer[row], plan_->tag[row], plan_->size_bytes[row],
+           handle_of(node, kWholeNode));
+      break;
+    case NodeKind::kRecv:
+      receives_.push_back({.node = node, .peer = plan_->peer[row]});
+      send_record_of_[row] = static_cast<std::int32_t>(receives_.size()) - 1;
+      open_lane(plan_->peer[row], plan_->tag[row], Lane{.instance = -1, .step = node});
+      break;
+    case NodeKind::kColl:
+      if (plan_->template_id[row] < 0 || steps_of(node).steps() == 0) {
+        end(node);
+      } else {
+        start_collective(node);
+      }
+      break;
+  }
+}
+
+void Walker::end(std::int32_t node) {
+  const std::size_t row = index(node);
+  records_[row].end = now_;
+  --unfinished_;
+  for (std::int32_t at = plan_->successor_start[row]; at < plan_->successor_start[row + 1]; ++at) {
+    const std::int32_t next = plan_->successors[index(at)];
+    if (--remaining_deps_[index(next)] == 0) make_ready(next);
+  }
+  const std::int32_t slot = plan_->slot[row];
+  if (slot < 0) return;
+  slot_busy_[index(slot)] = 0;
+  free_slots_.push_back(slot);
+}
+
+std::int64_t Walker::block_size(std::int32_t node, std::int32_t step) const {
+  const std::size_t row = index(node);
+  return shared_->block_sizes[static_cast<std::size_t>(plan_->sizes_start[row] +
+                                                       steps_of(node).block_of(step, plan_->position[row]))];
+}
+
+std::int32_t Walker::peer_rank(std::int32_t node, std::int32_t peer_value) const {
+  const std::size_t row = index(node);
+  const std::int64_t first = shared_->group_start[index(plan_->group[row])];
+  const std::int32_t position = steps_of(node).position_of_peer(peer_value, plan_->position[row]);
+  return shared_->group_members[static_cast<std::size_t>(first + position)];
+}
+
+void Walker::start_collective(std::int32_t node) {
+  const StepTemplate& steps = steps_of(node);
+  const std::size_t row = index(node);
+  Instance instance{.node = node,
+                    .remaining_steps = steps.steps(),
+                    .counters = counters_.size(),
+                    .first_send = sends_.size(),
+                    .first_receive = receives_.size()};
+  for (std::int32_t step = 0; step < steps.steps(); ++step)
+    counters_.push_back(steps.dep_start[index(step) + 1] - steps.dep_start[index(step)]);
+  for (std::int32_t peer : steps.send_peers) sends_.push_back({.node = node, .peer = peer_rank(node, peer)});
+  for (std::int32_t peer : steps.receive_peers)
+    receives_.push_back({.node = node, .peer = peer_rank(node, peer)});
+  const auto id = static_cast<std::int32_t>(instances_.size());
+  instance_of_[row] = id;
+  instances_.push_back(instance);
+  for (std::int32_t step = 0; step < steps.steps(); ++step) {
+    if (steps.dep_start[index(step)] == steps.dep_start[index(step) + 1]) step_ready(id, step);
+  }
+  for (std::int32_t first : steps.first_receives) {
+    Lane lane{.instance = id, .step = first};
+    skip_empty(lane);
+    if (lane.step >= 0)
+      open_lane(peer_rank(node, steps.peer[index(first)]), plan_->tag[row] + steps.channel[index(first)],
+                lane);
+  }
+}
+
+// A step's dependencies are done: a send is posted, a receive may complete.
+void Walker::step_ready(std::int32_t instance, std::int32_t step) {
+  const std::int32_t node = instances_[index(instance)].node;
+  const StepTemplate& steps = steps_of(node);
+  const std::int64_t size = block_size(node, step);
+  if (size == 0 && !steps.empty_messages) {
+    finished_steps_.emplace_back(instance, step);
+    return;
+  }
+  if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+    send_step(instance, step);
+    return;
+  }
+  if (steps.credit[index(step)]) {
+    const std::uint32_t tag = plan_->tag[index(node)] + steps.channel[index(step)];
+    out_->push_back({.type = Operation::Type::kSend,
+                     .handle = kCreditHandle,
+                     .peer = peer_rank(node, steps.peer[index(step)]),
+                     .tag = tag | kCreditTag,
+                     .size_bytes = 0});
+  }
+  std::int32_t& counter = counters_[instances_[index(instance)].counters + index(step)];
+  if (counter >= kArrivedEarly) finished_steps_.emplace_back(instance, step);
+}
+
+void Walker::send_step(std::int32_t instance, std::int32_t step) {
+  const Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  const std::int32_t peer = peer_rank(at.node, steps.peer[index(step)]);
+  const std::uint32_t tag = plan_->tag[index(at.node)] + steps.channel[index(step)];
+  if (steps.credit[index(step)]) {
+    CreditMatch& match = credits_[key_of(peer, tag)];
+    if (match.credits == 0 || match.wait_head >= 0) {
+      const std::int32_t wait = take(credit_waits_, free_credit_waits_, CreditWait{instance, step, -1});
+      append(credit_waits_, match.wait_head, match.wait_tail, wait);
+      return;
+    }
+    if (--match.credits == 0) credits_.erase(key_of(peer, tag));
+  }
+  post(at.first_send + index(steps.transfer[index(step)]), peer, tag, block_size(at.node, step),
+       handle_of(at.node, static_cast<std::uint32_t>(step)));
+}
+
+void Walker::post(std::size_t record, std::int32_t peer, std::uint32_t tag, std::int64_t size_bytes,
+                  std::uint64_t handle) {
+  SendRecord& send = sends_[record];
+  if (send.post < 0) send.post = now_;
+  if (send.outstanding++ == 0) send.busy_since = now_;
+  ++send.messages;
+  send.size_bytes += size_bytes;
+  out_->push_back(
+      {.type = Operation::Type::kSend, .handle = handle, .peer = peer, .tag = tag, .size_bytes = size_bytes});
+}
+
+void Walker::sent(const Completion& completion) {
+  const auto node = static_cast<std::int32_t>(completion.handle >> 32);
+  const auto step = static_cast<std::uint32_t>(completion.handle);
+  const std::int32_t instance = instance_of_[index(node)];
+  const std::size_t record =
+      step == kWholeNode ? index(send_record_of_[index(node)])
+                         : instances_[index(instance)].first_send + index(steps_of(node).transfer[step]);
+  SendRecord& send = sends_[record];
+  send.acked = completion.time;
+  send.retransmits += completion.retransmits;
+  if (--send.outstanding == 0) send.busy += completion.time - send.busy_since;
+  if (step == kWholeNode) {
+    end(node);
+  } else {
+    finished_steps_.emplace_back(instance, static_cast<std::int32_t>(step));
+  }
+}
+
+void Walker::step_done(std::int32_t instance, std::int32_t step) {
+  Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  ++steps_done_;
+  const std::int32_t first = steps.successor_start[index(step)],
+                     last = steps.successor_start[index(step) + 1];
+  for (std::int32_t entry = first; entry < last; ++entry) {
+    const std::int32_t next = steps.successors[index(entry)];
+    const std::int32_t counter = --counters_[at.counters + index(next)];
+    if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
+  }
+  if (--instances_[index(instance)].remaining_steps == 0) end(instances_[index(instance)].node);
+}
+
+void Walker::skip_empty(Lane& lane) const {
+  if (lane.instance < 0) return;
+  const std::int32_t node = instances_[index(lane.instance)].node;
+  const StepTemplate& steps = steps_of(node);
+  if (steps.empty_messages) return;
+  while (lane.step >= 0 && block_size(node, lane.step) == 0) lane.step = steps.next_receive[index(lane.step)];
+}
+
+void Walker::open_lane(std::int32_t peer, std::uint32_t tag, Lane lane) {
+  const std::uint64_t key = key_of(peer, tag);
+  Match& match = matches_[key];
+  if (match.lane_head < 0) {
+    while (match.arrival_head >= 0) {  // messages that came before anyone waited for them
+      const std::int32_t at = match.arrival_head;
+      const Arrival arrival = arrivals_[index(at)];
+      match.arrival_head = arrival.next;
+      free_arrivals_.push_back(at);
+      if (!deliver(lane, arrival, peer)) {
+        if (match.arrival_head < 0) matches_.erase(key);
+        return;
+      }
+    }
+  }
+  append(lanes_, match.lane_head, match.lane_tail, take(lanes_, free_lanes_, lane));
+}
+
+void Walker::arrived(const Completion& completion) {
+  if (completion.tag & kCreditTag) {
+    credit_arrived(key_of(completion.peer, completion.tag & ~kCreditTag));
+    return;
+  }
+  const std::uint64_t key = key_of(completion.peer, completion.tag);
+  Match& match = matches_[key];
+  const Arrival arrival{
+      .size_bytes = completion.size_bytes, .first = completion.first, .time = completion.time};
+  if (match.lane_head < 0) {
+    append(arrivals_, match.arrival_head, match.arrival_tail, take(arrivals_, free_arrivals_, arrival));
+    return;
+  }
+  const std::int32_t at = match.lane_head;
+  Lane lane = lanes_[index(at)];
+  const bool more = deliver(lane, arrival, completion.peer);
+  lanes_[index(at)] = lane;
+  if (more) return;
+  match.lane_head = lane.next;
+  free_lanes_.push_back(at);
+  if (match.lane_head < 0 && match.arrival_head < 0) matches_.erase(key);
+}
+
+// Gives a message to the lane's next receive; false when the lane has no further one.
+bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
+  const bool whole = lane.instance < 0;
+  const std::int32_t node = whole ? lane.step : instances_[index(lane.instance)].node;
+  const std::int64_t expected = whole ? plan_->size_bytes[index(node)] : block_size(node, lane.step);
+  if (expected != arrival.size_bytes && error_.empty()) {
+    error_ = "rank " + std::to_string(plan_->rank) + " expected " + std::to_string(expected) +
+             " bytes from rank " + std::to_string(peer) + " for node row " + std::to_string(node) +
+             " and got " + std::to_string(arrival.size_bytes) + ": the two ranks' graphs disagree";
+  }
+  const std::size_t record = whole ? index(send_record_of_[index(node)])
+                                   : instances_[index(lane.instance)].first_receive +
+                                         index(steps_of(node).transfer[index(lane.step)]);
+  ReceiveRecord& receive = receives_[record];
+  if (receive.first < 0) receive.first = arrival.first;
+  receive.last = arrival.time;
+  ++receive.messages;
+  receive.size_bytes += arrival.size_bytes;
+  if (whole) {
+    end(node);
+    return false;
+  }
+  const std::int32_t step = lane.step;
+  lane.step = steps_of(node).next_receive[index(step)];
+  skip_empty(lane);
+  std::int32_t& counter = counters_[instances_[index(lane.instance)].counters + index(step)];
+  if (counter == 0) {
+    finished_steps_.emplace_back(lane.instance, step);
+  } else {
+    counter += kArrivedEarly;
+  }
+  return lane.step >= 0;
+}
+
+void Walker::credit_arrived(std::uint64_t key) {
+  CreditMatch& match = credits_[key];
+  if (match.wait_head < 0) {
+    ++match.credits;
+    return;
+  }
+  const std::int32_t at = match.wait_head;
+  const CreditWait wait = credit_waits_[index(at)];
+  match.wait_head = wait.next;
+  free_credit_waits_.push_back(at);
+  if (match.wait_head < 0) credits_.erase(key);
+  const Instance& instance = instances_[index(wait.instance)];
+  const StepTemplate& steps = steps_of(instance.node);
+  post(instance.first_send + index(steps.transfer[index(wait.step)]), static_cast<std::int32_t>(key >> 32),
+       static_cast<std::uint32_t>(key), block_size(instance.node, wait.step),
+       handle_of(instance.node, static_cast<std::uint32_t>(wait.step)));
+}
+
+std::vector<std::string> Walker::waiting(std::size_t limit) const {
+  std::vector<std::string> lines;
+  for (std::int32_t node = 0; node < plan_->nodes() && lines.size() < limit; ++node) {
+    const std::size_t row = index(node);
+    if (records_[row].start < 0 || records_[row].end >= 0) continue;
+    std::string line = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": ";
+    switch (static_cast<NodeKind>(plan_->kind[row])) {
+      case NodeKind::kRecv:
+        line += "receive of " + std::to_string(plan_->size_bytes[row]) + " bytes from rank " +
+                std::to_string(plan_->peer[row]) + ", tag " + std::to_string(plan_->tag[row]);
+        break;
+      case NodeKind::kSend:
+        line += "send of " + std::to_string(plan_->size_bytes[row]) + " bytes to rank " +
+                std::to_string(plan_->peer[row]) + ", tag " + std::to_string(plan_->tag[row]);
+        break;
+      case NodeKind::kColl: {
+        const Instance& instance = instances_[index(instance_of_[row])];
+        line += "collective with " + std::to_string(instance.remaining_steps) + " steps left";
+        for (std::size_t at = instance.first_receive; at < receives_.size() && receives_[at].node == node;
+             ++at) {
+          if (receives_[at].messages == 0) {
+            line += ", nothing received from rank " + std::to_string(receives_[at].peer);
+            break;
+          }
+        }
+        break;
+      }
+      default:
+        line += "sleep";
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace genie

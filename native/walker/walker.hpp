@@ -1,0 +1,170 @@
+// The walker: one rank's plan in motion. Pure: advance(now, completions) -> operations.
+//
+// A node becomes ready when its dependencies are done and its release time has come; it starts when its slot
+// is free (lowest row first) and ends when its sleep, its message or all steps of its collective are done.
+#pragma once
+#include <cstdint>
+#include <queue>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/flat_map.hpp"
+#include "core/time.hpp"
+#include "walker/plan.hpp"
+
+namespace genie {
+
+// What the driver tells the walker.
+struct Completion {
+  enum class Type : std::uint8_t {
+    kTimer,    // the operation's time has come
+    kSent,     // all of a message has been acknowledged
+    kArrived,  // all of a message has arrived, in order per peer
+  };
+  Type type = Type::kTimer;
+  std::uint64_t handle = 0;       // kTimer, kSent: of the operation
+  std::int32_t peer = 0;          // kArrived: sending rank
+  std::uint32_t tag = 0;          // kArrived
+  std::int64_t size_bytes = 0;    // kArrived
+  TimePs first = 0;               // kArrived: first packet
+  TimePs time = 0;                // when it happened; at most `now`
+  std::uint32_t retransmits = 0;  // kSent: packets sent again
+};
+
+// What the walker asks of the driver.
+struct Operation {
+  enum class Type : std::uint8_t { kTimer, kSend };
+  Type type = Type::kTimer;
+  std::uint64_t handle = 0;
+  std::int32_t peer = 0;        // kSend: receiving rank
+  std::uint32_t tag = 0;        // kSend
+  std::int64_t size_bytes = 0;  // kSend
+  TimePs at = 0;                // kTimer: when
+};
+
+struct NodeRecord {
+  TimePs ready = -1, start = -1, end = -1;  // -1: not yet
+  TimePs overshoot = 0;                     // how much later than asked the sleep ended
+};
+
+struct SendRecord {
+  std::int32_t node = 0, peer = 0;
+  std::int64_t messages = 0, size_bytes = 0, retransmits = 0;
+  TimePs post = -1, acked = -1, busy = 0, busy_since = 0;
+  std::int64_t outstanding = 0;
+};
+
+struct ReceiveRecord {
+  std::int32_t node = 0, peer = 0;
+  std::int64_t messages = 0, size_bytes = 0;
+  TimePs first = -1, last = -1;
+};
+
+class Walker {
+ public:
+  Walker(const SharedPlan& shared, const RankPlan& plan);
+
+  // Back to before the first node.
+  void reset();
+  // Starts the nodes that depend on nothing.
+  void begin(TimePs now, std::vector<Operation>& operations);
+  void advance(TimePs now, std::span<const Completion> completions, std::vector<Operation>& operations);
+
+  bool done() const { return unfinished_ == 0; }
+  std::int64_t unfinished() const { return unfinished_; }
+  std::int64_t steps_done() const { return steps_done_; }
+  std::int32_t rank() const { return plan_->rank; }
+  // A message that no plan of this rank can expect, in words; "" while there is none.
+  const std::string& error() const { return error_; }
+  // What the nodes that have started and not ended wait for, one line each, at most `limit`.
+  std::vector<std::string> waiting(std::size_t limit) const;
+
+  const RankPlan& plan() const { return *plan_; }
+  const std::vector<NodeRecord>& nodes() const { return records_; }
+  const std::vector<SendRecord>& sends() const { return sends_; }
+  const std::vector<ReceiveRecord>& receives() const { return receives_; }
+
+ private:
+  struct Instance {  // a collective in progress
+    std::int32_t node = 0;
+    std::int32_t remaining_steps = 0;
+    std::size_t counters = 0;                       // into counters_: dependencies left of each step
+    std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
+  };
+  struct Arrival {
+    std::int64_t size_bytes = 0;
+    TimePs first = 0, time = 0;
+    std::int32_t next = -1;
+  };
+  struct Lane {                  // receives of one node from one peer under one tag, in order
+    std::int32_t instance = -1;  // -1: a recv node
+    std::int32_t step = 0;       // next receive; of a recv node: its row
+    std::int32_t next = -1;
+  };
+  struct CreditWait {
+    std::int32_t instance = 0, step = 0, next = -1;
+  };
+  struct Match {  // one (peer, tag)
+    std::int32_t lane_head = -1, lane_tail = -1;
+    std::int32_t arrival_head = -1, arrival_tail = -1;
+  };
+  struct CreditMatch {
+    std::int64_t credits = 0;
+    std::int32_t wait_head = -1, wait_tail = -1;
+  };
+
+  const StepTemplate& steps_of(std::int32_t node) const {
+    return shared_->templates[static_cast<std::size_t>(plan_->template_id[static_cast<std::size_t>(node)])];
+  }
+  std::int64_t block_size(std::int32_t node, std::int32_t step) const;
+  std::int32_t peer_rank(std::int32_t node, std::int32_t peer_value) const;
+
+  void run();
+  void timer(const Completion& completion);
+  void make_ready(std::int32_t node);
+  void start(std::int32_t node);
+  void end(std::int32_t node);
+  void start_collective(std::int32_t node);
+  void step_ready(std::int32_t instance, std::int32_t step);
+  void send_step(std::int32_t instance, std::int32_t step);
+  void step_done(std::int32_t instance, std::int32_t step);
+  void post(std::size_t record, std::int32_t peer, std::uint32_t tag, std::int64_t size_bytes,
+            std::uint64_t handle);
+  void sent(const Completion& completion);
+  void open_lane(std::int32_t peer, std::uint32_t tag, Lane lane);
+  void arrived(const Completion& completion);
+  bool deliver(Lane& lane, const Arrival& arrival, std::int32_t peer);
+  void skip_empty(Lane& lane) const;
+  void credit_arrived(std::uint64_t key);
+
+  const SharedPlan* shared_;
+  const RankPlan* plan_;
+  TimePs now_ = 0;
+  std::vector<Operation>* out_ = nullptr;
+
+  std::vector<NodeRecord> records_;
+  std::vector<std::int32_t> remaining_deps_;
+  std::vector<std::int32_t> send_record_of_;  // of a send or recv node
+  std::vector<std::int32_t> runnable_;        // ready nodes that need no slot
+  std::vector<std::int32_t> free_slots_;      // slots to be looked at, free or not
+  std::vector<std::uint8_t> slot_busy_;
+  using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
+  std::vector<RowQueue> slot_queue_;
+  std::vector<Instance> instances_;
+  std::vector<std::int32_t> instance_of_;  // node -> instance
+  std::vector<std::int32_t> counters_;
+  std::vector<std::pair<std::int32_t, std::int32_t>> finished_steps_;
+  FlatMap<Match> matches_;
+  FlatMap<CreditMatch> credits_;
+  std::vector<Lane> lanes_;
+  std::vector<Arrival> arrivals_;
+  std::vector<CreditWait> credit_waits_;
+  std::vector<std::int32_t> free_lanes_, free_arrivals_, free_credit_waits_;
+  std::vector<SendRecord> sends_;
+  std::vector<ReceiveRecord> receives_;
+  std::int64_t unfinished_ = 0, steps_done_ = 0;
+  std::string error_;
+};
+
+}  // namespace genie
