@@ -1,0 +1,240 @@
+"""The algorithms, each as the steps of one member on one channel.
+
+A function here takes the group's size (and, where members differ, the member's position and the root) and
+returns `Steps`. `lower` repeats them over channels. Positions, not ranks, name the members. A symmetric
+algorithm gives peers and blocks relative to the position, in [0, members); the others give them as they are.
+
+Dependencies say what the algorithm's data flow needs and no more: a send never waits for the acknowledgement
+of an earlier send, except in the pairwise exchange, which is defined by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from genie.collectives.template import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+SEND, RECV, REDUCE = int(Action.SEND), int(Action.RECV), int(Action.REDUCE)
+
+# Receives that a member has cleared to send ahead of the data, where a chain of steps could clear them all:
+# NCCL keeps 8 steps, about 4 slices, in flight on a channel.
+CREDIT_WINDOW = 4
+
+# Parts of a buffer in a chain: with 4 a member the pipeline fills and drains in a quarter of the time of the
+# transfer. The limit keeps templates of large groups small.
+CHAIN_PARTS_PER_MEMBER = 4
+CHAIN_PARTS_MAX = 256
+
+
+Row: TypeAlias = "tuple[int, int, int, Sequence[int]]"  # (action, peer, block, deps) of one step
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps of one member on one channel; columns as in `Template`."""
+
+    action: NDArray[np.int64]  # (steps,)
+    peer: NDArray[np.int64]  # (steps,)
+    block: NDArray[np.int64]  # (steps,)
+    block_base: NDArray[np.int64]  # (steps,)
+    deps: NDArray[np.int64]  # (steps, width) padded with -1
+
+
+def _steps(rows: Sequence[Row]) -> Steps:
+    width = max((len(deps) for *_, deps in rows), default=0)
+    columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
+    deps = np.full((len(rows), width), -1, np.int64)
+    for step, row in enumerate(rows):
+        deps[step, : len(row[3])] = row[3]
+    return Steps(columns[:, 0], columns[:, 1], columns[:, 2], np.zeros(len(rows), np.int64), deps)
+
+
+def _exchange(
+    receive: NDArray[np.int64] | int,
+    peers: tuple[NDArray[np.int64] | int, NDArray[np.int64] | int],
+    blocks: tuple[NDArray[np.int64], NDArray[np.int64]],
+    bases: tuple[int, int] = (0, 0),
+) -> Steps:
+    """Rounds of one send (step 2k) and one receive (step 2k + 1), without dependencies; pairs are (send, receive)."""
+    rounds = len(blocks[0])
+    columns = []
+    for pair in ((SEND, receive), peers, blocks, bases):
+        column = np.empty(2 * rounds, np.int64)
+        column[0::2], column[1::2] = pair
+        columns.append(column)
+    return Steps(columns[0], columns[1], columns[2], columns[3], np.full((2 * rounds, 2), -1, np.int64))
+
+
+def _ring(members: int, receive: NDArray[np.int64] | int, sent: NDArray[np.int64], credit: bool) -> Steps:
+    """Rounds around the ring: each block received is the next one sent. `sent`: (rounds,) relative blocks."""
+    steps = _exchange(receive, (1, members - 1), (sent % members, (sent - 1) % members))
+    rounds = np.arange(len(sent))
+    steps.deps[2::2, 0] = 2 * rounds[1:] - 1
+    if credit:
+        steps.deps[2 * CREDIT_WINDOW + 1 :: 2, 0] = 2 * rounds[CREDIT_WINDOW:] + 1 - 2 * CREDIT_WINDOW
+    return steps
+
+
+def ring_reduce_scatter(members: int, credit: bool) -> Steps:
+    """Block p - 1 sets out from p and collects a contribution at each hop; block p ends at p."""
+    return _ring(members, REDUCE, -1 - np.arange(members - 1), credit)
+
+
+def ring_all_gather(members: int, credit: bool) -> Steps:
+    """Each member's block goes round; every hop keeps a copy."""
+    return _ring(members, RECV, -np.arange(members - 1), credit)
+
+
+def ring_all_reduce(members: int, credit: bool) -> Steps:
+    """Reduce-scatter, then all-gather, on one chain."""
+    receive = np.repeat((REDUCE, RECV), members - 1)
+    return _ring(members, receive, np.concatenate((-1 - np.arange(members - 1), -np.arange(members - 1))), credit)
+
+
+def direct_reduce_scatter(members: int, credit: bool) -> Steps:
+    """Every block straight to the member that keeps it, nearest first."""
+    away = np.arange(1, members)
+    return _exchange(REDUCE, (away, members - away), (away, 0 * away))
+
+
+def direct_all_gather(members: int, credit: bool) -> Steps:
+    """The own block straight to everybody, nearest first."""
+    away = np.arange(1, members)
+    return _exchange(RECV, (away, members - away), (0 * away, members - away))
+
+
+def direct_all_to_all(members: int, credit: bool) -> Steps:
+    """Everything at once, in rotated order so that no member is everybody's first target.
+
+    Blocks [0, members) are what goes to each member, [members, 2 members) what comes from each.
+    """
+    away = np.arange(1, members)
+    return _exchange(RECV, (away, members - away), (away, members - away), (0, members))
+
+
+def pairwise_all_to_all(members: int, credit: bool) -> Steps:
+    """One exchange at a time: round k sends to p + k and receives from p - k once round k - 1 is over."""
+    steps = direct_all_to_all(members, credit)
+    before = np.repeat(2 * np.arange(members - 2), 2)
+    steps.deps[2:, 0], steps.deps[2:, 1] = before, before + 1
+    return steps
+
+
+def dissemination_barrier(members: int, credit: bool) -> Steps:
+    """Round k tells p + 2^k all that p has heard (Hensgen, Finkel and Manber 1988)."""
+    rows: list[Row] = []
+    heard: list[int] = []
+    while (away := 1 << len(heard)) < members:
+        rows.append((SEND, away, 0, tuple(heard)))
+        rows.append((RECV, members - away, 0, ()))
+        heard.append(len(rows) - 1)
+    return _steps(rows)
+
+
+def doubling_all_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Recursive doubling on the whole buffer (Thakur, Rabenseifner and Gropp 2005, section 4.4).
+
+    In a group that is no power of two, the even ones among the first 2r members first add their buffer to their
+    neighbour's and get the result back at the end. A round's contribution is reduced into the buffer once the
+    round's send is acknowledged: until then the buffer is what the transport would retransmit from.
+    """
+    core = 1 << (members.bit_length() - 1)
+    rest = members - core
+    if position < 2 * rest and position % 2 == 0:
+        return _steps([(SEND, position + 1, 0, ()), (RECV, position + 1, 0, (0,))])
+    folded = position < 2 * rest
+    rows: list[Row] = [(REDUCE, position - 1, 0, ())] if folded else []
+    place = position // 2 if folded else position - rest
+    for bit in range(core.bit_length() - 1):
+        other = place ^ (1 << bit)
+        peer = 2 * other + 1 if other < rest else other + rest
+        rows.append((SEND, peer, 0, (len(rows) - 1,) if rows else ()))
+        rows.append((REDUCE, peer, 0, (len(rows) - 1,)))
+    if folded:
+        rows.append((SEND, position - 1, 0, (len(rows) - 1,)))
+    return _steps(rows)
+
+
+def _binomial(members: int, position: int, root: int) -> tuple[int, list[int]]:
+    """Parent (-1: the root) and children, nearest first, in the binomial tree over positions from the root on."""
+    place = (position - root) % members
+    reach = place & -place if place else 1 << (members - 1).bit_length()
+    parent = (place - reach + root) % members if place else -1
+    away = [1 << bit for bit in range(reach.bit_length() - 1)]
+    return parent, [(place + far + root) % members for far in away if place + far < members]
+
+
+def binomial_broadcast(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Down the tree, the child with the largest subtree first."""
+    parent, children = _binomial(members, position, root)
+    rows: list[Row] = [] if parent < 0 else [(RECV, parent, 0, ())]
+    received = () if parent < 0 else (0,)
+    return _steps(rows + [(SEND, child, 0, received) for child in reversed(children)])
+
+
+def binomial_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Up the tree, the child with the smallest subtree first."""
+    parent, children = _binomial(members, position, root)
+    rows: list[Row] = [(REDUCE, child, 0, ()) for child in children]
+    return _steps(rows if parent < 0 else [*rows, (SEND, parent, 0, range(len(children)))])
+
+
+def chain_parts(members: int) -> int:
+    """Parts of the buffer that follow one another along a chain."""
+    return min(CHAIN_PARTS_PER_MEMBER * members, CHAIN_PARTS_MAX)
+
+
+def _chain(members: int, upstream: int, downstream: int, receive: int, credit: bool) -> Steps:
+    """Receive each part from upstream and pass it on downstream; -1: there is nobody."""
+    both = upstream >= 0 and downstream >= 0
+    rows: list[Row] = []
+    for part in range(chain_parts(members)):
+        if upstream >= 0:
+            cleared = len(rows) - CREDIT_WINDOW * (2 if both else 1)
+            rows.append((receive, upstream, part, (cleared,) if credit and cleared >= 0 else ()))
+        if downstream >= 0:
+            rows.append((SEND, downstream, part, (len(rows) - 1,) if both else ()))
+    return _steps(rows)
+
+
+def ring_broadcast(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Parts of the buffer follow one another around the ring, from the root to the member before it."""
+    upstream = -1 if position == root else (position - 1) % members
+    downstream = -1 if (position + 1) % members == root else (position + 1) % members
+    return _chain(members, upstream, downstream, RECV, credit)
+
+
+def ring_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Parts of the buffer collect contributions around the ring, from the member after the root to the root."""
+    upstream = -1 if position == (root + 1) % members else (position - 1) % members
+    downstream = -1 if position == root else (position + 1) % members
+    return _chain(members, upstream, downstream, REDUCE, credit)
+
+
+def direct_gather(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Every block straight to the root; block j is member j's."""
+    if position != root:
+        return _steps([(SEND, root, position, ())])
+    others = [(root + away) % members for away in range(1, members)]
+    return _steps([(RECV, other, other, ()) for other in others])
+
+
+def direct_scatter(members: int, position: int, root: int, credit: bool) -> Steps:
+    """Every block straight from the root; block j is for member j."""
+    if position != root:
+        return _steps([(RECV, root, position, ())])
+    others = [(root + away) % members for away in range(1, members)]
+    return _steps([(SEND, other, other, ()) for other in others])
+
+
+def no_steps() -> Steps:
+    """What the only member of a group does."""
+    return _steps([])
