@@ -1,4 +1,4 @@
-"""The network as arrays: nodes, directed links, host latencies. What the packet kernel and the routing read."""
+"""Fabrics as arrays: nodes, directed links, host latencies. What the packet kernel and the routing read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-UNLIMITED_RATE = 0  # a link that serialises in no time
+from genie.plan.units import Rate
+from simtwin.fabric_schema import (
+    ETHERNET_OVERHEAD_BYTES,
+    Explicit,
+    Fabric,
+    LeafSpine,
+    Link,
+    NamedLink,
+    SingleSwitch,
+)
+
 UNLIMITED_BUFFER = -1  # an output queue that never drops
 
 
@@ -21,6 +31,7 @@ class Network:
     """
 
     hosts: int
+    frame_overhead_bytes: int  # that the link layer adds to each IP packet
     node_names: tuple[str, ...]  # (nodes,)
     link_names: tuple[str, ...]  # (links,) "host0->switch"
     src_node: NDArray[np.int32]  # (links,)
@@ -44,6 +55,7 @@ class Network:
 class NetworkBuilder:
     """Collects nodes and cables; every host must be added before the first switch."""
 
+    frame_overhead_bytes: int = ETHERNET_OVERHEAD_BYTES
     names: list[str] = field(default_factory=list)
     hosts: int = 0
     packet_latency_ps: list[int] = field(default_factory=list)
@@ -81,6 +93,7 @@ class NetworkBuilder:
         node_buffer_bytes = np.array([UNLIMITED_BUFFER] * self.hosts + self.switch_buffer_bytes, dtype=np.int64)
         return Network(
             hosts=self.hosts,
+            frame_overhead_bytes=self.frame_overhead_bytes,
             node_names=tuple(self.names),
             link_names=tuple(f"{self.names[a]}->{self.names[b]}" for a, b in self.ends),
             src_node=ends[:, 0].copy(),
@@ -93,21 +106,69 @@ class NetworkBuilder:
         )
 
 
-def single_switch(
-    hosts: int,
-    rate_bps: int,
-    *,
-    downlink_rate_bps: int | None = None,
-    delay_ps: int = 0,
-    buffer_bytes: int = UNLIMITED_BUFFER,
-    packet_latency_ps: int = 0,
-    message_latency_ps: int = 0,
-) -> Network:
-    """`hosts` hosts on one switch. Link 2h is host h's uplink, link 2h + 1 its downlink (same rate unless given)."""
-    builder = NetworkBuilder()
-    for h in range(hosts):
-        builder.host(f"host{h}", packet_latency_ps, message_latency_ps)
-    switch = builder.switch("switch", buffer_bytes)
-    for h in range(hosts):
-        builder.cable(h, switch, rate_bps, delay_ps, rate_bps if downlink_rate_bps is None else downlink_rate_bps)
+def build_network(fabric: Fabric) -> Network:
+    """The network of a fabric that `simtwin.fabric` has checked."""
+    topology = fabric.topology
+    if isinstance(topology, Explicit):
+        return _explicit(fabric, topology)
+    return _single_switch(fabric, topology) if isinstance(topology, SingleSwitch) else _leaf_spine(fabric, topology)
+
+
+def _with_hosts(fabric: Fabric) -> NetworkBuilder:
+    builder = NetworkBuilder(frame_overhead_bytes=fabric.frame.overhead_bytes)
+    for h in range(fabric.hosts):
+        builder.host(f"host{h}", fabric.host.packet_latency, fabric.host.message_latency)
+    return builder
+
+
+def _host_cable(fabric: Fabric, builder: NetworkBuilder, host: int, switch: int) -> None:
+    assert fabric.link is not None
+    rate_back_bps = fabric.link.rate if fabric.downlink is None else fabric.downlink.rate
+    builder.cable(host, switch, fabric.link.rate, fabric.link.delay, rate_back_bps)
+
+
+def _single_switch(fabric: Fabric, topology: SingleSwitch) -> Network:
+    """Link 2h is host h's uplink, link 2h + 1 its downlink."""
+    builder = _with_hosts(fabric)
+    switch = builder.switch("switch", fabric.switch.buffer)
+    for h in range(topology.hosts):
+        _host_cable(fabric, builder, h, switch)
     return builder.build()
+
+
+def _leaf_spine(fabric: Fabric, topology: LeafSpine) -> Network:
+    """Hosts in order on their leaves, cables of the hosts first, then leaf by leaf to each spine."""
+    builder = _with_hosts(fabric)
+    leaves = [builder.switch(f"leaf{i}", fabric.switch.buffer) for i in range(topology.leaves)]
+    spines = [builder.switch(f"spine{i}", fabric.switch.buffer) for i in range(topology.spines)]
+    for h in range(fabric.hosts):
+        _host_cable(fabric, builder, h, leaves[h // topology.hosts_per_leaf])
+    link = topology.spine_link or fabric.link
+    assert link is not None
+    for leaf in leaves:
+        for spine in spines:
+            builder.cable(leaf, spine, link.rate, link.delay, link.rate)
+    return builder.build()
+
+
+def _explicit(fabric: Fabric, topology: Explicit) -> Network:
+    builder = NetworkBuilder(frame_overhead_bytes=fabric.frame.overhead_bytes)
+    node: dict[str, int] = {}
+    for host in topology.host:
+        packet = fabric.host.packet_latency if host.packet_latency is None else host.packet_latency
+        message = fabric.host.message_latency if host.message_latency is None else host.message_latency
+        node[host.name] = builder.host(host.name, packet, message)
+    for switch in topology.switch:
+        buffer_bytes = fabric.switch.buffer if switch.buffer is None else switch.buffer
+        node[switch.name] = builder.switch(switch.name, buffer_bytes)
+    for link in topology.link:
+        rate, delay = cable_of(fabric, link)
+        rate_back = rate if link.rate_back is None else link.rate_back
+        builder.cable(node[link.a], node[link.b], rate, delay, rate_back)
+    return builder.build()
+
+
+def cable_of(fabric: Fabric, link: NamedLink) -> tuple[int, int]:
+    """Rate (b/s) from a to b and delay (ps) of a cable, [link]'s where it says none itself."""
+    default = fabric.link or Link(rate=Rate(0))
+    return default.rate if link.rate is None else link.rate, default.delay if link.delay is None else link.delay

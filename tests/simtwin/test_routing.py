@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtwin.fabric import loopback_fabric
 from simtwin.routing import RoutingError, hops_to, shortest_path_routes
-from simtwin.topology import Network, NetworkBuilder, single_switch
+from simtwin.topology import Network, NetworkBuilder, build_network
 
 
 @st.composite
@@ -70,7 +71,7 @@ def test_every_choice_gets_one_hop_closer(network: Network) -> None:
 
 
 def test_single_switch_goes_up_and_down() -> None:
-    routes = shortest_path_routes(single_switch(5, 1))
+    routes = shortest_path_routes(build_network(loopback_fabric(5, 10**9)))
     for a in range(5):
         for b in set(range(5)) - {a}:
             assert routes.choices(a, b).tolist() == [2 * a]
@@ -92,7 +93,8 @@ def test_hosts_do_not_forward() -> None:
 
 
 def test_arrays_have_the_types_that_the_kernel_reads() -> None:
-    routes = shortest_path_routes(single_switch(3, 1))
-    assert routes.start.dtype == routes.links.dtype == np.int32
+    routes = shortest_path_routes(build_network(loopback_fabric(3, 10**9)))
+    assert routes.start.dtype == np.int64
+    assert routes.links.dtype == np.int32
     assert len(routes.start) == 4 * 3 + 1
     assert routes.start[-1] == len(routes.links)

@@ -1,0 +1,171 @@
+"""Reading TOML into strict structs, with errors that name the file, the line, the key and what is allowed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from genie.plan.toml_lines import Key, key_lines
+from genie.plan.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
+
+_PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$?(?P<path>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
+
+T = TypeVar("T")
+
+
+class SettingsError(Exception):
+    """A mistake in a configuration file: one line that names file, line, key and what is allowed (exit code 2)."""
+
+
+class Document:
+    """The text of a TOML file and where its keys are; `name` is how errors call it."""
+
+    def __init__(self, text: str, name: str, error: type[SettingsError] = SettingsError) -> None:
+        self.text = text
+        self.name = name
+        self._error = error
+        try:
+            self.data: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as wrong:
+            at = re.search(r"line (\d+)", str(wrong))
+            line = int(at.group(1)) if at else text.count("\n") + 1
+            problem = str(wrong).split(" (at ")[0]
+            raise error(f"{name}:{line}: is not TOML: {problem}") from wrong
+
+    @classmethod
+    def open(cls, path: Path, error: type[SettingsError] = SettingsError) -> Document:
+        """Read a file. Raises `error` when it cannot be read or is not TOML."""
+        try:
+            return cls(path.read_text(encoding="utf-8"), str(path), error)
+        except OSError as wrong:
+            raise error(f"{path}: cannot be read: {wrong.strerror}; give the path of a TOML file") from wrong
+        except UnicodeDecodeError as wrong:
+            raise error(f"{path}: is not text; give the path of a TOML file") from wrong
+
+    def error(self, key: Key, problem: str) -> SettingsError:
+        """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
+        lines = key_lines(self.text)
+        line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
+        return self._error(f"{self.name}:{line}: {_dotted(key)}{problem}")
+
+    def convert(self, into: type[T]) -> T:
+        """The file as a strict struct. Raises the document's error for anything that does not fit."""
+        try:
+            return msgspec.convert(self.data, into, dec_hook=_parse_quantity)
+        except msgspec.ValidationError as wrong:
+            raise self._explain(into, str(wrong)) from wrong
+
+    def _explain(self, into: Any, message: str) -> SettingsError:
+        match = _MESSAGE.fullmatch(message)
+        assert match is not None
+        what, path = match["what"], match["path"] or ""
+        key: Key = tuple(name or (int(i) if i.isdigit() else i) for name, i in _PATH_STEP.findall(path))
+        field = _FIELD.fullmatch(what)
+        if field is None:
+            value = _value_at(self.data, key)
+            detail = what if key and _type_at(into, self.data, key) in _PARSERS else ""
+            allowed = _allowed(_type_at(into, self.data, key), key[-1] if key else "")
+            return self.error(key, f" = {value!r}{' ' + detail if detail else ''}: give {allowed or what}")
+        table = _type_at(into, self.data, key)
+        name = field[2]
+        if field[1] == "missing required":
+            allowed = _allowed(_type_at(into, self.data, (*key, name)), name)
+            return self.error((*key, name), f" is missing: give {allowed}")
+        return self.error((*key, name), f" is an unknown key; the keys here are {', '.join(_keys(table))}")
+
+
+def _parse_quantity(kind: type, value: object) -> object:
+    if kind in _PARSERS:
+        return _PARSERS[kind](value)
+    raise NotImplementedError(kind)
+
+
+def _dotted(key: Key) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) or part == "..." else f".{part}" for part in key)
+    return text.removeprefix(".")
+
+
+def _value_at(data: Any, key: Key) -> Any:
+    for part in key:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return "..."
+    return data
+
+
+def _type_at(kind: Any, data: Any, key: Key) -> Any:
+    """The declared type at `key`; tagged unions are told apart by the data."""
+    kind = _narrow(kind, data)
+    if not key:
+        return kind
+    part, rest = key[0], key[1:]
+    inner = _value_at(data, (part,))
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return _type_at(hints[str(part)], inner, rest) if part in hints else kind
+    if typing.get_origin(kind) in (list, dict):
+        return _type_at(typing.get_args(kind)[-1], inner, rest)
+    return kind
+
+
+def _narrow(kind: Any, data: Any) -> Any:
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    members = [member for member in typing.get_args(kind) if member is not types.NoneType]
+    for member in members:
+        if isinstance(member, type) and issubclass(member, msgspec.Struct) and isinstance(data, dict):
+            config = member.__struct_config__
+            if config.tag_field is None or data.get(config.tag_field) == config.tag:
+                return member
+        if isinstance(data, list) and typing.get_origin(member) is list:
+            return member
+    return members[0] if len(members) == 1 else kind
+
+
+def _keys(struct: Any) -> list[str]:
+    tag = struct.__struct_config__.tag_field
+    return ([tag] if tag else []) + list(struct.__struct_encode_fields__)
+
+
+def _allowed(kind: Any, name: Any) -> str:
+    """What may stand at a key of this type, in words."""
+    members = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    structs = [m for m in members if isinstance(m, type) and issubclass(m, msgspec.Struct)]
+    tags = [str(s.__struct_config__.tag) for s in structs if s.__struct_config__.tag_field]
+    if tags:
+        tag_field = str(structs[0].__struct_config__.tag_field)
+        choice = " or ".join(f'"{tag}"' for tag in tags)
+        return choice if name == tag_field else f"a table with {tag_field} = {choice}"
+    words = [_words(inspect.type_info(member)) for member in members if member is not types.NoneType]
+    return " or ".join(word for word in words if word)
+
+
+def _words(info: inspect.Type) -> str:
+    if isinstance(info, inspect.Metadata):
+        return str((info.extra_json_schema or {}).get("description") or _words(info.type))
+    if isinstance(info, inspect.CustomType):
+        return str(getattr(info.cls, "allowed", info.cls.__name__))
+    if isinstance(info, inspect.LiteralType):
+        return " or ".join(repr(value) if isinstance(value, int) else f'"{value}"' for value in info.values)
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        noun = "an integer" if isinstance(info, inspect.IntType) else "a number"
+        if info.ge is not None and info.le is not None:
+            return f"{noun} from {info.ge} to {info.le}"
+        return noun if info.ge is None else f"{noun} of at least {info.ge}"
+    if isinstance(info, inspect.ListType):
+        return f"a list of {_words(info.item_type).removeprefix('a ').removeprefix('an ')}"
+    nouns = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.StructType: "a table"}
+    return nouns.get(type(info), "")

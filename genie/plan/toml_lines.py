@@ -1,0 +1,72 @@
+"""On which line of a TOML text each key stands. tomllib does not say, and an error message has to."""
+
+from __future__ import annotations
+
+import re
+
+Key = tuple[str | int, ...]  # ("topology", "link", 2, "rate"): the rate of the third [[topology.link]]
+
+_NAME = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_NAMES})\s*\]")
+_ASSIGNMENT = re.compile(rf"\s*({_NAMES})\s*=")
+# What can hide a bracket or a hash sign, then brackets, then a comment.
+_TOKEN = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[\[\]{}]|#[^\n]*|\n',
+    re.DOTALL,
+)
+
+
+def key_lines(text: str) -> dict[Key, int]:
+    """Line, from 1, of each table header and each assignment of a valid TOML text.
+
+    Keys inside inline tables and inside arrays are not listed: the line of the enclosing assignment is the
+    best answer for them.
+    """
+    lines: dict[Key, int] = {}
+    counts: dict[Key, int] = {}  # elements seen of each array of tables
+    table: Key = ()
+    for position, line in _statements(text):
+        if header := _HEADER.match(text, position):
+            names = _split(header[2])
+            table = _resolve(names[:-1], counts) + names[-1:]
+            if header[1] == "[[":
+                lines.setdefault(table, line)
+                counts[table] = counts.get(table, 0) + 1
+            table = _resolve(names, counts)
+            lines[table] = line
+        elif assignment := _ASSIGNMENT.match(text, position):
+            names = _split(assignment[1])
+            for n in range(1, len(names) + 1):
+                lines.setdefault(table + names[:n], line)
+    return lines
+
+
+def _statements(text: str) -> list[tuple[int, int]]:
+    """Offset and line number of each line that starts outside of a string or a bracket."""
+    starts = [(0, 1)]
+    depth, line = 0, 1
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if word in "[{":
+            depth += 1
+        elif word in "]}":
+            depth -= 1
+        line += word.count("\n")
+        if word == "\n" and depth == 0:
+            starts.append((token.end(), line))
+    return starts
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, names))
+
+
+def _resolve(names: tuple[str, ...], counts: dict[Key, int]) -> Key:
+    """A header's names, with the number of the current element after each array of tables."""
+    key: Key = ()
+    for name in names:
+        key += (name,)
+        if key in counts:
+            key += (counts[key] - 1,)
+    return key

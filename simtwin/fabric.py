@@ -1,0 +1,153 @@
+"""Fabric files: reading, checking and writing them, and the fabric that stands for one machine's loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from genie.plan.strict_toml import Document, SettingsError
+from genie.plan.units import Duration, Rate, Size
+from simtwin.fabric_schema import (
+    HOSTS_MAX,
+    PACKET_HEADERS_BYTES,
+    Downlink,
+    Explicit,
+    Fabric,
+    Host,
+    LeafSpine,
+    Link,
+    SingleSwitch,
+    Transport,
+)
+from simtwin.fabric_toml import to_toml
+from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.topology import build_network
+
+__all__ = ["Fabric", "FabricError", "load_fabric", "loopback_fabric", "parse_fabric", "to_toml"]
+
+
+class FabricError(SettingsError):
+    """A fabric file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+
+
+def load_fabric(path: Path) -> Fabric:
+    """Read and check a fabric file. Raises FabricError."""
+    return _checked(Document.open(path, FabricError))
+
+
+def parse_fabric(text: str, name: str = "fabric.toml") -> Fabric:
+    """Check a fabric file's text; errors call it `name`. Raises FabricError."""
+    return _checked(Document(text, name, FabricError))
+
+
+def loopback_fabric(
+    ranks: int,
+    rate_bps: int,
+    *,
+    packet_latency_ns: int = 0,
+    message_latency_ns: int = 0,
+    transport: Transport | None = None,
+) -> Fabric:
+    """The default fabric of `genie validate` on one machine: one host a rank on one switch.
+
+    A soft NIC serialises at `rate_bps` on its way out only and loopback neither delays nor drops, so the
+    downlinks and the buffers are unlimited.
+    """
+    return Fabric(
+        name=f"loopback{ranks}",
+        topology=SingleSwitch(hosts=ranks),
+        link=Link(rate=Rate(rate_bps)),
+        downlink=Downlink(rate=Rate(0)),
+        transport=transport or Transport(),
+        host=Host(
+            packet_latency=Duration(packet_latency_ns * 1000),
+            message_latency=Duration(message_latency_ns * 1000),
+        ),
+    )
+
+
+def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns: int) -> Fabric:
+    """The fabric with the latencies that `genie calibrate` measured, on every host, in place of the file's."""
+    host = Host(
+        packet_latency=Duration(packet_latency_ns * 1000),
+        message_latency=Duration(message_latency_ns * 1000),
+    )
+    topology = fabric.topology
+    if isinstance(topology, Explicit):
+        hosts = [msgspec.structs.replace(h, packet_latency=None, message_latency=None) for h in topology.host]
+        topology = msgspec.structs.replace(topology, host=hosts)
+    return msgspec.structs.replace(fabric, host=host, topology=topology)
+
+
+def _checked(document: Document) -> Fabric:
+    _refuse_not_built(document)
+    fabric = document.convert(Fabric)
+    topology = fabric.topology
+    if isinstance(topology, Explicit):
+        _check_explicit(document, fabric, topology)
+    elif fabric.link is None:
+        raise document.error(("link",), f" is missing: give [link] with rate = {Rate.allowed}")
+    if isinstance(topology, LeafSpine) and fabric.hosts > HOSTS_MAX:
+        raise document.error(
+            ("topology", "hosts_per_leaf"),
+            f" = {topology.hosts_per_leaf} makes {fabric.hosts} hosts: give at most {HOSTS_MAX // topology.leaves}",
+        )
+    _check_buffers(document, fabric)
+    return fabric
+
+
+def _refuse_not_built(document: Document) -> None:
+    """What the design names and this version cannot do is refused by name, never ignored."""
+    data = document.data
+    for section in Fabric.NOT_BUILT_SECTIONS:
+        given = data.pop(section, "off")
+        if given not in ("off", {}, {"mode": "off"}):
+            raise document.error((section,), ' is not built yet: give mode = "off" or leave it out')
+    for key, names, built in (
+        (("topology", "kind"), Fabric.NOT_BUILT_KINDS, '"single-switch", "leaf-spine" or "explicit"'),
+        (("load_balancing", "mode"), Fabric.NOT_BUILT_MODES, '"ecmp"'),
+    ):
+        table: Any = data.get(key[0])
+        if isinstance(table, dict) and table.get(key[1]) in names:
+            raise document.error(key, f' = "{table[key[1]]}" is not built yet: give {built}')
+
+
+def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> None:
+    if fabric.downlink is not None:
+        raise document.error(("downlink",), " is for generators: give rate_back of each [[topology.link]]")
+    seen: set[str] = set()
+    for kind, nodes in (("host", topology.host), ("switch", topology.switch)):
+        for i, node in enumerate(nodes):
+            if node.name in seen:
+                raise document.error(
+                    ("topology", kind, i, "name"), f' = "{node.name}" is taken: give each node its own'
+                )
+            seen.add(node.name)
+    for i, link in enumerate(topology.link):
+        key = ("topology", "link", i)
+        for end in ("a", "b"):
+            name = getattr(link, end)
+            if name not in seen:
+                raise document.error((*key, end), f' = "{name}" is no node: give the name of a host or a switch')
+        if link.a == link.b:
+            raise document.error((*key, "b"), f' = "{link.b}" is a too: give another node')
+        if link.rate is None and fabric.link is None:
+            raise document.error((*key, "rate"), f" is missing, and so is [link]: give {Rate.allowed}")
+    try:
+        shortest_path_routes(build_network(fabric))
+    except RoutingError as wrong:
+        raise document.error(("topology", "link"), f": {wrong}") from wrong
+
+
+def _check_buffers(document: Document, fabric: Fabric) -> None:
+    """A queue that cannot hold one full packet would drop every one."""
+    packet_bytes = fabric.transport.mtu + PACKET_HEADERS_BYTES + fabric.frame.overhead_bytes
+    buffers: list[tuple[tuple[str | int, ...], Size | None]] = [(("switch", "buffer"), fabric.switch.buffer)]
+    if isinstance(fabric.topology, Explicit):
+        for i, switch in enumerate(fabric.topology.switch):
+            buffers.append((("topology", "switch", i, "buffer"), switch.buffer))
+    for key, buffer_bytes in buffers:
+        if buffer_bytes is not None and 0 <= buffer_bytes < packet_bytes:
+            raise document.error(key, f" = {buffer_bytes} B cannot hold one packet: give {packet_bytes} B or more")

@@ -1,0 +1,151 @@
+"""What a fabric file says, as strict structs. Reading and writing it: `simtwin.fabric`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from genie.plan.units import Duration, Rate, Size
+
+HOSTS_MAX = 4096
+PACKETS_MAX = 2**23  # half of the PSN space
+ETHERNET_OVERHEAD_BYTES = 38  # header and FCS 18, preamble and gap 20
+PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, description="a name of 1 to 64 characters")]
+Hosts = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
+Switches = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
+Retries = Annotated[int, Meta(ge=0, le=7)]
+
+
+class _Strict(Struct, forbid_unknown_fields=True, frozen=True):
+    """An immutable table that refuses keys it does not know."""
+
+
+class Link(_Strict, frozen=True):
+    """A cable: its rate, and how long a bit travels."""
+
+    rate: Rate
+    delay: Duration = Duration(0)
+
+
+class Downlink(_Strict, frozen=True):
+    """What differs on the way from the switch to the host."""
+
+    rate: Rate
+
+
+class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
+    """Hosts `host0`, `host1`, ... on one switch, `switch`."""
+
+    hosts: Hosts
+
+
+class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
+    """Hosts in order on leaf switches `leaf0`, ...; every leaf has one link to every spine `spine0`, ..."""
+
+    leaves: Switches
+    spines: Switches
+    hosts_per_leaf: Hosts
+    spine_link: Link | None = None  # leaf to spine; as [link] when absent
+
+
+class NamedHost(_Strict, frozen=True):
+    """A host of an explicit topology; latencies as in [host] when absent."""
+
+    name: Name
+    packet_latency: Duration | None = None
+    message_latency: Duration | None = None
+
+
+class NamedSwitch(_Strict, frozen=True):
+    """A switch of an explicit topology; buffer as in [switch] when absent."""
+
+    name: Name
+    buffer: Size | None = None
+
+
+class NamedLink(_Strict, frozen=True):
+    """A cable between `a` and `b`; rate and delay as in [link] when absent, `rate_back` (b to a) as rate."""
+
+    a: str
+    b: str
+    rate: Rate | None = None
+    delay: Duration | None = None
+    rate_back: Rate | None = None
+
+
+class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
+    """Every host, switch and cable by name. Hosts are numbered in the order of the file."""
+
+    host: Annotated[
+        list[NamedHost],
+        Meta(min_length=1, max_length=HOSTS_MAX, description=f"1 to {HOSTS_MAX} tables [[topology.host]]"),
+    ]
+    switch: Annotated[list[NamedSwitch], Meta(description="tables [[topology.switch]]")] = []
+    link: Annotated[list[NamedLink], Meta(description="tables [[topology.link]]")]
+
+
+class Transport(_Strict, frozen=True):
+    """RoCE reliable connections. A value that is absent is the transport's own default, in both worlds."""
+
+    mtu: Literal[256, 512, 1024, 2048, 4096] = 4096  # path MTU: payload bytes of a packet
+    window_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # sent and not acknowledged, at most
+    ack_every_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # asked for inside long messages
+    ack_timeout: Duration | None = None  # nothing acknowledged for so long: send again
+    retry_limit: Retries | None = None  # timeouts and NAKs in a row until the queue pair fails
+    rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
+
+
+class Frame(_Strict, frozen=True):
+    """What the link layer adds to each IP packet."""
+
+    overhead_bytes: Annotated[int, Meta(ge=0, le=256)] = ETHERNET_OVERHEAD_BYTES
+
+
+class Host(_Strict, frozen=True):
+    """What a host costs, as `genie calibrate` measures it."""
+
+    packet_latency: Duration = Duration(0)  # from a packet's arrival until the transport has dealt with it
+    message_latency: Duration = Duration(0)  # from a message's completion until what depended on it is posted
+
+
+class Switch(_Strict, frozen=True):
+    """Output-queued, drop-tail."""
+
+    buffer: Size = Size(-1)  # of each output port
+
+
+class LoadBalancing(_Strict, frozen=True):
+    """How a switch picks one of several equally short paths."""
+
+    mode: Literal["ecmp"] = "ecmp"  # hash of source address, destination address and UDP source port
+
+
+class Fabric(_Strict, kw_only=True, frozen=True):
+    """A fabric file."""
+
+    NOT_BUILT_SECTIONS: ClassVar = ("ecn", "pfc", "congestion_control")
+    NOT_BUILT_KINDS: ClassVar = ("fat-tree", "rail-optimized", "dragonfly")
+    NOT_BUILT_MODES: ClassVar = ("spray", "round-robin", "flowlet", "adaptive")
+
+    topology: SingleSwitch | LeafSpine | Explicit
+    name: Name = "fabric"
+    link: Link | None = None  # default of all links; a generator needs it
+    downlink: Downlink | None = None  # switch to host; as [link] when absent
+    transport: Transport = Transport()
+    frame: Frame = Frame()
+    host: Host = Host()
+    switch: Switch = Switch()
+    load_balancing: LoadBalancing = LoadBalancing()
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts; host h plays rank h unless a hosts file says otherwise."""
+        topology = self.topology
+        if isinstance(topology, SingleSwitch):
+            return topology.hosts
+        if isinstance(topology, LeafSpine):
+            return topology.leaves * topology.hosts_per_leaf
+        return len(topology.host)

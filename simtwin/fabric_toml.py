@@ -1,0 +1,67 @@
+"""Writing a fabric as the TOML text that a person would have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from genie.plan.units import Duration, Rate, Size, format_duration, format_rate, format_size
+from simtwin.fabric_schema import Fabric
+
+_COMMENTS = {
+    "topology": "hosts, switches and how they are joined",
+    "link": "host to switch, and every link that says nothing else",
+    "downlink": "switch to host",
+    "transport": "RoCE reliable connections; what is absent is the transport's default",
+    "frame": "what the link layer adds to each IP packet",
+    "host": "latencies as genie calibrate measures them",
+    "switch": "output-queued, drop-tail",
+    "load_balancing": "among equally short paths",
+}
+
+
+def to_toml(fabric: Fabric) -> str:
+    """The file's text. `simtwin.fabric.parse_fabric` reads the same fabric back."""
+    lines = [f"name = {_value(fabric.name)}"]
+    for section, comment in _COMMENTS.items():
+        table = getattr(fabric, section)
+        if table is not None:
+            lines += ["", *_table(section, table, f"  # {comment}")]
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") -> Iterator[str]:
+    half = len(brackets) // 2
+    yield f"{brackets[:half]}{header}{brackets[half:]}{comment}"
+    if table.__struct_config__.tag_field:
+        yield f"{table.__struct_config__.tag_field} = {_value(table.__struct_config__.tag)}"
+    below: list[str] = []
+    for key in table.__struct_fields__:
+        value = getattr(table, key)
+        if isinstance(value, list):
+            for item in value:
+                below += ["", *_table(f"{header}.{key}", item, brackets="[[]]")]
+        elif isinstance(value, Struct):
+            below += ["", *_table(f"{header}.{key}", value)]
+        elif value is not None:
+            yield f"{key} = {_value(value)}"
+    yield from below
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Rate):
+        return f'"{format_rate(value)}"'
+    if isinstance(value, Duration):
+        return f'"{format_duration(value)}"'
+    if isinstance(value, Size):
+        return f'"{format_size(value)}"'
+    if isinstance(value, int):
+        return str(value)
+    return _string(str(value))
+
+
+def _string(text: str) -> str:
+    """A TOML basic string, with what it may not hold escaped (TOML 1.0, "String")."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
