@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from sys import intern
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genie.workload.graph import Kind, Op, RankGraph, WorkloadError
+
+# One row as bytes, widest columns first so that none needs padding: as NumPy reads it, and as struct writes it.
+RECORD = np.dtype(
+    [
+        ("node_id", "<u8"),
+        ("duration_ns", "<i8"),
+        ("size_bytes", "<i8"),
+        ("tag", "<i8"),
+        ("num_ops", "<i8"),
+        ("tensor_bytes", "<i8"),
+        ("group", "<i4"),
+        ("root", "<i4"),
+        ("peer", "<i4"),
+        ("stream", "<i4"),
+        ("kind", "<u1"),
+        ("op", "<i1"),
+        ("on_cpu", "?"),
+    ]
+)
+PACK = Struct("<QqqqqqiiiiBb?").pack
 
 
 class RankBuilder:
@@ -18,19 +39,7 @@ class RankBuilder:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._name: list[str] = []
-        self._node_id = array("Q")
-        self._kind = array("B")
-        self._duration_ns = array("q")
-        self._size_bytes = array("q")
-        self._op = array("b")
-        self._group = array("i")
-        self._root = array("i")
-        self._peer = array("i")
-        self._tag = array("q")
-        self._stream = array("i")
-        self._on_cpu = array("b")
-        self._num_ops = array("q")
-        self._tensor_bytes = array("q")
+        self._records = bytearray()
         self._dep_count = array("q")
         self._dep_id = array("Q")
         self._splits: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
@@ -65,20 +74,10 @@ class RankBuilder:
         if splits is not None:
             to_each, from_each = splits
             self._splits[len(self)] = (np.array(to_each, dtype=np.int64), np.array(from_each, dtype=np.int64))
-        self._node_id.append(node_id)
         self._name.append(intern(name))
-        self._kind.append(kind)
-        self._duration_ns.append(duration_ns)
-        self._size_bytes.append(size_bytes)
-        self._op.append(op)
-        self._group.append(group)
-        self._root.append(root)
-        self._peer.append(peer)
-        self._tag.append(tag)
-        self._stream.append(stream)
-        self._on_cpu.append(on_cpu)
-        self._num_ops.append(num_ops)
-        self._tensor_bytes.append(tensor_bytes)
+        self._records += PACK(
+            node_id, duration_ns, size_bytes, tag, num_ops, tensor_bytes, group, root, peer, stream, kind, op, on_cpu
+        )
         before = len(self._dep_id)
         self._dep_id.extend(deps)
         self._dep_count.append(len(self._dep_id) - before)
@@ -89,31 +88,20 @@ class RankBuilder:
 
         Raises WorkloadError for an id that occurs twice. Cycles are the caller's affair (`order.find_cycle`).
         """
-        node_id = np.frombuffer(self._node_id, dtype=np.uint64)
-        order = np.argsort(node_id, kind="stable")
-        node_id = node_id[order]
+        records = np.frombuffer(self._records, dtype=RECORD)
+        order = np.argsort(records["node_id"], kind="stable")
+        records = records[order]
+        node_id = records["node_id"]
         twice = np.flatnonzero(node_id[1:] == node_id[:-1])
         if len(twice):
             raise WorkloadError(f"node id {node_id[twice[0]]} occurs twice ({len(twice)} such ids)")
         row_of = np.empty(len(order), dtype=np.int64)
         row_of[order] = np.arange(len(order))
-        dep_start, deps, dangling = self._dependencies(node_id, row_of)
+        dep_start, deps, dangling = self._dependencies(np.ascontiguousarray(node_id), row_of)
         graph = RankGraph(
             rank=self.rank,
-            node_id=node_id,
             name=[self._name[index] for index in order.tolist()],
-            kind=np.frombuffer(self._kind, dtype=np.uint8)[order],
-            duration_ns=np.frombuffer(self._duration_ns, dtype=np.int64)[order],
-            size_bytes=np.frombuffer(self._size_bytes, dtype=np.int64)[order],
-            op=np.frombuffer(self._op, dtype=np.int8)[order],
-            group=np.frombuffer(self._group, dtype=np.int32)[order],
-            root=np.frombuffer(self._root, dtype=np.int32)[order],
-            peer=np.frombuffer(self._peer, dtype=np.int32)[order],
-            tag=np.frombuffer(self._tag, dtype=np.int64)[order],
-            stream=np.frombuffer(self._stream, dtype=np.int32)[order],
-            on_cpu=np.frombuffer(self._on_cpu, dtype=np.bool_)[order],
-            num_ops=np.frombuffer(self._num_ops, dtype=np.int64)[order],
-            tensor_bytes=np.frombuffer(self._tensor_bytes, dtype=np.int64)[order],
+            **{column: np.ascontiguousarray(records[column]) for column in RECORD.names or ()},
             dep_start=dep_start,
             deps=deps,
             splits={int(row_of[index]): splits for index, splits in self._splits.items()},
@@ -129,7 +117,8 @@ class RankBuilder:
         waiting = np.repeat(row_of, np.frombuffer(self._dep_count, dtype=np.int64))
         found = np.minimum(np.searchsorted(node_id, wanted), max(count - 1, 0))
         present = node_id[found] == wanted if count else np.zeros(0, dtype=np.bool_)
-        pairs = np.unique(waiting[present] * count + found[present])
+        pairs = np.sort(waiting[present] * count + found[present])
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         waiting, deps = np.divmod(pairs, max(count, 1))
         dep_start = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(np.bincount(waiting, minlength=count), out=dep_start[1:])
