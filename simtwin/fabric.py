@@ -118,13 +118,12 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
     if fabric.downlink is not None:
         raise document.error(("downlink",), " is for generators: give rate_back of each [[topology.link]]")
     seen: set[str] = set()
-    for kind, nodes in (("host", topology.host), ("switch", topology.switch)):
-        for i, node in enumerate(nodes):
-            if node.name in seen:
-                raise document.error(
-                    ("topology", kind, i, "name"), f' = "{node.name}" is taken: give each node its own'
-                )
-            seen.add(node.name)
+    names = {"host": [host.name for host in topology.host], "switch": [switch.name for switch in topology.switch]}
+    for kind in names:
+        for i, name in enumerate(names[kind]):
+            if name in seen:
+                raise document.error(("topology", kind, i, "name"), f' = "{name}" is taken: give each node its own')
+            seen.add(name)
     for i, link in enumerate(topology.link):
         key = ("topology", "link", i)
         for end in ("a", "b"):

@@ -1,0 +1,183 @@
+"""Level `packet`: a plan on a fabric, in the native kernel, into a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from genie import _core
+from genie.plan.build import Lowering, Plan, Slots, build_plan
+from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
+from genie.workload.graph import Workload
+from simtwin.fabric_schema import Fabric
+from simtwin.routing import Routes, shortest_path_routes
+from simtwin.topology import Network
+from simtwin.transport import queue_pair_config
+
+EVENTS_PER_CALL = 200_000  # between two looks at the clock and at Ctrl-C
+
+LEVELS = ("packet", "packet+skip", "flow", "analytic")
+BUILT_LEVELS = ("packet",)
+
+
+class SimulationError(Exception):
+    """A simulation that cannot start, or that ends with ranks still waiting; the message names them."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Data packets lost on the way from one rank to another: every n-th, and those with these numbers, from 0."""
+
+    source: int
+    target: int
+    every: int = 0
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass
+class Simulation:
+    """What a run of the kernel gave."""
+
+    timeline: pl.DataFrame
+    transfers: pl.DataFrame
+    counters: dict[str, Any]
+    traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, when asked for
+
+
+class Twin:
+    """A fabric ready to play workloads: its network, routes and transport."""
+
+    def __init__(self, fabric: Fabric, network: Network, host_of_rank: Sequence[int], seed: int = 1) -> None:
+        self.fabric = fabric
+        self.network = network
+        self.seed = seed
+        self.host_of_rank = np.array(host_of_rank, np.int32)
+        if len(host_of_rank) and max(host_of_rank) >= network.hosts:
+            raise SimulationError(
+                f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
+                "give a larger fabric or a hosts file that maps ranks to its hosts"
+            )
+        self._routes: Routes = shortest_path_routes(network)
+        self._native = _core.Network(
+            hosts=network.hosts,
+            nodes=network.nodes,
+            frame_overhead_bytes=fabric.frame.overhead_bytes,
+            source=network.src_node,
+            target=network.dst_node,
+            rate_bps=network.rate_bps,
+            delay_ps=network.delay_ps,
+            buffer_bytes=network.buffer_bytes,
+            route_start=self._routes.start.astype(np.int64),
+            route_links=self._routes.links,
+            packet_latency_ps=network.packet_latency_ps,
+            message_latency_ps=network.message_latency_ps,
+        )
+        self._config = queue_pair_config(fabric)
+
+    def play(
+        self,
+        workload: Workload,
+        *,
+        slots: Slots | None = None,
+        lowering: Lowering | None = None,
+        iterations: Sequence[int] = (0,),
+        arrivals_ns: dict[int, dict[int, NDArray[np.int64]]] | None = None,
+        losses: Sequence[Loss] = (),
+        keep_trace: bool = False,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Simulation:
+        """Play the workload once per iteration number, each from an idle network.
+
+        `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out
+        (`--follow`). `progress` is called with (iteration, events, simulated seconds). Raises SimulationError when
+        ranks wait for what never comes.
+        """
+        timelines, sends, receives, traces = [], [], [], []
+        counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0, "links": {}}
+        plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
+        for iteration in iterations:
+            if arrivals_ns:
+                plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
+            assert plan is not None
+            simulator = self._run(plan, workload, iteration, losses, keep_trace, progress, counters)
+            for rank in plan.ranks:
+                graph = workload.ranks[rank]
+                records: Records = simulator.records(rank)
+                lines = timeline_of(workload, graph, plan, records, iteration)
+                if arrivals_ns:
+                    lines = lines.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
+                timelines.append(lines)
+                sends.append(sends_of(graph, plan, records, iteration, {}))
+                receives.append(receives_of(graph, plan, records, iteration))
+            if keep_trace:
+                traces.append(simulator.trace())
+        transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
+        return Simulation(pl.concat(timelines), transfers, counters, traces)
+
+    def _run(
+        self,
+        plan: Plan,
+        workload: Workload,
+        iteration: int,
+        losses: Sequence[Loss],
+        keep_trace: bool,
+        progress: Callable[[int, int, float], None] | None,
+        counters: dict[str, Any],
+    ) -> _core.Simulator:
+        simulator = _core.Simulator(self._native, self._config, plan.native, self.host_of_rank, self.seed)
+        for loss in losses:
+            simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
+        simulator.keep_trace(keep_trace)
+        began = time.perf_counter()
+        simulator.start()
+        while simulator.run(EVENTS_PER_CALL):
+            if progress:
+                progress(iteration, simulator.events, simulator.now_ps / 1e12)
+        counters["wall_s"] += time.perf_counter() - began
+        if not simulator.done:
+            raise SimulationError(_explain(workload, plan, simulator.problems()))
+        counters["events"] += simulator.events
+        counters["data_packets"] += simulator.data_packets
+        counters["dropped"] += simulator.dropped
+        for name, values in simulator.links().items():
+            counters["links"][name] = [int(value) for value in values[: self.network.links]]
+        return simulator
+
+
+def _explain(workload: Workload, plan: Plan, problems: list[str]) -> str:
+    return "the simulation ended with ranks still waiting: " + "; ".join(
+        name_nodes(workload, problem) for problem in problems
+    )
+
+
+def name_nodes(workload: Workload, problem: str) -> str:
+    """Replace `rank R, node row N` of the native core by the node's id and name in the trace."""
+    head, colon, rest = problem.partition(": ")
+    words = head.replace(",", "").split()
+    if len(words) != 5 or words[0] != "rank" or words[2:4] != ["node", "row"]:
+        return problem
+    graph = workload.ranks[int(words[1])]
+    row = int(words[4])
+    return f"rank {words[1]}, node {graph.node_id[row]} ({graph.name[row]}){colon}{rest}"
+
+
+def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:
+    """Measured starts of all communication nodes: iteration -> rank -> (n,), -1 where the rank never got there."""
+    comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
+    arrivals: dict[int, dict[int, NDArray[np.int64]]] = {}
+    for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():
+        graph = workload.ranks[rank]
+        starts = np.full(len(graph), -1, np.int64)
+        at = np.searchsorted(graph.node_id, rows["node_id"].to_numpy())
+        starts[at] = rows["start_ns"].to_numpy()
+        arrivals.setdefault(iteration, {})[rank] = starts
+    for ranks in arrivals.values():
+        for rank, graph in workload.ranks.items():
+            ranks.setdefault(rank, np.full(len(graph), -1, np.int64))
+    return arrivals

@@ -1,0 +1,24 @@
+"""The fabric file's transport section as the queue pair's configuration."""
+
+from __future__ import annotations
+
+from genie import _core
+from simtwin.fabric_schema import Fabric
+
+
+def queue_pair_config(fabric: Fabric) -> _core.QueuePairConfig:
+    """What the fabric says; the core's defaults where it is silent."""
+    config = _core.QueuePairConfig()
+    transport = fabric.transport
+    config.mtu_bytes = transport.mtu
+    if transport.window_packets is not None:
+        config.window_packets = transport.window_packets
+    if transport.ack_every_packets is not None:
+        config.ack_every_packets = transport.ack_every_packets
+    if transport.ack_timeout is not None:
+        config.ack_timeout_ps = int(transport.ack_timeout)
+    if transport.retry_limit is not None:
+        config.retry_limit = transport.retry_limit
+    if transport.rnr_retry_limit is not None:
+        config.rnr_retry_limit = transport.rnr_retry_limit
+    return config
