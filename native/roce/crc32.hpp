@@ -1,0 +1,43 @@
+// CRC-32 (polynomial 0x04C11DB7, reflected, as on Ethernet) of data in pieces, as fast as the processor
+// allows.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace genie::roce {
+
+// A CRC in progress is the raw register: it starts as kCrcInit and ends with ~register.
+inline constexpr std::uint32_t kCrcInit = 0xFFFF'FFFF;
+
+// Appends bytes: crc_update(crc_update(c, a), b) == crc_update(c, a·b).
+// Takes the fastest way that this processor has, found when the program starts.
+std::uint32_t crc_update(std::uint32_t crc, const std::byte* data, std::size_t size_bytes);
+
+// CRC-32 of a whole buffer, as zlib's.
+inline std::uint32_t crc32(std::span<const std::byte> data) {
+  return ~crc_update(kCrcInit, data.data(), data.size());
+}
+
+// The ways there are: tables anywhere; carry-less multiplication of 128 bits (PCLMULQDQ) or of 512 bits
+// (VPCLMULQDQ with AVX-512).
+enum class CrcPath : std::uint8_t { kTable, kPclmul, kVpclmul512 };
+inline constexpr CrcPath kCrcPaths[] = {CrcPath::kTable, CrcPath::kPclmul, CrcPath::kVpclmul512};
+
+bool crc_path_available(CrcPath path);
+CrcPath crc_path_chosen();
+const char* crc_path_name(CrcPath path);
+
+// `path` must be available.
+std::uint32_t crc_update_by(CrcPath path, std::uint32_t crc, const std::byte* data, std::size_t size_bytes);
+
+// Register after one byte and then `zeros` bytes of zero, from register 0. Because the CRC is linear, this is
+// what a byte at that distance from the end adds (by exclusive or) to a register computed with zero in its
+// place.
+constexpr std::uint32_t crc_of_byte(std::uint32_t byte, std::size_t zeros) {
+  std::uint32_t crc = byte;
+  for (std::size_t bit = 0; bit < 8 * (zeros + 1); ++bit) crc = crc >> 1 ^ (crc & 1U ? 0xEDB8'8320U : 0U);
+  return crc;
+}
+
+}  // namespace genie::roce
