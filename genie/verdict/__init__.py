@@ -1,1 +1,9 @@
-"""The verdict: align two timelines, decompose, locate, gate, report."""
+"""Verdict: compares the two worlds' timelines, splits wait, wire and excess, and says who is to blame."""
+
+from genie.verdict.align import VerdictError
+from genie.verdict.judge import judge
+from genie.verdict.model import Suspect, Verdict
+from genie.verdict.options import Options
+from genie.verdict.perfetto_trace import write_perfetto
+
+__all__ = ["Options", "Suspect", "Verdict", "VerdictError", "judge", "write_perfetto"]

@@ -1,0 +1,125 @@
+"""Bring the two worlds together: the same collective, the same transfer, the same iteration in one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from genie.record import Run
+
+COLLECTIVE_KEY = ["group", "seq"]
+TRANSFER_KEY = ["src", "dst", "group", "order"]
+
+
+class VerdictError(Exception):
+    """Two runs that cannot be compared: the message says what is wrong and what to do."""
+
+
+@dataclass
+class Aligned:
+    """The judged iterations of both worlds, matched.
+
+    `collectives`: a row per (iteration, group, seq), with lists in the order of `ranks`:
+      op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
+    `transfers`: a row per (iteration, src, dst, group, order); order is the collective's seq, or the sender's node of
+      a single message (group ""): size_bytes, live_busy, twin_busy, twin_post, retransmits
+    """
+
+    ranks: list[int]
+    iterations: list[int]
+    follow: bool
+    collectives: pl.DataFrame
+    transfers: pl.DataFrame
+    coverage: dict[str, int] = field(default_factory=dict)
+
+
+def align(live: Run, twin: Run) -> Aligned:
+    """Match the iterations after warm-up with the twin's: the same numbers if it followed, else its first one.
+
+    Raises VerdictError when the runs have no iteration or no collective or transfer in common.
+    """
+    warmup = int(live.info.get("warmup", 0))
+    follow = bool(twin.info.get("follow", False))
+    iterations = sorted(set(live.timeline["iteration"].to_list()))
+    iterations = [iteration for iteration in iterations if iteration >= warmup]
+    if not iterations:
+        raise VerdictError(f"{live.path}: no iteration after the {warmup} of warm-up; run with more --iterations")
+    if twin.timeline.is_empty():
+        raise VerdictError(f"{twin.path}: the timeline is empty; run genie simulate again")
+    if follow:
+        iterations = [i for i in iterations if i in set(twin.timeline["iteration"].to_list())]
+        if not iterations:
+            raise VerdictError(
+                f"{twin.path}: followed another run, no iteration in common; simulate with --follow LIVE"
+            )
+    twin_iterations = iterations if follow else [int(twin.timeline["iteration"].min())]  # type: ignore[arg-type]
+    on = ["iteration"] if follow else []
+
+    live_coll = _collectives(live.timeline.filter(pl.col("iteration").is_in(iterations)), "live")
+    twin_coll = _collectives(twin.timeline.filter(pl.col("iteration").is_in(twin_iterations)), "twin")
+    if not follow:
+        twin_coll = twin_coll.drop("iteration")
+    collectives = live_coll.join(twin_coll, on=[*on, *COLLECTIVE_KEY, "ranks"], how="inner")
+
+    live_moved = _transfers(live.transfers.filter(pl.col("iteration").is_in(iterations)))
+    twin_moved = _transfers(twin.transfers.filter(pl.col("iteration").is_in(twin_iterations)))
+    twin_moved = twin_moved.select(
+        *on, *TRANSFER_KEY, pl.col("busy_ns").alias("twin_busy"), pl.col("post_ns").alias("twin_post")
+    )
+    transfers = (
+        live_moved.rename({"busy_ns": "live_busy"})
+        .join(twin_moved, on=[*on, *TRANSFER_KEY], how="inner")
+        .filter((pl.col("live_busy") > 0) & (pl.col("twin_busy") > 0))
+        .sort("iteration", *TRANSFER_KEY)
+    )
+    if transfers.is_empty() and collectives.is_empty():
+        raise VerdictError(f"{live.path} and {twin.path}: nothing in common; are they runs of the same workload?")
+    coverage = {
+        "iterations": len(iterations),
+        "collectives": collectives.height,
+        "collectives_unmatched": live_coll.height - collectives.height,
+        "transfers": transfers.height,
+        "transfers_unmatched": live_moved.height - transfers.height,
+    }
+    ranks = sorted(set(live.timeline["rank"].to_list()))
+    return Aligned(ranks, iterations, follow, collectives.sort("iteration", "first_start"), transfers, coverage)
+
+
+def _collectives(timeline: pl.DataFrame, world: str) -> pl.DataFrame:
+    """A row per (iteration, group, seq) of collectives with at least two members."""
+    table = (
+        timeline.filter(pl.col("kind") == "coll")
+        .sort("iteration", *COLLECTIVE_KEY, "rank")
+        .group_by("iteration", *COLLECTIVE_KEY, maintain_order=True)
+        .agg(
+            pl.col("op").first(),
+            pl.col("size_bytes").max(),
+            pl.col("rank").alias("ranks"),
+            pl.col("start_ns").alias(f"{world}_start"),
+            pl.col("end_ns").alias(f"{world}_end"),
+            pl.col("start_ns").min().alias("first_start"),
+        )
+        .filter(pl.col("ranks").list.len() >= 2)
+    )
+    return table if world == "live" else table.drop("op", "size_bytes", "first_start")
+
+
+def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
+    """Payload between two ranks, with the key that both worlds share."""
+    return transfers.filter((pl.col("src") != pl.col("dst")) & (pl.col("size_bytes") > 0)).select(
+        "iteration",
+        "src",
+        "dst",
+        pl.col("group").fill_null(""),
+        pl.when(pl.col("group").is_null())
+        .then(pl.col("node_id").cast(pl.Int64))
+        .otherwise(pl.col("seq").cast(pl.Int64))
+        .alias("order"),
+        "size_bytes",
+        "post_ns",
+        "busy_ns",
+        "retransmits",
+    )

@@ -1,0 +1,207 @@
+"""Wait, wire and excess of each collective; what an iteration takes; bus bandwidth by nccl-tests' convention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from genie.record import Run
+    from genie.verdict.align import Aligned
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of one iteration, in ns. Lists are in the order of `ranks`."""
+
+    iteration: int
+    group: str
+    seq: int
+    op: str
+    size_bytes: int
+    ranks: list[int]
+    wait_ns: list[int]  # for the last one to arrive
+    wait_bound_ns: list[int]  # clocks: the wait is known to within this much
+    overshoot_ns: list[int]  # by how much sleeps since its last collective delayed this rank
+    start_ns: int  # the last arrival, measured
+    measured_ns: int  # from the last arrival to the last end
+    wire_ns: int  # the twin's, from the same moment
+    excess_ns: int
+    last_rank: int
+    late_ns: int  # the last arrival behind the middle one, its own sleeps' overshoot taken off
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "iteration": self.iteration,
+            "group": self.group,
+            "seq": self.seq,
+            "op": self.op,
+            "size_bytes": self.size_bytes,
+            "measured_ns": self.measured_ns,
+            "wire_ns": self.wire_ns,
+            "excess_ns": self.excess_ns,
+            "last_rank": self.last_rank,
+            "wait_ns": {str(rank): wait for rank, wait in zip(self.ranks, self.wait_ns, strict=True)},
+            "wait_bound_ns": max(self.wait_bound_ns),
+            "overshoot_ns": {str(rank): late for rank, late in zip(self.ranks, self.overshoot_ns, strict=True)},
+        }
+
+
+def decompose(aligned: Aligned, live: Run) -> list[Collective]:
+    """Split every matched collective, in the order of its first arrival."""
+    bounds = clock_bounds(live, aligned.ranks)
+    lateness = _Overshoot(live.timeline)
+    result = []
+    for row in aligned.collectives.iter_rows(named=True):
+        start = np.asarray(row["live_start"])
+        end = np.asarray(row["live_end"])
+        twin_start, twin_end = np.asarray(row["twin_start"]), np.asarray(row["twin_end"])
+        measured = int(end.max() - start.max())
+        wire = int(twin_end.max() - twin_start.max())
+        last = int(start.argmax())
+        epsilon = np.array([bounds[rank] for rank in row["ranks"]])
+        overshoot = [
+            lateness.before(row["iteration"], rank, int(at)) for rank, at in zip(row["ranks"], start, strict=True)
+        ]
+        corrected = np.sort(start - np.asarray(overshoot))
+        result.append(
+            Collective(
+                iteration=row["iteration"],
+                group=row["group"] or "",
+                seq=row["seq"],
+                op=row["op"] or "",
+                size_bytes=row["size_bytes"],
+                ranks=row["ranks"],
+                wait_ns=[int(v) for v in start.max() - start],
+                wait_bound_ns=[int(v) for v in epsilon + epsilon[last]],
+                overshoot_ns=overshoot,
+                start_ns=int(start.max()),
+                measured_ns=measured,
+                wire_ns=wire,
+                excess_ns=measured - wire,
+                last_rank=row["ranks"][last],
+                late_ns=max(0, int(start[last] - overshoot[last] - np.median(corrected))),
+            )
+        )
+    return result
+
+
+def clock_bounds(live: Run, ranks: list[int]) -> dict[int, int]:
+    """Error bound of each rank's clock in ns; 0 where ranks share a clock."""
+    bounds = live.info.get("clock_bound_ns") or {}
+    if isinstance(bounds, int | float):
+        return {rank: int(bounds) for rank in ranks}
+    if isinstance(bounds, list):
+        bounds = dict(enumerate(bounds))
+    return {rank: int(bounds.get(rank, bounds.get(str(rank), 0)) or 0) for rank in ranks}
+
+
+class _Overshoot:
+    """How much the sleeps of a rank, since its last collective, delayed what starts now."""
+
+    def __init__(self, timeline: pl.DataFrame) -> None:
+        self._sleeps: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._ends: dict[tuple[int, int], NDArray[np.int64]] = {}
+        sleeps = timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("overshoot_ns") > 0))
+        for key, part in sleeps.sort("end_ns").group_by("iteration", "rank"):
+            total = np.concatenate([[0], np.cumsum(part["overshoot_ns"].to_numpy())])
+            self._sleeps[(int(key[0]), int(key[1]))] = (part["end_ns"].to_numpy(), total)
+        for key, part in timeline.filter(pl.col("kind") == "coll").sort("end_ns").group_by("iteration", "rank"):
+            self._ends[(int(key[0]), int(key[1]))] = part["end_ns"].to_numpy()
+
+    def before(self, iteration: int, rank: int, start_ns: int) -> int:
+        """ns, at most the time since the rank's last collective ended (sleeps of parallel streams overlap)."""
+        sleeps = self._sleeps.get((iteration, rank))
+        if sleeps is None:
+            return 0
+        ends = self._ends.get((iteration, rank), np.zeros(0, np.int64))
+        done = int(np.searchsorted(ends, start_ns, side="right"))
+        last = int(np.searchsorted(sleeps[0], start_ns, side="right"))
+        if not done:
+            return int(sleeps[1][last])
+        since = int(ends[done - 1])
+        first = min(last, int(np.searchsorted(sleeps[0], since, side="right")))
+        return min(int(sleeps[1][last] - sleeps[1][first]), start_ns - since)
+
+
+def bus_bytes(op: str, size_bytes: int, members: int) -> float:
+    """Bytes that bus bandwidth counts (nccl-tests). Sizes by the trace's convention: an all-gather's is one rank's."""
+    share = (members - 1) / members
+    factor = {
+        "all_reduce": 2 * share,
+        "all_gather": members * share,
+        "gather": members * share,
+        "reduce_scatter": share,
+        "scatter": share,
+        "all_to_all": share,
+    }
+    return size_bytes * factor.get(op, 1.0)
+
+
+@dataclass(frozen=True)
+class IterationTotals:
+    """One iteration: bus bandwidth in both worlds and what communication took, in ns."""
+
+    iteration: int
+    measured_bytes_per_s: float
+    simulated_bytes_per_s: float
+    measured_ns: int  # some collective was on the wire
+    simulated_ns: int
+    span_ns: int  # the whole iteration, measured
+
+    @property
+    def ratio(self) -> float:
+        """Measured over simulated bus bandwidth."""
+        return self.measured_bytes_per_s / self.simulated_bytes_per_s if self.simulated_bytes_per_s else float("nan")
+
+
+def totals(aligned: Aligned, collectives: list[Collective], live: Run) -> list[IterationTotals]:
+    """Per judged iteration; without collectives the single messages count, by the time that their senders were busy."""
+    spans = {
+        int(row[0]): int(row[1])
+        for row in live.timeline.group_by("iteration")
+        .agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+        .iter_rows()
+    }
+    moved = aligned.transfers.group_by("iteration").agg(
+        pl.col("size_bytes").sum(), pl.col("live_busy").sum(), pl.col("twin_busy").sum()
+    )
+    sent = {int(row[0]): row[1:] for row in moved.iter_rows()}
+    by_iteration: dict[int, list[Collective]] = {iteration: [] for iteration in aligned.iterations}
+    for item in collectives:
+        if item.size_bytes > 0 and item.wire_ns > 0 and item.measured_ns > 0:
+            by_iteration[item.iteration].append(item)
+    result = []
+    for iteration, items in by_iteration.items():
+        if items:
+            volume = sum(bus_bytes(item.op, item.size_bytes, len(item.ranks)) for item in items)
+            measured = sum(item.measured_ns for item in items)
+            simulated = sum(item.wire_ns for item in items)
+            on_wire = _union([(item.start_ns, item.start_ns + item.measured_ns) for item in items])
+            in_twin = _union([(item.start_ns, item.start_ns + item.wire_ns) for item in items])
+        elif iteration in sent:
+            volume, measured, simulated = sent[iteration]
+            share = len(aligned.ranks)
+            on_wire, in_twin = measured // share, simulated // share
+        else:
+            continue
+        result.append(
+            IterationTotals(
+                iteration, volume / measured * 1e9, volume / simulated * 1e9, on_wire, in_twin, spans.get(iteration, 0)
+            )
+        )
+    return result
+
+
+def _union(intervals: list[tuple[int, int]]) -> int:
+    """Length of the union of intervals."""
+    covered, reach = 0, -(1 << 62)
+    for start, end in sorted(intervals):
+        covered += max(0, end - max(start, reach))
+        reach = max(reach, end)
+    return covered

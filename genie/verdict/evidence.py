@@ -1,0 +1,177 @@
+"""Tests that hold without a noise model: betting on ranks among peers, with any start and end of the fault.
+
+Null hypothesis for a component: within a unit its slow-down, less the margin, is exchangeable with its peers'.
+Then "all k members above the j-th highest peer" has probability C(k+j-1, k) / C(n, k), whatever the noise, and
+a bet on it with odds to match has expectation 1. Products over independent units are e-values; so are their
+averages over bets and windows, which is all the correction that the search for a window needs. e-BH over all components
+(Wang & Ramdas 2022) keeps the false discovery rate under any dependence between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.verdict.series import Series, against_peers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+STAKES = (0.5, 0.9)
+# Prior odds: a fault all the time, one that starts in mid-run, one that starts and ends in it.
+WINDOW_PRIOR = (0.5, 0.35, 0.15)
+WINDOW_UNITS_MIN = 4
+LOG_E_MAX = 600.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """Iterations [first, last], as indices into the judged ones."""
+
+    first: int
+    last: int
+
+
+def windows(iterations: int, units_per_iteration: int) -> tuple[list[Window], NDArray[np.float64]]:
+    """All windows that can be told, and their prior weights (sum at most 1)."""
+    shortest = max(1, ceil(WINDOW_UNITS_MIN / units_per_iteration))
+    whole = [Window(0, iterations - 1)]
+    late = [Window(first, iterations - 1) for first in range(1, iterations - shortest + 1)]
+    inner = [Window(first, last) for first in range(iterations) for last in range(first + shortest - 1, iterations - 1)]
+    found: list[Window] = []
+    weight: list[float] = []
+    for kind, prior in zip((whole, late, inner), WINDOW_PRIOR, strict=True):
+        found += kind
+        weight += [prior / max(1, len(kind))] * len(kind)
+    return found, np.array(weight)
+
+
+def bets(members: int, total: int) -> list[tuple[int, float]]:
+    """(j, probability under the null) of the events that are bet on: above the top, the second, the middle peer."""
+    peers = total - members
+    depths = sorted({1, min(2, peers), ceil(peers / 2)})
+    chances = [(j, comb(members + j - 1, members) / comb(total, members)) for j in depths]
+    return [(j, chance) for j, chance in chances if chance <= 0.5]
+
+
+def _log_bets(hits: NDArray[np.bool_], chance: float, stake: float) -> NDArray[np.float64]:
+    won, lost = float(np.log1p(stake * (1 / chance - 1))), float(np.log1p(-stake))
+    return hits * (won - lost) + lost
+
+
+def margin_of(series: Series, members: Sequence[int], margin: float) -> float:
+    """ln(1 + margin), or more where the peers themselves differ lastingly by more (twice their robust spread)."""
+    chosen = np.isin(np.arange(len(series.ranks)), list(members))
+    typical = np.median(series.relative(), axis=0)
+    spread = [np.abs(part - np.median(part)) for part in (typical[chosen], typical[~chosen]) if len(part) >= 3]
+    lasting = 2 * 1.4826 * float(np.median(np.concatenate(spread))) if spread else 0.0
+    return max(float(np.log1p(margin)), lasting)
+
+
+def e_value(series: Series, members: Sequence[int], margin: float, stride: int = 1) -> float:
+    """Evidence against "the members (columns) are no slower than their peers by more than the margin".
+
+    `stride` 2 averages over every other unit, for series whose neighbours depend on each other.
+    """
+    total = len(series.ranks)
+    chosen = np.isin(np.arange(total), list(members))
+    options = bets(int(chosen.sum()), total)
+    if not options:
+        return 1.0
+    lowest = series.values[:, chosen].min(axis=1) - margin_of(series, members, margin)
+    peers = -np.sort(-series.values[:, ~chosen], axis=1)
+    which, position = np.unique(series.iteration, return_inverse=True)
+    found, weight = windows(len(which), max(1, len(series.iteration) // len(which)))
+    first = np.array([window.first for window in found])
+    last = np.array([window.last for window in found])
+    total_e = 0.0
+    for j, chance in options:
+        hits = lowest > peers[:, j - 1]
+        for stake in STAKES:
+            gain = _log_bets(hits, chance, stake)
+            for start in range(stride):
+                kept = np.where(np.arange(len(gain)) % stride == start, gain, 0.0)
+                running = np.concatenate([[0.0], np.cumsum(np.bincount(position, kept, len(which)))])
+                total_e += float(weight @ np.exp(np.minimum(running[last + 1] - running[first], LOG_E_MAX)))
+    return total_e / (len(options) * len(STAKES) * stride)
+
+
+def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[np.int64]) -> float:
+    """Evidence that the median of independent values, in some window, is above the limit; no peers needed."""
+    which, position = np.unique(iteration, return_inverse=True)
+    found, weight = windows(len(which), max(1, len(iteration) // len(which)))
+    total_e = 0.0
+    for stake in STAKES:
+        running = np.concatenate([[0.0], np.cumsum(np.bincount(position, _log_bets(values > limit, 0.5, stake)))])
+        for window, prior in zip(found, weight, strict=True):
+            total_e += float(prior * np.exp(min(running[window.last + 1] - running[window.first], LOG_E_MAX)))
+    return total_e / len(STAKES)
+
+
+def e_bh(e_values: NDArray[np.float64], rate: float) -> NDArray[np.bool_]:
+    """Which hypotheses are rejected at the false discovery rate."""
+    count = len(e_values)
+    order = np.argsort(-e_values)
+    passing = e_values[order] >= count / (rate * np.arange(1, count + 1))
+    rejected = np.zeros(count, bool)
+    if passing.any():
+        rejected[order[: int(np.flatnonzero(passing)[-1]) + 1]] = True
+    return rejected
+
+
+def upper_median(values: NDArray[np.float64], confidence: float = 0.95) -> float:
+    """Upper bound of the median by order statistics; infinite when there are too few values."""
+    count = len(values)
+    below = np.cumsum([comb(count, k) / 2**count for k in range(count + 1)])
+    allowed = np.flatnonzero(below <= 1 - confidence)
+    return float(np.sort(values)[count - 1 - int(allowed[-1])]) if len(allowed) else float("inf")
+
+
+def change_window(values: NDArray[np.float64], iteration: NDArray[np.int64]) -> Window:
+    """The window in which the values are raised: least absolute deviations of two levels, against one level.
+
+    A start or end in mid-run must pay for the choice among windows: in Laplace log likelihood, twice the
+    logarithm of their number.
+    """
+    which, position = np.unique(iteration, return_inverse=True)
+    best = Window(0, len(which) - 1)
+    found, _ = windows(len(which), max(1, len(iteration) // len(which)))
+    least = _deviation(values) * float(np.exp(-2 * np.log(max(2, len(found))) / len(values)))
+    for window in found[1:]:
+        inside = (position >= window.first) & (position <= window.last)
+        if np.median(values[inside]) <= np.median(values[~inside]):
+            continue
+        cost = _deviation(values[inside]) + _deviation(values[~inside])
+        if cost < least:
+            best, least = window, cost
+    return best
+
+
+def _deviation(values: NDArray[np.float64]) -> float:
+    return float(np.abs(values - np.median(values)).sum())
+
+
+def lag_correlation(series: Series) -> tuple[float, float]:
+    """Lag-1 correlation of a rank's residuals from unit to unit, the median over ranks, and its standard error."""
+    residual = series.relative()
+    which = np.unique(series.iteration)
+    phases = max(1, len(residual) // max(1, len(which)))
+    for phase in range(phases):
+        residual[phase::phases] -= residual[phase::phases].mean(axis=0)
+    if len(residual) < 4:
+        return 0.0, 1.0
+    power = (residual**2).sum(axis=0)
+    each = (residual[1:] * residual[:-1]).sum(axis=0)[power > 0] / power[power > 0]
+    if not len(each):
+        return 0.0, 1.0
+    return float(np.median(each)), float(1.2533 / np.sqrt((len(residual) - 1) * len(each)))
+
+
+def members_against_peers(series: Series, ranks: Sequence[int]) -> NDArray[np.float64]:
+    """(u,) `against_peers` by rank numbers."""
+    return against_peers(series, [series.column(rank) for rank in ranks])

@@ -1,0 +1,251 @@
+"""Two runs in, a verdict out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from genie.verdict.align import Aligned, align
+from genie.verdict.components import attachments, components
+from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
+from genie.verdict.evidence import e_value, lag_correlation, sign_e_value, upper_median
+from genie.verdict.locate import Finding, locate
+from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
+from genie.verdict.options import Options
+from genie.verdict.series import Series, against_peers, both_directions
+from genie.verdict.words import percent, suspects_of, times
+
+if TYPE_CHECKING:
+    from genie.record import Run
+
+EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+INJECTED_RANKS_MAX = 16
+
+
+def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
+    """Align, split, test, locate and gate. Raises VerdictError when the runs cannot be compared."""
+    options = options or Options()
+    aligned = align(live, twin)
+    collectives = decompose(aligned, live)
+    iterations = totals(aligned, collectives, live)
+    attached = attachments(live, twin, aligned.ranks)
+    series = both_directions(aligned)
+    noise, stride = noise_model(series)
+    candidates = components(series, attached)
+    findings = locate(aligned, series, candidates, options, stride)
+    suspects = suspects_of(findings, aligned, attached)
+    accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
+    fleet = fleet_gate(aligned, series["egress"], live, options)
+    bounds = upper_bounds(series, accused)
+    coverage: dict[str, Any] = {
+        **aligned.coverage,
+        "components_tested": len(candidates),
+        "ranks": len(aligned.ranks),
+        "ranks_judged": {direction: len(part.ranks) for direction, part in series.items()},
+        "follow": aligned.follow,
+        "clock_bound_ns": max(clock_bounds(live, aligned.ranks).values(), default=0),
+    }
+    verdict = Verdict(
+        result="pass",
+        summary="",
+        action="",
+        suspects=suspects,
+        cost=cost_of(findings, aligned, iterations, fleet),
+        fleet=fleet,
+        noise=noise,
+        smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
+        upper_bound=bounds,
+        coverage=coverage,
+        collectives=collectives,
+        iterations=iterations,
+        late=late_ranks(collectives, len(aligned.iterations)),
+        options=options,
+        notes=notes(live, aligned),
+    )
+    return conclude(verdict)
+
+
+def conclude(verdict: Verdict) -> Verdict:
+    """The three outcomes, their one line and the one thing to do."""
+    options, fleet = verdict.options, verdict.fleet
+    result: Result
+    if verdict.suspects:
+        first = verdict.suspects[0]
+        cost = f"; costs {percent(verdict.cost.fraction)} an iteration" if verdict.cost else ""
+        others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
+        result, summary = "fail", first.evidence.split(";")[0] + cost + others
+        action = f"Check {first.name}; {len(first.also) + 1} candidates. Then run again to confirm."
+    elif fleet.result == "fail":
+        result, summary = "fail", fleet.words
+        action = (
+            "Compare the fabric file with the fabric: a rate, an MTU or a shared link is not what the twin assumes."
+        )
+    else:
+        reasons = _open_questions(verdict)
+        if fleet.result == "inconclusive":
+            reasons.insert(0, fleet.words)
+        seen = verdict.smallest_detectable["whole"]
+        detectable = (
+            f"a slow-down of {percent(seen)} or more would have been seen"
+            if seen
+            else "no slow-down could have been seen"
+        )
+        if reasons:
+            result, summary = "inconclusive", f"{reasons[0]}; {detectable}"
+            action = "Run again with more --iterations, on hosts that do nothing else."
+        else:
+            result = "pass"
+            summary = (
+                f"no rank, link or switch is slower than the twin by {percent(options.practical)} or more; {detectable}"
+            )
+            action = "Nothing to do."
+    return replace(verdict, result=result, summary=summary, action=action)
+
+
+def _open_questions(verdict: Verdict) -> list[str]:
+    """Why a run without suspects is no pass."""
+    if not verdict.upper_bound:
+        return ["no component had peers to be compared with"]
+    unknown = [name for name, bound in verdict.upper_bound.items() if bound is None]
+    if unknown:
+        return [f"{verdict.noise.units} repetitions are too few to judge"]
+    wide = [(bound, name) for name, bound in verdict.upper_bound.items() if (bound or 0) >= verdict.options.practical]
+    if wide:
+        bound, name = max(wide)
+        return [f"too noisy: {name} may be up to {percent(bound)} slower than its peers, and {len(wide) - 1} others"]
+    return []
+
+
+def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
+    """Chance as the run itself shows it, and 2 where neighbouring units are not independent, else 1."""
+    part = series["egress"]
+    residual = part.relative() if part.values.size else np.zeros((1, 1))
+    residual = residual - np.median(residual, axis=0)
+    spread = 1.4826 * float(np.median(np.abs(residual)))
+    tail = float(np.quantile(np.abs(residual), 0.99)) / spread if spread else 0.0
+    units = len(part.iteration)
+    correlation, error = lag_correlation(part) if part.values.size else (0.0, 1.0)
+    blocked = correlation > max(0.1, 2 * error)
+    phases = units // max(1, len(np.unique(part.iteration)))
+    return Noise(units, phases, spread, tail, correlation, blocked), 2 if blocked else 1
+
+
+def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> FleetGate:
+    """Is everybody slower than the twin? Not resolvable when the hosts themselves are late."""
+    if not part.values.size:
+        return FleetGate("inconclusive", 0.0, options.fleet_large, "no rank sent in every iteration")
+    typical = np.median(part.values, axis=1)
+    slow_down = float(np.expm1(np.median(typical)))
+    volume = aligned.transfers.select(
+        pl.col("size_bytes").filter(pl.col("size_bytes") >= options.large_bytes).sum() / pl.col("size_bytes").sum()
+    ).item()
+    tolerance = options.fleet_large if float(volume) >= 0.5 else options.fleet_small
+    above = sign_e_value(typical, float(np.log1p(tolerance)), part.iteration) >= 1 / options.false_discovery
+    if not above or slow_down < tolerance:
+        words = f"the fleet as a whole takes {times(slow_down)} the twin's time, within {percent(tolerance)}"
+        return FleetGate("pass", slow_down, tolerance, words)
+    words = f"the whole fleet takes {times(slow_down)} the twin's time; no component stands out"
+    late = live.timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("iteration").is_in(aligned.iterations)))
+    usual = float(late["overshoot_ns"].median() or 0) if late.height else 0.0  # type: ignore[arg-type]
+    if usual > options.quiet_overshoot_ns:
+        words = f"{words}, and the hosts are busy (sleeps end {usual / 1e6:.1f} ms late)"
+        return FleetGate("inconclusive", slow_down, tolerance, words)
+    return FleetGate("fail", slow_down, tolerance, words)
+
+
+def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:
+    """95 % upper bound of every NIC's slow-down beside its peers, but for the accused. None: too few units."""
+    result: dict[str, float | None] = {}
+    for direction, part in series.items():
+        if len(part.ranks) < 3:
+            continue
+        for column, rank in enumerate(part.ranks):
+            if (direction, rank) in accused:
+                continue
+            bound = upper_median(against_peers(part, [column]))
+            result[f"rank {rank} {direction}"] = float(np.expm1(bound)) if np.isfinite(bound) else None
+    return result
+
+
+def smallest_detectable(
+    series: dict[str, Series], accused: set[tuple[str, int]], tested: int, options: Options, stride: int
+) -> dict[str, float | None]:
+    """The least slow-down that would have been found in 90 % of the ranks: put into this run's own noise.
+
+    By how long it lasts: `whole` run or its `second_half`. None: not even a factor of five.
+    """
+    part = series["egress"]
+    columns = [c for c, rank in enumerate(part.ranks) if ("egress", rank) not in accused][:INJECTED_RANKS_MAX]
+    limit = tested / options.false_discovery
+    result: dict[str, float | None] = {}
+    for name in ("whole", "second_half"):
+        which = np.unique(part.iteration)
+        since = which[len(which) // 2] if name == "second_half" and len(which) else -1
+        after = part.iteration >= since
+        result[name] = None
+        for size in EFFECTS if len(part.ranks) >= 3 and columns else ():
+            seen = 0
+            for column in columns:
+                values = part.values.copy()
+                values[after, column] += np.log1p(size)
+                raised = Series(part.direction, part.ranks, part.iteration, values)
+                strong = e_value(raised, [column], options.margin, stride) >= limit
+                seen += strong and float(np.median(against_peers(raised, [column])[after])) >= np.log1p(
+                    options.practical
+                )
+            if seen >= 0.9 * len(columns):
+                result[name] = size
+                break
+    return result
+
+
+def cost_of(
+    findings: list[Finding], aligned: Aligned, iterations: list[IterationTotals], fleet: FleetGate
+) -> Cost | None:
+    """Median extra time of the iterations in the first suspect's window, over what the fleet's own level explains."""
+    if not findings:
+        return None
+    window = findings[0].window
+    inside = set(aligned.iterations[window.first : window.last + 1])
+    chosen = [item for item in iterations if item.iteration in inside and item.span_ns > 0]
+    if not chosen:
+        return None
+    level = 1 + max(0.0, fleet.slow_down)
+    extra = [max(0.0, item.measured_ns - item.simulated_ns * level) for item in chosen]
+    without = [max(1.0, item.span_ns - more) for item, more in zip(chosen, extra, strict=True)]
+    fraction = float(np.median([more / rest for more, rest in zip(extra, without, strict=True)]))
+    return Cost(int(np.median(extra)), int(np.median(without)), fraction)
+
+
+def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:
+    """Who came last, how often, and how late per iteration beside the middle rank: compute, not network."""
+    table: dict[int, list[int]] = {}
+    for item in collectives:
+        table.setdefault(item.last_rank, []).append(item.late_ns)
+    late = [
+        {"rank": rank, "collectives": len(each), "late_ns_per_iteration": sum(each) // max(1, iterations)}
+        for rank, each in table.items()
+    ]
+    return sorted(late, key=lambda entry: -entry["late_ns_per_iteration"])
+
+
+def notes(live: Run, aligned: Aligned) -> list[str]:
+    """Remarks on the data: clocks that contradict each other, what had no partner."""
+    result = []
+    bounds = clock_bounds(live, aligned.ranks)
+    limit = 2 * max(bounds.values(), default=0)
+    early = live.transfers.filter(pl.col("first_ns") < pl.col("post_ns") - limit).height
+    if early:
+        result.append(f"clock alarm: {early} transfers arrived before they were sent")
+    for what in ("collectives", "transfers"):
+        if count := aligned.coverage[f"{what}_unmatched"]:
+            result.append(f"{count} {what} of the live run have no partner in the twin")
+    if live.info.get("complete") is False:
+        result.append("the live run did not end properly; what was recorded is judged")
+    return result
+
+
+__all__ = ["Suspect", "judge"]

@@ -1,0 +1,197 @@
+"""From components that are beyond noise to suspects: the fewest that explain the slow transfers, and their rivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from genie.verdict.components import Component
+from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
+from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from genie.verdict.align import Aligned
+    from genie.verdict.options import Options
+
+SUSPECTS_MAX = 8
+# The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
+PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A component beyond noise and margin."""
+
+    component: Component
+    e_value: float
+    window: Window  # indices into the judged iterations
+    slow_down: float  # measured / twin over its peers', in the window, minus 1
+    hits: tuple[int, int]  # iterations of the window in which it is slower than every peer, of how many
+    share: float  # of its paths that are slow
+    rivals: tuple[Component, ...] = ()  # explain the data as well
+
+
+def test_all(
+    series: dict[str, Series], candidates: list[Component], options: Options, stride: int
+) -> list[tuple[Component, float, bool]]:
+    """(component, e-value, rejected by e-BH) of every candidate."""
+    values = np.array(
+        [
+            e_value(series[c.direction], [series[c.direction].column(rank) for rank in c.ranks], options.margin, stride)
+            for c in candidates
+        ]
+    )
+    rejected = e_bh(values, options.false_discovery) if len(values) else np.zeros(0, bool)
+    return list(zip(candidates, values.tolist(), rejected.tolist(), strict=True))
+
+
+def effect(part: Series, component: Component) -> tuple[Window, float, NDArray[np.float64]]:
+    """Window, median ln slow-down in it, and all units' values of a component against its peers."""
+    values = members_against_peers(part, component.ranks)
+    window = change_window(values, part.iteration)
+    return window, float(np.median(values[_inside(part, window)])), values
+
+
+def _inside(part: Series, window: Window) -> NDArray[np.bool_]:
+    which = np.unique(part.iteration)
+    result: NDArray[np.bool_] = (part.iteration >= which[window.first]) & (part.iteration <= which[window.last])
+    return result
+
+
+def locate(
+    aligned: Aligned, series: dict[str, Series], candidates: list[Component], options: Options, stride: int = 1
+) -> list[Finding]:
+    """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size."""
+    found: list[Finding] = []
+    transfers = phase_column(aligned.transfers)
+    remaining, left = series, candidates
+    while left and len(found) < SUSPECTS_MAX:
+        tested = [(c, e) for c, e, rejected in test_all(remaining, left, options, stride) if rejected]
+        slow = [(c, e, *effect(remaining[c.direction], c)[:2]) for c, e in tested]
+        slow = [entry for entry in slow if entry[3] >= np.log1p(options.practical)]
+        if not slow:
+            break
+        finding = _best(transfers, remaining, slow, options)
+        found.append(finding)
+        # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
+        transfers = transfers.filter(~finding.component.touches())
+        remaining = {d: rank_series(transfers, d) for d in DIRECTIONS} if transfers.height else {}
+        left = [
+            c
+            for c in left
+            if c != finding.component and c.direction in remaining and _testable(c, remaining[c.direction])
+        ]
+    return found
+
+
+def _testable(component: Component, part: Series) -> bool:
+    return set(component.ranks) <= set(part.ranks) and len(part.ranks) - len(component.ranks) >= 2
+
+
+def _best(
+    transfers: pl.DataFrame,
+    series: dict[str, Series],
+    slow: list[tuple[Component, float, Window, float]],
+    options: Options,
+) -> Finding:
+    """The likeliest of the slow components, with those that the data cannot tell from it."""
+    strongest = max(slow, key=lambda entry: entry[3])
+    iterations = np.unique(series[strongest[0].direction].iteration)
+    window = strongest[2]
+    inside = transfers.filter(
+        pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
+    )
+    standardised = standardise(inside)
+    scored = []
+    for component, e, when, size in slow:
+        share = slow_share(standardised, component, size)
+        log_likelihood = explained(standardised, component)
+        if component.kind in ("host", "switch"):
+            singles = [c for c, *_ in slow if c.kind == "nic" and set(c.ranks) <= set(component.ranks)]
+            best = max((explained(standardised, c) for c in singles), default=0.0)
+            if len(singles) < 2 or log_likelihood <= best or share < options.slow_share:
+                continue
+        scored.append((log_likelihood, component, e, when, size, share))
+    top = max(entry[0] for entry in scored)
+    close = [entry for entry in scored if entry[0] > top - options.rival_log_likelihood]
+    close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
+    _, component, e, when, size, share = close[0]
+    values = members_against_peers(series[component.direction], component.ranks)
+    rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, component, options)
+    return Finding(
+        component,
+        e,
+        when,
+        float(np.expm1(size)),
+        _hits(series[component.direction], component, when, values),
+        share,
+        rivals,
+    )
+
+
+def _rank_of(component: Component) -> int:
+    """Sets of ranks first (they beat each member already), then by PREFERENCE."""
+    return PREFERENCE.get((component.kind, component.direction), -1)
+
+
+def _hits(part: Series, component: Component, window: Window, values: NDArray[np.float64]) -> tuple[int, int]:
+    """In how many iterations of the window the component is slower than every peer."""
+    member = np.isin(part.ranks, component.ranks)
+    above = part.values[:, member].min(axis=1) > part.values[:, ~member].max(axis=1)
+    inside = _inside(part, window)
+    which = np.unique(part.iteration[inside])
+    return sum(bool(np.mean(above[part.iteration == i]) > 0.5) for i in which), len(which)
+
+
+def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
+    """Adds `bin`, a class of about equal times in the twin, `excess`, ln(measured / twin) less the median of its class
+    in its iteration, and `noise`, the usual size of that in its class (small messages are noisier).
+    """
+    return (
+        transfers.with_columns(
+            (pl.col("live_busy") / pl.col("twin_busy")).log().alias("ratio"),
+            pl.col("twin_busy").log(4).floor().cast(pl.Int64).alias("bin"),
+        )
+        .with_columns((pl.col("ratio") - pl.col("ratio").median().over("iteration", "bin")).alias("excess"))
+        .with_columns(
+            pl.max_horizontal(
+                (pl.col("excess") - pl.col("excess").median()).abs().median().over("bin") * 1.4427, 0.01
+            ).alias("noise")
+        )
+    )
+
+
+def explained(standardised: pl.DataFrame, component: Component) -> float:
+    """Log likelihood ratio (Laplace noise) of "its transfers are slower", one non-negative effect per size class."""
+    total = 0.0
+    for _, part in standardised.filter(component.touches()).group_by("bin"):
+        excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
+        size = max(0.0, float(np.median(excess)))
+        total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
+    return total
+
+
+def slow_share(standardised: pl.DataFrame, component: Component, size: float) -> float:
+    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect."""
+    paths = (
+        standardised.filter(component.touches())
+        .group_by("src", "dst")
+        .agg(pl.col("excess").median(), pl.col("twin_busy").sum())
+    )
+    weight = paths["twin_busy"].to_numpy()
+    return float(weight[paths["excess"].to_numpy() > size / 3].sum() / max(1, weight.sum()))
+
+
+def _path_rivals(standardised: pl.DataFrame, component: Component, options: Options) -> tuple[Component, ...]:
+    """The single path that explains a NIC's transfers as well as the NIC does."""
+    if component.kind != "nic":
+        return ()
+    whole = explained(standardised, component)
+    pairs = standardised.filter(component.touches()).select("src", "dst").unique().sort("src", "dst").iter_rows()
+    rivals = [Component("path", "egress", (src,), dst) for src, dst in pairs]
+    return tuple(c for c in rivals if explained(standardised, c) > whole - options.rival_log_likelihood)

@@ -1,0 +1,138 @@
+"""Findings in words: names of the fabric, evidence, what cannot be told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.verdict.model import Suspect
+
+if TYPE_CHECKING:
+    from genie.verdict.align import Aligned
+    from genie.verdict.components import Attachment, Component
+    from genie.verdict.locate import Finding
+
+
+def percent(fraction: float | None) -> str:
+    """`0.412` → `41 %`."""
+    return "unknown" if fraction is None else f"{100 * fraction:.0f} %"
+
+
+def times(slow_down: float) -> str:
+    """`1.0` → `2.00x`."""
+    return f"{1 + slow_down:.2f}x"
+
+
+def duration(duration_ns: float) -> str:
+    """With three digits and a unit that fits."""
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(duration_ns) >= limit:
+            return f"{duration_ns / limit:.3g} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def amount(size_bytes: float) -> str:
+    """Bytes in binary units."""
+    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= limit:
+            return f"{size_bytes / limit:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def suspects_of(findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment]) -> list[Suspect]:
+    """One suspect per rank or set of ranks: a NIC that is slow in both directions is named once."""
+    result: list[Suspect] = []
+    used: set[int] = set()
+    for index, finding in enumerate(findings):
+        if index in used:
+            continue
+        mates = [
+            k
+            for k in range(index + 1, len(findings))
+            if findings[k].component.ranks == finding.component.ranks
+            and findings[k].component.kind == finding.component.kind
+        ]
+        used.update(mates)
+        direction = "both" if mates else finding.component.direction
+        result.append(_suspect(finding, direction, aligned, attached))
+    return result
+
+
+def name_of(component: Component, attached: dict[int, Attachment]) -> str:
+    """The component's name on the fabric, or by rank."""
+    own = attached[component.ranks[0]]
+    if component.kind in ("host", "switch"):
+        return str(getattr(own, component.kind))
+    if component.kind == "path":
+        return f"the path from rank {component.ranks[0]} to rank {component.peer}"
+    return _full(own, own.nic) or f"rank{component.ranks[0]}"
+
+
+def _full(own: Attachment, part: str) -> str:
+    """`host/part`, unless the part's name says its host already."""
+    if not part:
+        return own.host
+    return part if not own.host or part.startswith(own.host) else f"{own.host}/{part}"
+
+
+def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment]) -> Suspect:
+    component, window = finding.component, finding.window
+    last = len(aligned.iterations) - 1
+    since, until = aligned.iterations[window.first], aligned.iterations[window.last]
+    whole = window.first == 0 and window.last == last
+    when = "" if whole else f" since iteration {since}" if window.last == last else f" in iterations {since} to {until}"
+    verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}[direction]
+    name = name_of(component, attached)
+    hit, of = finding.hits
+    evidence = (
+        f"{_who(component, attached)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
+        f"; slower than every peer in {hit} of {of} iterations; {100 * finding.share:.0f} % of its paths are slow"
+    )
+    return Suspect(
+        kind=component.kind if component.kind != "path" else "link",
+        name=name,
+        ranks=list(component.ranks),
+        score=round(float(np.log10(max(finding.e_value, 1e-9))), 2),
+        evidence=evidence,
+        also=_also(finding, attached),
+        direction=direction,
+        slow_down=finding.slow_down,
+        since_iteration=since,
+        until_iteration=None if window.last == last else until,
+        hits=[hit, of],
+    )
+
+
+def _who(component: Component, attached: dict[int, Attachment]) -> str:
+    own = attached[component.ranks[0]]
+    if component.kind == "nic":
+        rank = component.ranks[0]
+        nic, link = _full(own, own.nic), own.link
+        named = (
+            f"its NIC ({nic}) or link ({link})"
+            if nic and link
+            else f"its NIC ({nic}) or link"
+            if nic
+            else "its NIC or link"
+        )
+        return f"rank {rank}: {named}"
+    ranks = ", ".join(str(rank) for rank in component.ranks)
+    return f"{component.kind} {name_of(component, attached)} (ranks {ranks})"
+
+
+def _also(finding: Finding, attached: dict[int, Attachment]) -> list[str]:
+    """Members of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
+    component = finding.component
+    own = attached[component.ranks[0]]
+    result = []
+    if component.kind == "nic":
+        result.append(f"link {own.link}" if own.link else f"the link of rank {component.ranks[0]}")
+        result.append(f"its port on {own.switch}" if own.switch else "its switch port")
+    for rival in finding.rivals:
+        if rival.kind == "nic":
+            side = "sending" if rival.direction == "egress" else "receiving"
+            result.append(f"the {side} side of rank {rival.ranks[0]} ({name_of(rival, attached)})")
+        else:
+            result.append(name_of(rival, attached))
+    return result
