@@ -79,7 +79,7 @@ _TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
         "ring": _Symmetric(a.ring_reduce_scatter, _per_member),
         "direct": _Symmetric(a.direct_reduce_scatter, _per_member),
     },
-    "barrier": {"dissemination": _Symmetric(a.dissemination_barrier, _whole)},
+    "barrier": {"dissemination": _Symmetric(a.dissemination_barrier, _per_member)},
 }
 
 # Operation -> algorithms; the first is for large sizes, the last for small ones.

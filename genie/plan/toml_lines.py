@@ -7,9 +7,9 @@ import re
 Key = tuple[str | int, ...]  # ("topology", "link", 2, "rate"): the rate of the third [[topology.link]]
 
 _NAME = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
-_HEADER = re.compile(rf"\s*(\[\[?)\s*({_NAMES})\s*\]")
-_ASSIGNMENT = re.compile(rf"\s*({_NAMES})\s*=")
+_NAMES = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*"
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_NAMES})[ \t]*\]")
+_ASSIGNMENT = re.compile(rf"[ \t]*({_NAMES})[ \t]*=")
 # What can hide a bracket or a hash sign, then brackets, then a comment.
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[\[\]{}]|#[^\n]*|\n',
@@ -70,3 +70,23 @@ def _resolve(names: tuple[str, ...], counts: dict[Key, int]) -> Key:
         if key in counts:
             key += (counts[key] - 1,)
     return key
+
+
+def table_span(text: str, table: Key) -> tuple[int, int] | None:
+    """Offsets of a table's header and of the end of its last assignment's line; None when it is not there.
+
+    Comments and blank lines after the last assignment belong to what follows.
+    """
+    statements = _statements(text)
+    start: int | None = None
+    end = 0
+    for n, (position, _) in enumerate(statements):
+        after = statements[n + 1][0] if n + 1 < len(statements) else len(text)
+        header = _HEADER.match(text, position)
+        if start is not None and header:
+            break
+        if header and _split(header[2]) == table:
+            start, end = position, after
+        elif start is not None and _ASSIGNMENT.match(text, position):
+            end = after
+    return None if start is None else (start, end)

@@ -3,3 +3,10 @@
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;
+
+namespace genie::bindings {
+
+void register_plan(nb::module_& m);
+void register_roce_config(nb::module_& m);
+void register_twin(nb::module_& m);
+}  // namespace genie::bindings

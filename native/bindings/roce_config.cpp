@@ -1,0 +1,39 @@
+// genie._core.QueuePairConfig.
+#include "bindings/roce_config.hpp"
+
+namespace genie::bindings {
+
+nb::dict counters_of(const roce::QueuePairCounters& counters) {
+  nb::dict out;
+  out["data_sent"] = counters.data_sent;
+  out["data_received"] = counters.data_received;
+  out["acks_sent"] = counters.acks_sent;
+  out["acks_received"] = counters.acks_received;
+  out["retransmitted"] = counters.retransmitted;
+  out["duplicates"] = counters.duplicates;
+  out["out_of_sequence"] = counters.out_of_sequence;
+  out["naks_sent"] = counters.naks_sent;
+  out["naks_received"] = counters.naks_received;
+  out["rnr_naks_sent"] = counters.rnr_naks_sent;
+  out["rnr_naks_received"] = counters.rnr_naks_received;
+  out["timeouts"] = counters.timeouts;
+  out["refused"] = counters.refused;
+  return out;
+}
+
+void register_roce_config(nb::module_& m) {
+  using roce::QueuePairConfig;
+  nb::class_<QueuePairConfig>(m, "QueuePairConfig",
+                              "What both ends of a reliable connection agree on; times in ps.")
+      .def(nb::init<>())
+      .def_rw("mtu_bytes", &QueuePairConfig::mtu_bytes)
+      .def_rw("window_packets", &QueuePairConfig::window_packets)
+      .def_rw("ack_every_packets", &QueuePairConfig::ack_every_packets)
+      .def_rw("ack_timeout_ps", &QueuePairConfig::ack_timeout)
+      .def_rw("retry_limit", &QueuePairConfig::retry_limit)
+      .def_rw("rnr_retry_limit", &QueuePairConfig::rnr_retry_limit)
+      .def_rw("rnr_timer", &QueuePairConfig::rnr_timer)
+      .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit);
+}
+
+}  // namespace genie::bindings

@@ -1,0 +1,10 @@
+// The queue pair's configuration and counters as Python sees them.
+#pragma once
+#include "bindings/bindings.hpp"
+#include "roce/queue_pair.hpp"
+
+namespace genie::bindings {
+
+nb::dict counters_of(const roce::QueuePairCounters& counters);
+
+}  // namespace genie::bindings

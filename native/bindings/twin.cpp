@@ -1,0 +1,122 @@
+// genie._core.Simulator: the packet level of the twin.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "bindings/arrays.hpp"
+#include "bindings/plan.hpp"
+#include "bindings/roce_config.hpp"
+#include "twin/simulator.hpp"
+
+namespace genie::bindings {
+namespace {
+
+using twin::Network;
+using twin::Simulator;
+
+std::unique_ptr<Network> make_network(
+    std::int32_t hosts, std::int32_t nodes, std::uint32_t frame_overhead_bytes,
+    const Column<std::int32_t>& source, const Column<std::int32_t>& target,
+    const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
+    const Column<std::int64_t>& buffer_bytes, const Column<std::int64_t>& route_start,
+    const Column<std::int32_t>& route_links, const Column<std::int64_t>& packet_latency_ps,
+    const Column<std::int64_t>& message_latency_ps) {
+  auto network = std::make_unique<Network>();
+  network->hosts = hosts;
+  network->nodes = nodes;
+  network->frame_overhead_bytes = frame_overhead_bytes;
+  network->link_source = to_vector(source);
+  network->link_target = to_vector(target);
+  network->link_rate_bps = to_vector(rate_bps);
+  network->link_delay_ps = to_vector(delay_ps);
+  network->link_buffer_bytes = to_vector(buffer_bytes);
+  network->route_start = to_vector(route_start);
+  network->route_links = to_vector(route_links);
+  network->packet_latency_ps = to_vector(packet_latency_ps);
+  network->message_latency_ps = to_vector(message_latency_ps);
+  const std::string problem = network->check();
+  if (!problem.empty()) throw std::invalid_argument(problem);
+  return network;
+}
+
+std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::QueuePairConfig& config,
+                                          const Plan& plan, const Column<std::int32_t>& host_of_rank,
+                                          std::uint64_t seed) {
+  std::vector<const RankPlan*> plans;
+  for (const auto& rank : plan.ranks) {
+    if (rank->rank != static_cast<std::int32_t>(plans.size()))
+      throw std::invalid_argument("the twin needs the plans of all ranks, in order");
+    plans.push_back(rank.get());
+  }
+  std::vector<std::int32_t> hosts = to_vector(host_of_rank);
+  if (hosts.size() != plans.size()) throw std::invalid_argument("every rank needs a host");
+  for (std::int32_t host : hosts) {
+    if (host < 0 || host >= network.hosts) throw std::invalid_argument("a rank's host is not in the network");
+  }
+  return std::make_unique<Simulator>(network, config, plan.shared, std::move(plans), std::move(hosts), seed);
+}
+
+nb::list trace_of(const Simulator& simulator) {
+  nb::list out;
+  for (const twin::PacketTrace& entry : simulator.trace()) {
+    out.append(nb::make_tuple(entry.time, entry.source, entry.target, static_cast<int>(entry.packet.opcode),
+                              entry.packet.psn, entry.packet.payload_bytes, entry.packet.syndrome,
+                              entry.lost));
+  }
+  return out;
+}
+
+nb::dict links_of(const Simulator& simulator) {
+  nb::dict out;
+  out["packets"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::packets);
+  out["size_bytes"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::bytes);
+  out["dropped"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::dropped);
+  out["longest_queue_ps"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::longest_queue);
+  return out;
+}
+
+}  // namespace
+
+void register_twin(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
+      .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
+           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "route_start"_a, "route_links"_a,
+           "packet_latency_ps"_a, "message_latency_ps"_a);
+  nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
+      .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
+           nb::keep_alive<0, 1>(), nb::keep_alive<0, 3>())
+      .def(
+          "lose",
+          [](Simulator& simulator, std::int32_t source, std::int32_t target, std::uint64_t every,
+             std::vector<std::uint64_t> numbers) {
+            simulator.loss(source, target).every(every);
+            simulator.loss(source, target).script(std::move(numbers));
+          },
+          "source"_a, "target"_a, "every"_a = 0, "numbers"_a = std::vector<std::uint64_t>{},
+          "Lose data packets of one rank to another: every n-th, and those with these numbers. Before "
+          "start().")
+      .def("keep_trace", &Simulator::keep_trace, "keep"_a)
+      .def("start", &Simulator::start)
+      .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Handle at most so many events; False when none are left or something failed.")
+      .def(
+          "records", [](const Simulator& s, std::size_t rank) { return records_of(s.walkers().at(rank)); },
+          "rank"_a)
+      .def(
+          "counters", [](const Simulator& s, std::int32_t rank) { return counters_of(s.totals(rank)); },
+          "rank"_a)
+      .def("links", &links_of)
+      .def("trace", &trace_of)
+      .def("problems", &Simulator::problems)
+      .def_prop_ro("done", &Simulator::done)
+      .def_prop_ro("now_ps", &Simulator::now)
+      .def_prop_ro("events", &Simulator::events)
+      .def_prop_ro("data_packets", &Simulator::data_packets)
+      .def_prop_ro("dropped", &Simulator::dropped);
+}
+
+}  // namespace genie::bindings

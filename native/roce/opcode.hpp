@@ -1,0 +1,116 @@
+// Opcodes of the reliable connection and what each says about its packet.
+// InfiniBand Architecture Specification, volume 1, section 9.2.1, table 38; CNP: annex A17.9.3.
+#pragma once
+#include <cstdint>
+
+namespace genie::roce {
+
+enum class Opcode : std::uint8_t {
+  kSendFirst = 0x00,
+  kSendMiddle = 0x01,
+  kSendLast = 0x02,
+  kSendLastImm = 0x03,
+  kSendOnly = 0x04,
+  kSendOnlyImm = 0x05,
+  kWriteFirst = 0x06,
+  kWriteMiddle = 0x07,
+  kWriteLast = 0x08,
+  kWriteLastImm = 0x09,
+  kWriteOnly = 0x0A,
+  kWriteOnlyImm = 0x0B,
+  kReadRequest = 0x0C,
+  kReadResponseFirst = 0x0D,
+  kReadResponseMiddle = 0x0E,
+  kReadResponseLast = 0x0F,
+  kReadResponseOnly = 0x10,
+  kAcknowledge = 0x11,
+  kAtomicAcknowledge = 0x12,
+  kCompareSwap = 0x13,
+  kFetchAdd = 0x14,
+  kCnp = 0x81,
+};
+
+constexpr bool is_send(Opcode code) { return code <= Opcode::kSendOnlyImm; }
+constexpr bool is_write(Opcode code) { return code >= Opcode::kWriteFirst && code <= Opcode::kWriteOnlyImm; }
+
+// First packet of a message (of one packet or more).
+constexpr bool is_first(Opcode code) {
+  return code == Opcode::kSendFirst || code == Opcode::kSendOnly || code == Opcode::kSendOnlyImm ||
+         code == Opcode::kWriteFirst || code == Opcode::kWriteOnly || code == Opcode::kWriteOnlyImm;
+}
+
+// Last packet of a message (of one packet or more).
+constexpr bool is_last(Opcode code) {
+  switch (code) {
+    case Opcode::kSendLast:
+    case Opcode::kSendLastImm:
+    case Opcode::kSendOnly:
+    case Opcode::kSendOnlyImm:
+    case Opcode::kWriteLast:
+    case Opcode::kWriteLastImm:
+    case Opcode::kWriteOnly:
+    case Opcode::kWriteOnlyImm:
+      return true;
+    default:
+      return false;
+  }
+}
+
+constexpr bool has_immediate(Opcode code) {
+  return code == Opcode::kSendLastImm || code == Opcode::kSendOnlyImm || code == Opcode::kWriteLastImm ||
+         code == Opcode::kWriteOnlyImm;
+}
+
+constexpr bool has_reth(Opcode code) {
+  return code == Opcode::kWriteFirst || code == Opcode::kWriteOnly || code == Opcode::kWriteOnlyImm ||
+         code == Opcode::kReadRequest;
+}
+
+constexpr bool has_aeth(Opcode code) {
+  return code == Opcode::kReadResponseFirst || code == Opcode::kReadResponseLast ||
+         code == Opcode::kReadResponseOnly || code == Opcode::kAcknowledge ||
+         code == Opcode::kAtomicAcknowledge;
+}
+
+inline constexpr std::uint32_t kBthBytes = 12, kRethBytes = 16, kAethBytes = 4, kImmediateBytes = 4,
+                               kIcrcBytes = 4;
+
+// BTH and extended headers of a reliable-connection packet, READ and ATOMIC requests' own headers included.
+constexpr std::uint32_t header_bytes(Opcode code) {
+  std::uint32_t bytes = kBthBytes;
+  if (has_reth(code)) bytes += kRethBytes;
+  if (has_aeth(code)) bytes += kAethBytes;
+  if (has_immediate(code)) bytes += kImmediateBytes;
+  if (code == Opcode::kAtomicAcknowledge) bytes += 8;
+  if (code == Opcode::kCompareSwap || code == Opcode::kFetchAdd) bytes += 28;
+  if (code == Opcode::kCnp) bytes += 16;
+  return bytes;
+}
+
+// What the packet occupies on the link: IPv4 and UDP headers, padding and ICRC included.
+// `frame_overhead_bytes` is what the link layer adds (Ethernet header and FCS 18, preamble and gap 20).
+constexpr std::uint32_t wire_bytes(Opcode code, std::uint32_t payload_bytes,
+                                   std::uint32_t frame_overhead_bytes) {
+  return frame_overhead_bytes + 20 + 8 + header_bytes(code) + ((payload_bytes + 3) & ~3u) + kIcrcBytes;
+}
+
+// AETH syndromes, section 9.7.5.2.1, tables 44 to 46.
+inline constexpr std::uint8_t kSyndromeAck = 0x1F;  // ACK, no end-to-end credits
+inline constexpr std::uint8_t kSyndromeRnrNak = 0x20;
+inline constexpr std::uint8_t kSyndromeNak = 0x60;
+enum class NakCode : std::uint8_t {
+  kSequence = 0,
+  kInvalidRequest = 1,
+  kRemoteAccess = 2,
+  kRemoteOperation = 3,
+};
+constexpr std::uint8_t nak(NakCode code) {
+  return static_cast<std::uint8_t>(kSyndromeNak | static_cast<std::uint8_t>(code));
+}
+
+// RNR NAK timer field, table 45: 5 bits to a delay, in units of 10 us.
+inline constexpr std::uint32_t kRnrDelay10us[32] = {
+    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+}  // namespace genie::roce

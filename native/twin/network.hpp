@@ -1,0 +1,55 @@
+// The network as the kernel sees it: immutable arrays from simtwin/topology.py and simtwin/routing.py.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.hpp"
+
+namespace genie::twin {
+
+struct Network {
+  std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
+  std::int32_t nodes = 0;  // then the switches
+  std::uint32_t frame_overhead_bytes = 0;
+  // Directed links; each is the output port of its source.
+  std::vector<std::int32_t> link_source, link_target;
+  std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
+  std::vector<std::int64_t> link_delay_ps;
+  std::vector<std::int64_t> link_buffer_bytes;  // -1: unlimited
+  // Next links of shortest paths: route_links[route_start[node * hosts + host] ...).
+  std::vector<std::int64_t> route_start;
+  std::vector<std::int32_t> route_links;
+  std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
+
+  std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
+
+  // What is wrong with the arrays, or "".
+  std::string check() const {
+    const std::size_t count = link_source.size();
+    const auto host_count = static_cast<std::size_t>(hosts);
+    if (link_target.size() != count || link_rate_bps.size() != count || link_delay_ps.size() != count ||
+        link_buffer_bytes.size() != count)
+      return "the network's link columns differ in length";
+    if (packet_latency_ps.size() != host_count || message_latency_ps.size() != host_count)
+      return "the network's host columns differ in length";
+    if (route_start.size() != static_cast<std::size_t>(nodes) * host_count + 1 || route_start.front() != 0 ||
+        route_start.back() != static_cast<std::int64_t>(route_links.size()))
+      return "the network's routes do not fit its nodes";
+    for (std::size_t link = 0; link < count; ++link) {
+      if (link_source[link] < 0 || link_source[link] >= nodes || link_target[link] < 0 ||
+          link_target[link] >= nodes)
+        return "a link ends outside the network";
+      if (link_rate_bps[link] < 0 || link_delay_ps[link] < 0) return "a link has a negative rate or delay";
+    }
+    for (std::size_t at = 0; at + 1 < route_start.size(); ++at) {
+      if (route_start[at] > route_start[at + 1]) return "the network's routes are out of order";
+    }
+    for (std::int32_t link : route_links) {
+      if (link < 0 || static_cast<std::size_t>(link) >= count) return "a route names no link";
+    }
+    return "";
+  }
+};
+
+}  // namespace genie::twin

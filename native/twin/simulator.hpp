@@ -1,0 +1,141 @@
+// The packet level: walkers and queue pairs of all ranks on simulated links, under the virtual clock.
+//
+// A host's NIC port serialises one packet after another; a switch's output port is departure arithmetic
+// (start = max(now, free), drop when the backlog exceeds the buffer). A link keeps its packets in a ring and
+// has one pending event, for the first to arrive.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/flat_map.hpp"
+#include "core/loss.hpp"
+#include "roce/nic_port.hpp"
+#include "roce/queue_pair.hpp"
+#include "twin/event_queue.hpp"
+#include "twin/network.hpp"
+#include "walker/walker.hpp"
+
+namespace genie::twin {
+
+struct PacketTrace {
+  TimePs time;                  // departure: end of serialisation at the sender's NIC
+  std::int32_t source, target;  // ranks
+  roce::Packet packet;
+  bool lost;
+};
+
+struct LinkCounters {
+  std::uint64_t packets = 0, bytes = 0, dropped = 0;
+  TimePs longest_queue = 0;  // time to drain the deepest backlog met
+};
+
+class Simulator {
+ public:
+  Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
+            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank, std::uint64_t seed);
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
+  // Loses data packets from rank `source` to rank `target`: call before run.
+  LossPlan& loss(std::int32_t source, std::int32_t target);
+  void keep_trace(bool keep) { keep_trace_ = keep; }
+
+  // Starts all walkers at time 0.
+  void start();
+  // Handles at most `events` events; false when there are none left or something failed.
+  bool run(std::uint64_t events);
+
+  bool done() const;
+  // What failed or what is being waited for, one line each; empty when all is done.
+  std::vector<std::string> problems() const;
+
+  TimePs now() const { return now_; }
+  std::uint64_t events() const { return events_; }
+  std::uint64_t data_packets() const { return data_packets_; }
+  std::uint64_t dropped() const;
+  const std::vector<Walker>& walkers() const { return walkers_; }
+  const std::vector<LinkCounters>& links() const { return link_counters_; }
+  const std::vector<PacketTrace>& trace() const { return trace_; }
+  roce::QueuePairCounters totals(std::int32_t rank) const;
+
+ private:
+  struct Flight {
+    TimePs arrival = 0;
+    roce::Packet packet;
+    std::uint32_t target_qp = 0;
+    std::uint32_t wire_bytes = 0;
+    std::uint32_t path_hash = 0;
+    std::int32_t target_host = 0;
+  };
+  struct LinkState {
+    TimePs free = 0;
+    TimePs buffer_ps = kNever;  // backlog that fits
+    TimePs delay = 0;           // propagation, and at a host's door its packet latency
+    std::vector<Flight> ring;   // of a power of two
+    std::size_t head = 0, count = 0;
+  };
+  struct Host {
+    roce::NicPort port{kNever / 4};
+    std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
+    bool sending = false;
+  };
+  struct Connection {
+    roce::QueuePair queue_pair;
+    std::uint32_t peer = 0;  // queue pair at the other end
+    std::int32_t rank = 0, peer_rank = 0;
+    std::uint32_t on_port = 0;
+    std::uint32_t path_hash = 0;
+    LossPlan* loss = nullptr;
+  };
+  struct Pending {  // completions on their way to a walker
+    TimePs time;
+    Completion completion;
+  };
+
+  struct Sink;
+  friend struct Sink;
+
+  std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
+  std::uint32_t connect(std::int32_t rank, std::int32_t peer);
+  void handle(const Event& event);
+  void arrive(std::uint32_t link);
+  void forward(Flight& flight, std::uint32_t link);
+  void enqueue(Flight& flight, std::uint32_t link, TimePs arrival);
+  void receive(const Flight& flight);
+  void port_free(std::int32_t host);
+  void transmit(std::int32_t host);
+  void deliver(std::int32_t rank, const Completion& completion);
+  void walk(std::int32_t rank);
+  void perform(std::int32_t rank);
+  std::uint32_t next_link(std::int32_t node, std::int32_t target_host, std::uint32_t path_hash) const;
+
+  const Network* network_;
+  roce::QueuePairConfig config_;
+  std::vector<std::int32_t> host_of_rank_;
+  std::uint64_t seed_;
+  std::vector<Walker> walkers_;
+  std::vector<LinkState> links_;  // the network's, then one from each host to itself
+  std::vector<LinkCounters> link_counters_;
+  std::vector<Host> hosts_;
+  std::deque<Connection> connections_;
+  FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> queue pair
+  std::deque<LossPlan> loss_plans_;
+  FlatMap<LossPlan*> loss_of_;
+  std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
+  std::vector<std::deque<Pending>> delayed_;    // of each rank, while its host's message latency passes
+  std::vector<std::int32_t> to_walk_;
+  std::vector<Operation> operations_;
+  EventQueue queue_;
+  // First source number of each kind of event; links start at 0.
+  std::uint32_t port_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
+  TimePs now_ = 0;
+  std::uint64_t events_ = 0, data_packets_ = 0;
+  std::vector<std::string> errors_;
+  bool keep_trace_ = false;
+  std::vector<PacketTrace> trace_;
+};
+
+}  // namespace genie::twin
