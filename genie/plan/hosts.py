@@ -1,0 +1,228 @@
+"""Hosts files: where each rank runs, at which address and device, and on which port of the fabric.
+
+Both worlds read them: the live world takes addresses and devices, the twin takes fabric ports and the host
+latency that `genie calibrate` stored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from genie.plan.strict_toml import Document, SettingsError
+from genie.plan.toml_lines import table_span
+
+RANKS_MAX = 65536
+LOOPBACK_BASE = "127.0.1.1"
+
+Nanoseconds = Annotated[int, Meta(ge=0, le=10**12)]
+_TEMPLATE = re.compile(r"\{(rank|index)(?:\+([0-9]{1,9}))?\}")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+class HostsError(SettingsError):
+    """A hosts file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+
+
+class Calibration(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a message costs on these hosts, measured with ping-pongs beforehand. Spreads are half the 5-95 % range."""
+
+    packet_latency_ns: Nanoseconds  # from a packet's arrival until the transport has dealt with it
+    packet_latency_spread_ns: Nanoseconds = 0
+    message_latency_ns: Nanoseconds = 0  # from a message's completion until what depended on it is posted
+    message_latency_spread_ns: Nanoseconds = 0
+    samples: Annotated[int, Meta(ge=0)] = 0
+    transport: str = "softroce"
+    rate: str = "unlimited"  # line rate that it was measured at
+    dilation: Annotated[float, Meta(ge=1)] = 1.0
+    scheduling: str = ""  # what the ranks got: SCHED_FIFO, SCHED_OTHER
+    measured_at: str = ""  # ISO 8601
+    commit: str = ""
+
+
+class HostEntry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One [[host]] of the file."""
+
+    name: Annotated[str, Meta(min_length=1, description="the host's name, as mpirun and srun know it")]
+    ranks: Annotated[int | str | list[int], Meta(description='a rank, a list of ranks or ranges such as "0-3,8"')]
+    address: Annotated[
+        str | list[str],
+        Meta(description='an IPv4 address, one with {rank+1} or {index+1} in it such as "127.0.1.{rank+1}", or a list'),
+    ]
+    device: str | None = None  # RDMA device, for --transport verbs
+    port: Annotated[str, Meta(min_length=1)] | None = None  # host of the fabric; may hold {rank} or {index}
+
+
+class HostsFile(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A hosts file as it is written."""
+
+    host: Annotated[list[HostEntry], Meta(min_length=1, description="tables [[host]], one a host")]
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs."""
+
+    rank: int
+    host: str
+    address: str  # IPv4, of the data network
+    device: str | None = None
+    port: str | None = None  # name of a host of the fabric; None: the fabric's host of the rank's number
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """All ranks' places, in rank order, and what was measured about their hosts."""
+
+    places: tuple[Place, ...]
+    calibration: Calibration | None = None
+    name: str = "loopback"  # of the file, for messages
+
+    @property
+    def ranks(self) -> int:
+        return len(self.places)
+
+    def names(self) -> list[str]:
+        """Host names in the order of their first rank."""
+        return list(dict.fromkeys(place.host for place in self.places))
+
+    def mpirun_hosts(self) -> str:
+        """Hydra's -hosts argument, in rank order: `node1:4,node2:4`."""
+        blocks: list[tuple[str, int]] = []
+        for place in self.places:
+            if blocks and blocks[-1][0] == place.host:
+                blocks[-1] = (place.host, blocks[-1][1] + 1)
+            else:
+                blocks.append((place.host, 1))
+        return ",".join(f"{host}:{count}" for host, count in blocks)
+
+    def first(self, ranks: int) -> Hosts:
+        """The places of the first `ranks` ranks. Raises HostsError when the file has fewer."""
+        if ranks > self.ranks:
+            raise HostsError(
+                f"{self.name}: has places for {self.ranks} ranks, {ranks} are asked for: add [[host]] tables"
+            )
+        return Hosts(self.places[:ranks], self.calibration, self.name)
+
+
+def load_hosts(path: Path) -> Hosts:
+    """Read and check a hosts file. Raises HostsError."""
+    return _places(Document.open(path, HostsError))
+
+
+def parse_hosts(text: str, name: str = "hosts.toml") -> Hosts:
+    """Check a hosts file's text; errors call it `name`. Raises HostsError."""
+    return _places(Document(text, name, HostsError))
+
+
+def loopback_hosts(ranks: int, base: str = LOOPBACK_BASE) -> Hosts:
+    """`ranks` ranks on this machine, rank r at the address `base` + r. Raises HostsError when they leave 127/8."""
+    first = ipaddress.IPv4Address(base)
+    addresses = [str(first + r) for r in range(ranks)]
+    if ranks and not (ipaddress.IPv4Address(addresses[-1]).is_loopback and first.is_loopback):
+        raise HostsError(f"{ranks} ranks from {base} on leave 127.0.0.0/8: give a lower base or fewer ranks")
+    return Hosts(tuple(Place(r, "localhost", address) for r, address in enumerate(addresses)))
+
+
+def write_calibration(path: Path, calibration: Calibration) -> None:
+    """Put [calibration] into a hosts file, in place of an earlier one; all other text stays as it is.
+
+    Raises HostsError when the file cannot be read or written, or has no place for the table.
+    """
+    document = Document.open(path, HostsError)
+    text = with_calibration(document.text, calibration)
+    try:
+        parse_hosts(text)
+    except HostsError as wrong:
+        raise document.error(("calibration",), " cannot be replaced: give it as a table, [calibration]") from wrong
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as wrong:
+        raise HostsError(f"{path}: cannot be written: {wrong.strerror}; give a writable --hosts file") from wrong
+
+
+def with_calibration(text: str, calibration: Calibration) -> str:
+    """A hosts file's text with this [calibration], in place of an earlier one or at the end."""
+    values = msgspec.to_builtins(calibration)
+    lines = ["[calibration]  # written by genie calibrate", *(f"{key} = {_literal(values[key])}" for key in values)]
+    section = "\n".join(lines) + "\n"
+    span = table_span(text, ("calibration",))
+    if span is None:
+        return text.rstrip("\n") + "\n\n" + section
+    return text[: span[0]] + section + text[span[1] :]
+
+
+def _literal(value: object) -> str:
+    return msgspec.json.encode(value).decode()  # numbers and plain strings are written alike in JSON and TOML
+
+
+def _places(document: Document) -> Hosts:
+    file = document.convert(HostsFile)
+    places: dict[int, Place] = {}
+    taken: dict[str, str] = {}  # address -> host
+    for i, entry in enumerate(file.host):
+        for index, rank in enumerate(_ranks(document, i, entry.ranks)):
+            if rank in places:
+                raise document.error(("host", i, "ranks"), f": rank {rank} is on {places[rank].host} too: give it once")
+            address = _address(document, i, entry, rank, index)
+            owner = taken.setdefault(address, entry.name)
+            if owner != entry.name:
+                raise document.error(("host", i, "address"), f" = {address} is {owner}'s: give each host its own")
+            port = None if entry.port is None else _fill(document, ("host", i, "port"), entry.port, rank, index)
+            places[rank] = Place(rank, entry.name, address, entry.device, port)
+    missing = sorted(set(range(max(places) + 1)) - set(places))
+    if missing:
+        raise document.error(("host",), f": rank {missing[0]} is on no host: give ranks 0 to {max(places)} a host each")
+    return Hosts(tuple(places[rank] for rank in sorted(places)), file.calibration, document.name)
+
+
+def _ranks(document: Document, i: int, given: int | str | Sequence[int]) -> list[int]:
+    ranks: list[int] = []
+    if isinstance(given, str):
+        for part in given.split(","):
+            match = _RANGE.fullmatch(part.strip())
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if not first <= last < RANKS_MAX:
+                raise document.error(
+                    ("host", i, "ranks"), f' = "{given}": give ranges below {RANKS_MAX} such as "0-3,8"'
+                )
+            ranks += range(first, last + 1)
+    else:
+        ranks = [given] if isinstance(given, int) else list(given)
+    if not ranks or not all(0 <= rank < RANKS_MAX for rank in ranks):
+        raise document.error(("host", i, "ranks"), f" = {given!r}: give one or more ranks from 0 to {RANKS_MAX - 1}")
+    return ranks
+
+
+def _address(document: Document, i: int, entry: HostEntry, rank: int, index: int) -> str:
+    key = ("host", i, "address")
+    if isinstance(entry.address, str):
+        text = _fill(document, key, entry.address, rank, index)
+    elif index < len(entry.address):
+        text = entry.address[index]
+    else:
+        raise document.error(key, f" has {len(entry.address)} addresses: give one for each of the host's ranks")
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError as wrong:
+        raise document.error(key, f' = "{text}" (rank {rank}): give an IPv4 address such as "10.0.0.1"') from wrong
+
+
+def _fill(document: Document, key: tuple[str | int, ...], text: str, rank: int, index: int) -> str:
+    """The text with {rank}, {rank+1}, {index} and {index+1} filled in."""
+    values = {"rank": rank, "index": index}
+    filled = _TEMPLATE.sub(lambda match: str(values[match[1]] + int(match[2] or 0)), text)
+    if "{" in filled or "}" in filled:
+        raise document.error(key, f' = "{text}": give {{rank}}, {{rank+1}}, {{index}} or {{index+1}} between braces')
+    return filled
