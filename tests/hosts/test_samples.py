@@ -1,0 +1,118 @@
+"""Every sample in hosts/ loads and means what its comments say; the batch script writes a hosts file that loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from genie.plan.hosts import load_hosts, loopback_hosts
+from simtwin.fabric import load_fabric, loopback_fabric, parse_fabric, to_toml
+from simtwin.placement import host_of_rank
+from simtwin.routing import shortest_path_routes
+from simtwin.topology import build_network
+
+HOSTS = Path(__file__).resolve().parents[2] / "hosts"
+FABRICS = sorted((HOSTS / "fabrics").glob("*.toml"))
+INVENTORIES = sorted(HOSTS.glob("*.toml"))
+
+
+def test_the_samples_are_there() -> None:
+    assert [path.stem for path in FABRICS] == ["explicit", "leaf-spine", "loopback8", "single-switch"]
+    assert [path.stem for path in INVENTORIES] == ["cluster", "loopback", "slurm"]
+
+
+@pytest.mark.parametrize("path", FABRICS, ids=lambda path: path.stem)
+def test_fabrics_load_route_and_are_written_back(path: Path) -> None:
+    fabric = load_fabric(path)
+    assert fabric.name == path.stem
+    network = build_network(fabric)
+    routes = shortest_path_routes(network)
+    pairs = [(a, b) for a in range(network.hosts) for b in range(network.hosts) if a != b]
+    assert pairs
+    assert all(len(routes.choices(a, b)) >= 1 for a, b in pairs)
+    assert parse_fabric(to_toml(fabric)) == fabric
+
+
+@pytest.mark.parametrize("path", INVENTORIES, ids=lambda path: path.stem)
+def test_inventories_load(path: Path) -> None:
+    hosts = load_hosts(path)
+    assert hosts.ranks == 8
+    assert hosts.calibration is None
+
+
+def test_loopback_samples_are_the_defaults() -> None:
+    assert load_hosts(HOSTS / "loopback.toml").places == loopback_hosts(8).places
+    assert load_fabric(HOSTS / "fabrics" / "loopback8.toml") == loopback_fabric(8, 200_000_000)
+
+
+def test_cluster_ranks_share_the_hosts_of_the_explicit_fabric() -> None:
+    hosts = load_hosts(HOSTS / "cluster.toml")
+    network = build_network(load_fabric(HOSTS / "fabrics" / "explicit.toml"))
+    ports = [place.port for place in hosts.places]
+    assert host_of_rank(network, hosts.ranks, ports).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert f"mpirun -hosts {hosts.mpirun_hosts()} genie run" in (HOSTS / "cluster.toml").read_text()
+
+
+def test_explicit_sample_says_what_its_comments_say() -> None:
+    network = build_network(load_fabric(HOSTS / "fabrics" / "explicit.toml"))
+    routes = shortest_path_routes(network)
+    assert network.packet_latency_ps.tolist() == [10**6, 10**6, 3 * 10**6, 10**6]
+    left = network.node_names.index("left")
+    crossing = routes.choices(left, 3)
+    assert network.rate_bps[crossing].tolist() == [40 * 10**9, 10 * 10**9]
+    assert network.rate_bps[network.link_names.index("right->node3")] == 5 * 10**9
+
+
+def test_leaf_spine_sample_is_not_oversubscribed() -> None:
+    network = build_network(load_fabric(HOSTS / "fabrics" / "leaf-spine.toml"))
+    leaf = network.node_names.index("leaf0")
+    to_hosts = (network.src_node == leaf) & (network.dst_node < network.hosts)
+    to_spines = (network.src_node == leaf) & (network.dst_node >= network.hosts)
+    assert network.rate_bps[to_hosts].sum() == network.rate_bps[to_spines].sum() == 100 * 10**9
+
+
+FAKES = {
+    "scontrol": 'printf "gpu01\\ngpu02\\n"',
+    "getent": 'case "$2" in gpu01*) echo "10.1.0.1 STREAM $2";; gpu02) echo "10.1.0.2 STREAM $2";; *) exit 2;; esac',
+    "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_PROCID=3 exec "$@"',
+    "genie": 'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR: $*"',
+}
+
+
+def batch(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run slurm.sbatch with Slurm's and Genie's programs replaced by fakes."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name, body in FAKES.items():
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+    slurm = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_NTASKS": "8",
+    }
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [HOSTS / "slurm.sbatch", "my job.et", "--iterations", "3"],
+        cwd=folder, env={**slurm, "PATH": path, **environment}, capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+
+
+def test_the_batch_script_writes_the_slurm_sample_and_starts_the_ranks(tmp_path: Path) -> None:
+    done = batch(tmp_path)
+    assert done.returncode == 0, done.stderr
+    arguments = "run my job.et --hosts runs/slurm-77.hosts.toml -o runs/slurm-77 --iterations 3"
+    assert done.stdout == f"rank 3 of 8 at gpu01: {arguments}\n"
+    written = load_hosts(tmp_path / "runs" / "slurm-77.hosts.toml")
+    assert written.places == load_hosts(HOSTS / "slurm.toml").places
+
+
+def test_the_batch_script_stops_at_a_node_without_address(tmp_path: Path) -> None:
+    done = batch(tmp_path, GENIE_DOMAIN="-ib0")
+    assert done.returncode == 3
+    assert "no IPv4 address for gpu02-ib0" in done.stderr
+    assert done.stdout == ""
