@@ -40,6 +40,8 @@ class Document:
             at = re.search(r"line (\d+)", str(wrong))
             line = int(at.group(1)) if at else text.count("\n") + 1
             problem = str(wrong).split(" (at ")[0]
+            if problem == "Cannot overwrite a value":
+                problem = "this key is given twice"
             raise error(f"{name}:{line}: is not TOML: {problem}") from wrong
 
     @classmethod

@@ -17,28 +17,9 @@ HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 FABRICS = [path.read_text() for path in sorted((HOSTS / "fabrics").glob("*.toml"))]
 INVENTORIES = [path.read_text() + "\n[calibration]\npacket_latency_ns = 5\n" for path in sorted(HOSTS.glob("*.toml"))]
 VALUES = [
-    "0",
-    "-1",
-    "3",
-    "1e3",
-    "nan",
-    '""',
-    '"a"',
-    '"1us"',
-    '"5Gb/s"',
-    "true",
-    "[]",
-    "[1]",
-    "{}",
-    '{kind="x"}',
-    '["a"]',
-    "[{}]",
-    '[{name="a"}]',
-    "1979-05-27",
-    "99999999999999999999",
-    '"unlimited"',
-    '"{rank"',
-    '"0-70000"',
+    *("0", "-1", "3", "1e3", "nan", "true", "1979-05-27", "99999999999999999999"),
+    *('""', '"a"', '"1us"', '"5Gb/s"', '"unlimited"', '"{rank"', '"0-70000"'),
+    *("[]", "[1]", '["a"]', "[{}]", '[{name="a"}]', "{}", '{kind="x"}'),
 ]
 KEYS = ["name", "kind", "rate", "x", "link", "host.x", '"a.b"', "ranks"]
 ONE_LINE = re.compile(r"f:(\d+): [^\n]+")

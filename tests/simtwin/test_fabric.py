@@ -102,6 +102,7 @@ REFUSED = [
     (SINGLE + "[colour]\nred = 1\n", 8, "colour", "unknown key; the keys here are topology, name"),
     (SINGLE + "link = 3\n", 8, "link", "unknown key; the keys here are rate, delay"),
     (SINGLE + "[link]\n", 8, "", "is not TOML"),
+    (SINGLE.replace("hosts = 8", "hosts = 8\nhosts = 4"), 5, "", "is not TOML: this key is given twice"),
     (SINGLE.replace("single-switch", "leaf-spine"), 4, "topology.hosts", "the keys here are kind, leaves, spines"),
     (EXPLICIT.replace('name = "b"', 'name = "a"'), 6, "topology.host[1].name", '"a" is taken'),
     (EXPLICIT.replace('name = "s"', 'name = "a"'), 8, "topology.switch[0].name", '"a" is taken'),
