@@ -130,8 +130,8 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     NOT_BUILT_KINDS: ClassVar = ("fat-tree", "rail-optimized", "dragonfly")
     NOT_BUILT_MODES: ClassVar = ("spray", "round-robin", "flowlet", "adaptive")
 
-    topology: SingleSwitch | LeafSpine | Explicit
     name: Name = "fabric"
+    topology: SingleSwitch | LeafSpine | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()

@@ -99,7 +99,7 @@ REFUSED = [
     (SINGLE + "[ecn]\nkmin = 5\n", 8, "ecn", "not built yet"),
     (SINGLE + "[pfc]\nenabled = true\n", 8, "pfc", "not built yet"),
     (SINGLE + '[congestion_control]\nmode = "dcqcn"\n', 8, "congestion_control", "not built yet"),
-    (SINGLE + "[colour]\nred = 1\n", 8, "colour", "unknown key; the keys here are topology, name"),
+    (SINGLE + "[colour]\nred = 1\n", 8, "colour", "unknown key; the keys here are name, topology"),
     (SINGLE + "link = 3\n", 8, "link", "unknown key; the keys here are rate, delay"),
     (SINGLE + "[link]\n", 8, "", "is not TOML"),
     (SINGLE.replace("hosts = 8", "hosts = 8\nhosts = 4"), 5, "", "is not TOML: this key is given twice"),
