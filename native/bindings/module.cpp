@@ -5,7 +5,9 @@ NB_MODULE(_core, m) {
   m.doc() = "Genie's native core: walker, RoCE, soft NIC and the twin's kernel.";
   nb::set_leak_warnings(false);
   genie::bindings::register_roce_config(m);
+  genie::bindings::register_roce_wire(m);
   genie::bindings::register_plan(m);
   genie::bindings::register_twin(m);
+  genie::bindings::register_live(m);
   m.attr("build_flags") = GENIE_BUILD_FLAGS;
 }

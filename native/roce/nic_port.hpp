@@ -23,8 +23,16 @@ class NicPort {
   // Queue pair `id` has an acknowledgement, or data, to send.
   void mark_control(std::uint32_t id, TimePs now) { mark(control_, id, kControlMark, now); }
   void mark_data(std::uint32_t id, TimePs now) { mark(data_, id, kDataMark, now); }
-  // The queue pair just picked has more data: it goes to the end of the line, and the port was never idle.
-  void mark_more(std::uint32_t id) { mark(data_, id, kDataMark, ready_since_); }
+  // The queue pair just picked has more data: it goes to the end of the line, or keeps its turn. The port was
+  // never idle meanwhile.
+  void mark_more(std::uint32_t id, bool keep_turn = false) {
+    marks_[id] |= kDataMark;
+    if (keep_turn) {
+      data_.push_front(id);
+    } else {
+      data_.push(id);
+    }
+  }
 
   struct Pick {
     std::uint32_t id = 0;
@@ -58,6 +66,12 @@ class NicPort {
     void push(std::uint32_t value) {
       if (count_ == slots_.size()) grow();
       slots_[(head_ + count_++) & (slots_.size() - 1)] = value;
+    }
+    void push_front(std::uint32_t value) {
+      if (count_ == slots_.size()) grow();
+      head_ = (head_ - 1) & (slots_.size() - 1);
+      slots_[head_] = value;
+      ++count_;
     }
     std::uint32_t pop() {
       const std::uint32_t value = slots_[head_];
