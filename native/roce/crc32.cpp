@@ -69,7 +69,7 @@ struct Fold {
 };
 
 #define GENIE_TARGET_PCLMUL __attribute__((target("pclmul,sse4.1")))
-#define GENIE_TARGET_VPCLMUL __attribute__((target("pclmul,sse4.1,avx512f,avx512vl,avx512dq,vpclmulqdq")))
+#define GENIE_TARGET_VPCLMUL __attribute__((target("pclmul,sse4.1,avx512f,vpclmulqdq")))
 
 template <std::uint32_t kDistanceBits>
 GENIE_TARGET_PCLMUL inline __m128i fold128(__m128i block, __m128i onto) {
@@ -133,9 +133,10 @@ GENIE_TARGET_VPCLMUL std::uint32_t update_vpclmul512(std::uint32_t crc, const st
   }
   __m512i all = fold512<512>(fold512<512>(fold512<512>(a, b), c), d);
   for (; size_bytes >= 64; data += 64, size_bytes -= 64) all = fold512<512>(all, load512(data));
-  __m128i block = fold128<128>(_mm512_castsi512_si128(all), _mm512_extracti64x2_epi64(all, 1));
-  block = fold128<128>(block, _mm512_extracti64x2_epi64(all, 2));
-  block = fold128<128>(block, _mm512_extracti64x2_epi64(all, 3));
+  std::byte lanes[64];
+  _mm512_storeu_si512(lanes, all);
+  __m128i block = load128(lanes);
+  for (int lane = 1; lane < 4; ++lane) block = fold128<128>(block, load128(lanes + 16 * lane));
   _mm256_zeroupper();
   return finish128(block, data, size_bytes);
 }
@@ -171,8 +172,7 @@ bool crc_path_available(CrcPath path) {
   __builtin_cpu_init();
   const bool pclmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
   if (path == CrcPath::kPclmul) return pclmul;
-  return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("vpclmulqdq");
+  return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
 #else
   return false;
 #endif
