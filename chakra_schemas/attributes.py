@@ -49,6 +49,8 @@ def make_attribute(name: str, value: AttributeValue) -> AttributeProto:
     if isinstance(value, (bool, int, float, str, bytes)):
         setattr(attribute, _scalar_member(name, value), value)
         return attribute
+    if not isinstance(value, Sequence):
+        raise TypeError(f"attribute {name}: a {type(value).__name__} has no place in the schema")
     values = list(value)
     target = getattr(attribute, _list_member(name, values))
     target.SetInParent()

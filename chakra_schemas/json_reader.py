@@ -11,7 +11,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from chakra_schemas.attributes import make_attribute
 from chakra_schemas.errors import TraceError
-from chakra_schemas.et_def_pb2 import GlobalMetadata, Node, NodeType
+from chakra_schemas.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 
 METADATA_KEYS = frozenset({"version", "attr"})
 # Keys of a workload_graph node (lower case, without underscores) that are fields; every other key is an attribute.
@@ -126,7 +126,7 @@ def _graph_node(entry: dict[str, Any]) -> Node:
         if value is None:
             continue
         if field is None:
-            node.attr.append(make_attribute(key, value))
+            node.attr.append(_graph_attribute(key, value))
         elif field == "type":
             _set_type(node, value)
         elif field == "name":
@@ -138,6 +138,14 @@ def _graph_node(entry: dict[str, Any]) -> Node:
     if not node.ListFields():
         raise ValueError("an empty node")
     return node
+
+
+def _graph_attribute(name: str, value: Any) -> AttributeProto:
+    """An attribute; what no member can hold (objects, mixed lists) is kept as JSON text."""
+    try:
+        return make_attribute(name, value)
+    except TypeError:
+        return make_attribute(name, json.dumps(value))
 
 
 def _set_type(node: Node, value: object) -> None:

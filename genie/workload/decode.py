@@ -160,7 +160,7 @@ def _integer(attributes: Attributes, name: str, default: int, low: int = 0, high
     value = attributes.get(name, default)
     if type(value) is not int:
         value = _to_integer(name, value)
-    if value is not default and not low <= value <= high:
+    if name in attributes and not low <= value <= high:
         raise ValueError(f"{name} is {value}, expected {low} to {high}")
     return value
 
