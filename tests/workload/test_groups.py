@@ -13,7 +13,6 @@ from chakra_schemas.et_def_pb2 import IOInfo, Node
 from genie.workload.graph import Group, WorkloadError
 from genie.workload.load import load
 
-
 PG_OF_ALL: list[dict[str, Any]] = [{}, {"pg_name": ""}, {"pg_name": "0"}]
 
 
