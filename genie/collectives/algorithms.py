@@ -33,6 +33,10 @@ CREDIT_WINDOW = 4
 CHAIN_PARTS_PER_MEMBER = 4
 CHAIN_PARTS_MAX = 256
 
+# Algorithms in which a send takes its copy of the block when it starts, as an eager protocol does: the block may
+# change before the send is acknowledged. No receiver clears an eager message, so its steps never carry a credit.
+EAGER = frozenset({"recursive_doubling"})
+
 
 Row: TypeAlias = "tuple[int, int, int, Sequence[int]]"  # (action, peer, block, deps) of one step
 
@@ -62,6 +66,7 @@ def _exchange(
     peers: tuple[NDArray[np.int64] | int, NDArray[np.int64] | int],
     blocks: tuple[NDArray[np.int64], NDArray[np.int64]],
     bases: tuple[int, int] = (0, 0),
+    width: int = 2,
 ) -> Steps:
     """Rounds of one send (step 2k) and one receive (step 2k + 1), without dependencies; pairs are (send, receive)."""
     rounds = len(blocks[0])
@@ -70,17 +75,27 @@ def _exchange(
         column = np.empty(2 * rounds, np.int64)
         column[0::2], column[1::2] = pair
         columns.append(column)
-    return Steps(columns[0], columns[1], columns[2], columns[3], np.full((2 * rounds, 2), -1, np.int64))
+    return Steps(columns[0], columns[1], columns[2], columns[3], np.full((2 * rounds, width), -1, np.int64))
 
 
 def _ring(members: int, receive: NDArray[np.int64] | int, sent: NDArray[np.int64], credit: bool) -> Steps:
     """Rounds around the ring: each block received is the next one sent. `sent`: (rounds,) relative blocks."""
-    steps = _exchange(receive, (1, members - 1), (sent % members, (sent - 1) % members))
+    steps = _exchange(receive, (1, members - 1), (sent % members, (sent - 1) % members), width=CREDIT_WINDOW)
     rounds = np.arange(len(sent))
     steps.deps[2::2, 0] = 2 * rounds[1:] - 1
     if credit:
-        steps.deps[2 * CREDIT_WINDOW + 1 :: 2, 0] = 2 * rounds[CREDIT_WINDOW:] + 1 - 2 * CREDIT_WINDOW
+        for column, back in enumerate(_window()):
+            steps.deps[2 * back + 1 :: 2, column] = 2 * rounds[:-back] + 1
     return steps
+
+
+def _window() -> range:
+    """How many receives back those are that must be done before the next one is cleared.
+
+    The one a window back would do if every block had bytes. A receive of an empty block is done as soon as it is
+    ready, whatever the receives before it do; the whole window's clears receives in step order even then.
+    """
+    return range(CREDIT_WINDOW, 2 * CREDIT_WINDOW)
 
 
 def ring_reduce_scatter(members: int, credit: bool) -> Steps:
@@ -143,21 +158,22 @@ def doubling_all_reduce(members: int, position: int, root: int, credit: bool) ->
     """Recursive doubling on the whole buffer (Thakur, Rabenseifner and Gropp 2005, section 4.4).
 
     In a group that is no power of two, the even ones among the first 2r members first add their buffer to their
-    neighbour's and get the result back at the end. A round's contribution is reduced into the buffer once the
-    round's send is acknowledged: until then the buffer is what the transport would retransmit from.
+    neighbour's and get the result back at the end.
+    Eager: a round's contribution is reduced into the buffer that the round sends, without waiting for the send's
+    acknowledgement. Send and receive of a round become ready together, and the send, the lower step, starts first.
     """
     core = 1 << (members.bit_length() - 1)
     rest = members - core
     if position < 2 * rest and position % 2 == 0:
-        return _steps([(SEND, position + 1, 0, ()), (RECV, position + 1, 0, (0,))])
+        return _steps([(SEND, position + 1, 0, ()), (RECV, position + 1, 0, ())])
     folded = position < 2 * rest
     rows: list[Row] = [(REDUCE, position - 1, 0, ())] if folded else []
     place = position // 2 if folded else position - rest
     for bit in range(core.bit_length() - 1):
         other = place ^ (1 << bit)
         peer = 2 * other + 1 if other < rest else other + rest
-        rows.append((SEND, peer, 0, (len(rows) - 1,) if rows else ()))
-        rows.append((REDUCE, peer, 0, (len(rows) - 1,)))
+        reduced = (len(rows) - 1,) if rows else ()
+        rows += [(SEND, peer, 0, reduced), (REDUCE, peer, 0, reduced)]
     if folded:
         rows.append((SEND, position - 1, 0, (len(rows) - 1,)))
     return _steps(rows)
@@ -195,11 +211,12 @@ def chain_parts(members: int) -> int:
 def _chain(members: int, upstream: int, downstream: int, receive: int, credit: bool) -> Steps:
     """Receive each part from upstream and pass it on downstream; -1: there is nobody."""
     both = upstream >= 0 and downstream >= 0
+    stride = 2 if both else 1
     rows: list[Row] = []
     for part in range(chain_parts(members)):
         if upstream >= 0:
-            cleared = len(rows) - CREDIT_WINDOW * (2 if both else 1)
-            rows.append((receive, upstream, part, (cleared,) if credit and cleared >= 0 else ()))
+            cleared = [len(rows) - stride * back for back in _window() if back <= part] if credit else ()
+            rows.append((receive, upstream, part, cleared))
         if downstream >= 0:
             rows.append((SEND, downstream, part, (len(rows) - 1,) if both else ()))
     return _steps(rows)

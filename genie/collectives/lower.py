@@ -144,6 +144,7 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
     found = _find(op, algorithm)
     symmetric = isinstance(found, _Symmetric)
     blocks = found.blocks(members)
+    credit = credit and algorithm not in a.EAGER
     if members == 1:
         steps = a.no_steps()
     elif isinstance(found, _Symmetric):

@@ -1,0 +1,313 @@
+"""Proves of a set of templates, one per member, that it does its operation under every timing.
+
+The steps of all members are one graph of events: a step becomes ready when its dependencies are done, a send
+starts once it is ready and its credit is there, a receive is done when it is ready, its message has been sent and
+the receives before it on its lane are done. If the graph has no cycle, nothing can deadlock. If every two
+accesses to a block of which one writes are ordered by the graph, all timings move the same contents, and playing
+one of them shows what every one of them does. `player` plays drawn and adversarial timings to test that argument.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.collectives.algorithms import EAGER
+from genie.collectives.lower import block_sizes, lower
+from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, check_sizes, expand
+from genie.collectives.template import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from genie.collectives.template import Template
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a proven set of templates moves, per member."""
+
+    bytes_sent: list[int]
+    messages_sent: list[int]
+
+
+def check(
+    op: str,
+    algorithm: str,
+    members: int,
+    size_bytes: int,
+    channels: int = 1,
+    root: int = 0,
+    credit: bool = False,
+    splits: NDArray[np.int64] | None = None,
+) -> Traffic:
+    """Lowers a collective for all members and proves it. `splits`: (members, members) bytes from i to j.
+
+    Raises CheckError with the first thing that is wrong.
+    """
+    templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits)
+    meaning = meaning_of(op, templates, root)
+    check_sizes(meaning, sizes, size_bytes, splits)
+    traffic = prove(meaning, templates, sizes, eager=algorithm in EAGER)
+    for position, table in enumerate(sizes):
+        share = table.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
+        wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root)
+        if members > 1 and traffic.bytes_sent[position] != wanted:
+            raise CheckError(f"member {position} sends {traffic.bytes_sent[position]} B; {algorithm} sends {wanted} B")
+    return traffic
+
+
+def lower_all(
+    op: str,
+    algorithm: str,
+    members: int,
+    size_bytes: int,
+    channels: int = 1,
+    root: int = 0,
+    credit: bool = False,
+    splits: NDArray[np.int64] | None = None,
+) -> tuple[list[Template], list[NDArray[np.int64]]]:
+    """Templates and size tables of all members. `splits`: (members, members) bytes from i to j."""
+    templates = [lower(op, algorithm, members, at, channels, root, credit) for at in range(members)]
+    sizes = []
+    for at in range(members):
+        own = None if splits is None else (splits[at], splits[:, at])
+        sizes.append(block_sizes(op, algorithm, members, at, size_bytes, channels, root, own))
+    return templates, sizes
+
+
+def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning:
+    """What the operation means on the blocks of these templates."""
+    channels = templates[0].channels
+    return Meaning(op, len(templates), templates[0].blocks // channels, channels, root)
+
+
+def bytes_sent(
+    op: str, algorithm: str, members: int, position: int, size_bytes: int, share: Sequence[int], root: int = 0
+) -> int:
+    """Closed form of the bytes that a member sends. `share`: its blocks' bytes, summed over channels."""
+    place = (position - root) % members
+    match op, algorithm:
+        case "all_reduce", "ring":  # (n - 1)/n of the buffer, twice
+            return 2 * size_bytes - share[position] - share[(position + 1) % members]
+        case "all_reduce", "recursive_doubling":
+            core = 1 << (members.bit_length() - 1)
+            folded = position < 2 * (members - core)
+            return size_bytes * (1 if folded and position % 2 == 0 else core.bit_length() - 1 + folded)
+        case "reduce_scatter", _:
+            return size_bytes - share[position]
+        case "all_gather", _:
+            return size_bytes * (members - 1)
+        case "all_to_all", _:
+            return sum(share[:members]) - share[position]
+        case "broadcast", "binomial":
+            reach = place & -place if place else members
+            return size_bytes * sum(1 for bit in range(members.bit_length()) if 1 << bit < min(reach, members - place))
+        case "broadcast", "ring":
+            return size_bytes * (place != members - 1)
+        case ("reduce", _) | ("gather", _):
+            return size_bytes * (place != 0)
+        case "scatter", _:
+            return size_bytes - share[root] if place == 0 else 0
+        case "barrier", _:
+            return 0
+    raise CheckError(f"{op} {algorithm}: no closed form of its traffic")
+
+
+def prove(
+    meaning: Meaning, templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], eager: bool = False
+) -> Traffic:
+    """Raises CheckError unless the templates do `meaning` under every timing; returns what they move.
+
+    `eager`: a send takes its copy of the block when it starts; otherwise nothing may write to the block before the
+    send is acknowledged or received.
+    """
+    members = expand(templates, sizes)
+    events = _Events(members, eager)
+    events.sort()
+    for lane, (sends, receives) in events.lanes.items():
+        for steps in (sends, receives):
+            events.check_lane_order(lane, steps)
+    _check_races(events)
+    if meaning.op == "barrier":
+        _check_barrier(events)
+    _replay(meaning, events, sizes)
+    sent = [[step for step in steps if step.sends and step.message] for steps in members]
+    return Traffic([sum(step.size_bytes for step in steps) for steps in sent], [len(steps) for steps in sent])
+
+
+class _Events:
+    """The graph of events: of every step `ready`, `started` (a send's start, a receive's readiness) and `done`.
+
+    `before[event]` is the set, as bits, of what has happened before the event (or with it) under every timing:
+    steps that are done, then members that have started, then, if eager, sends that have started.
+    Events of step i are 3 i, 3 i + 1, 3 i + 2.
+    """
+
+    def __init__(self, members: list[list[Step]], eager: bool) -> None:
+        self.members = members
+        self.eager = eager
+        self.steps = [step for steps in members for step in steps]
+        self.first = np.concatenate(([0], np.cumsum([len(steps) for steps in members]))).tolist()
+        self.lanes = _match(members)
+        self.partner: dict[int, int] = {}  # send <-> receive, by step index
+        self.before = [0] * (3 * len(self.steps))
+        self.order: list[int] = []
+
+    def index(self, step: Step) -> int:
+        return int(self.first[step.position]) + step.number
+
+    def deps(self, index: int) -> Iterable[int]:
+        step = self.steps[index]
+        return (self.first[step.position] + dep for dep in step.deps)
+
+    def _edges(self) -> list[list[int]]:
+        """Predecessors of every event."""
+        edges: list[list[int]] = []
+        for index in range(len(self.steps)):
+            edges += [[3 * dep + 2 for dep in self.deps(index)], [3 * index], [3 * index + 1]]
+        for sends, receives in self.lanes.values():
+            previous = -1
+            for send, receive in zip(map(self.index, sends), map(self.index, receives), strict=True):
+                self.partner[send], self.partner[receive] = receive, send
+                edges[3 * receive + 2].append(3 * send + 1)
+                if previous >= 0:
+                    edges[3 * receive + 2].append(3 * previous + 2)
+                if self.steps[send].credit:
+                    edges[3 * send + 1].append(3 * receive)
+                previous = receive
+        if self.eager:
+            self._add_eager_edges(edges)
+        return edges
+
+    def _add_eager_edges(self, edges: list[list[int]]) -> None:
+        """A member starts steps that become ready together in step order: a send goes before a later write."""
+        by_block: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, step in enumerate(self.steps):
+            if step.sends:
+                by_block[step.position, step.block].append(index)
+                continue
+            for send in by_block[step.position, step.block]:
+                if set(self.steps[send].deps) <= set(step.deps) and not self.steps[send].credit:
+                    edges[3 * index + 2].append(3 * send + 1)
+
+    def sort(self) -> None:
+        """Fills `order` and `before`. Raises CheckError if some event waits for itself."""
+        edges = self._edges()
+        waits = [len(found) for found in edges]
+        after: list[list[int]] = [[] for _ in edges]
+        for event, found in enumerate(edges):
+            for earlier in found:
+                after[earlier].append(event)
+        self.order = [event for event, left in enumerate(waits) if left == 0]
+        for event in self.order:
+            known = 1 << (len(self.steps) + self.steps[event // 3].position)
+            for earlier in edges[event]:
+                known |= self.before[earlier]
+            index, phase = divmod(event, 3)
+            if phase == 2:
+                known |= 1 << index
+            elif phase == 1 and self.eager and self.steps[index].sends:
+                known |= 1 << (len(self.steps) + len(self.members) + index)
+            self.before[event] = known
+            for later in after[event]:
+                waits[later] -= 1
+                if waits[later] == 0:
+                    self.order.append(later)
+        if len(self.order) < len(edges):
+            stuck = next(event for event, left in enumerate(waits) if left)
+            raise CheckError(f"deadlock: {self.steps[stuck // 3]} waits for itself")
+
+    def done_before(self, index: int, event: int) -> bool:
+        """Step `index` is done before the event."""
+        return bool(self.before[event] >> index & 1)
+
+    def read_before(self, send: int, event: int) -> bool:
+        """Send `send` is over with its block before the event."""
+        if self.eager:
+            return self.done_before(len(self.steps) + len(self.members) + send, event)
+        return self.done_before(send, event) or self.done_before(self.partner[send], event)
+
+    def check_lane_order(self, lane: Lane, steps: list[Step]) -> None:
+        """Steps of one lane become ready in step order, so that the k-th send meets the k-th receive."""
+        for earlier, later in pairwise(steps):
+            ready = 3 * self.index(later)
+            if not all(self.done_before(dep, ready) for dep in self.deps(self.index(earlier))):
+                raise CheckError(f"lane {lane}: {later} may become ready before {earlier}")
+
+
+def _match(members: list[list[Step]]) -> dict[Lane, tuple[list[Step], list[Step]]]:
+    """Sends and receives of every lane, in step order. Raises CheckError if they do not fit each other."""
+    lanes: dict[Lane, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
+    for step in (step for steps in members for step in steps if step.message):
+        lanes[step.lane][0 if step.sends else 1].append(step)
+    for lane, (sends, receives) in lanes.items():
+        if len(sends) != len(receives):
+            raise CheckError(f"lane {lane}: {len(sends)} sends and {len(receives)} receives")
+        for send, receive in zip(sends, receives, strict=True):
+            if send.size_bytes != receive.size_bytes:
+                raise CheckError(f"{send} has {send.size_bytes} B, its {receive} expects {receive.size_bytes} B")
+            if send.credit != receive.credit or send.credit != sends[0].credit:
+                raise CheckError(f"{send} and {receive}: a lane carries credits on both ends of all steps, or on none")
+    return lanes
+
+
+def _check_races(events: _Events) -> None:
+    """Every two accesses to a block of which one writes are ordered; two reductions commute."""
+    accesses: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, step in enumerate(events.steps):
+        if step.message and step.size_bytes:
+            accesses[step.position, step.block].append(index)
+    for found in accesses.values():
+        for at, one in enumerate(found):
+            for other in found[at + 1 :]:
+                actions = events.steps[one].action, events.steps[other].action
+                commute = actions[0] == actions[1] and actions[0] != Action.RECV
+                if not (commute or _ordered(events, one, other) or _ordered(events, other, one)):
+                    raise CheckError(f"race: {events.steps[one]} and {events.steps[other]} in either order")
+
+
+def _ordered(events: _Events, one: int, other: int) -> bool:
+    """Step `one` is over with the block before `other` touches it."""
+    touches = 3 * other + (1 if events.steps[other].sends else 2)
+    return events.read_before(one, touches) if events.steps[one].sends else events.done_before(one, touches)
+
+
+def _check_barrier(events: _Events) -> None:
+    """No member is through before every member has started."""
+    for position, steps in enumerate(events.members):
+        known = 0
+        for step in steps:
+            known |= events.before[3 * events.index(step) + 2]
+        for other in range(len(events.members)):
+            if steps and not known >> (len(events.steps) + other) & 1:
+                raise CheckError(f"member {position} passes the barrier although member {other} may not have started")
+        if not steps and len(events.members) > 1:
+            raise CheckError(f"member {position} passes the barrier alone")
+
+
+def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]]) -> None:
+    """Plays the steps in the order found and compares what the members end with."""
+    blocks = [meaning.before(position) for position in range(meaning.members)]
+    flying: dict[int, Content] = {}
+    for event in events.order:
+        index, phase = divmod(event, 3)
+        step = events.steps[index]
+        if not step.message:
+            continue
+        mine = blocks[step.position]
+        if step.sends and phase == 1:
+            content = mine[step.block]
+            if content is None:
+                raise CheckError(f"{step}: sends a block that it does not have yet")
+            flying[index] = content
+        elif not step.sends and phase == 2:
+            mine[step.block] = meaning.receive(step, mine[step.block], flying.pop(events.partner[index]))
+    for position, table in enumerate(sizes):
+        meaning.compare(position, blocks[position], table)

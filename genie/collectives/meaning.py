@@ -1,0 +1,205 @@
+"""What each operation means, independent of any algorithm: who holds what before, who must hold what after.
+
+The checkers compare with this. A block's content is a pair: which piece of data it is, and how often each member
+has contributed to it, as one integer with `COUNT_BITS` bits per member (adding contents adds counts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from genie.collectives.template import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from genie.collectives.template import Template
+
+COUNT_BITS = 16
+Content: TypeAlias = "tuple[tuple[int, ...], int]"  # (piece of data, contributions)
+
+
+class CheckError(Exception):
+    """A template set that does not do its operation: the message says where and what."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Messages of one direction between two members on one channel; they stay in order."""
+
+    source: int
+    target: int
+    channel: int
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target} channel {self.channel}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a template as one member takes it."""
+
+    position: int
+    number: int
+    action: int
+    lane: Lane
+    block: int
+    size_bytes: int
+    message: bool  # False: skipped on both ends, the block has no bytes
+    credit: bool
+    deps: tuple[int, ...]
+
+    @property
+    def sends(self) -> bool:
+        return self.action == Action.SEND
+
+    def __str__(self) -> str:
+        return f"member {self.position} step {self.number} ({Action(self.action).name} block {self.block}, {self.lane})"
+
+
+def expand(templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]]) -> list[list[Step]]:
+    """Every member's steps. Raises CheckError if a template is malformed or does not fit the group."""
+    return [_expand(template, sizes[at], at, len(templates)) for at, template in enumerate(templates)]
+
+
+def _expand(template: Template, sizes: NDArray[np.int64], position: int, members: int) -> list[Step]:
+    if template.members != members or len(sizes) != template.blocks:
+        raise CheckError(f"member {position}: its template does not fit the group or its size table")
+    columns = (template.action, template.peer, template.block_base, template.block, template.channel, template.credit)
+    if any(len(column) != len(template) for column in columns) or len(template.dep_start) != len(template) + 1:
+        raise CheckError(f"member {position}: its template's columns differ in length")
+    bounds, deps, table = template.dep_start.tolist(), template.deps.tolist(), sizes.tolist()
+    steps = []
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for number, (action, peer, base, block, channel, credit) in enumerate(rows):
+        if not (0 <= peer < members and 0 <= channel < template.channels) or action not in set(Action):
+            raise CheckError(f"member {position} step {number}: no such peer, channel or action")
+        if template.relative:
+            if not 0 <= block < members:
+                raise CheckError(f"member {position} step {number}: relative block {block} out of range")
+            peer, block = (position + peer) % members, (position + block) % members
+        if peer == position or not 0 <= base + block < template.blocks:
+            raise CheckError(f"member {position} step {number}: its peer is itself, or it has no such block")
+        needed = tuple(deps[bounds[number] : bounds[number + 1]])
+        if any(not 0 <= dep < number for dep in needed):
+            raise CheckError(f"member {position} step {number}: depends on a step that is not before it")
+        size = table[base + block]
+        message = size > 0 or template.empty_messages
+        lane = Lane(position, peer, channel) if action == Action.SEND else Lane(peer, position, channel)
+        steps.append(Step(position, number, action, lane, base + block, size, message, bool(credit), needed))
+    return steps
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One collective of one group: `rows` blocks on each of `channels`."""
+
+    op: str
+    members: int
+    rows: int
+    channels: int
+    root: int = 0
+
+    @property
+    def everyone(self) -> int:
+        """One contribution of each member."""
+        return sum(1 << (COUNT_BITS * member) for member in range(self.members))
+
+    def before(self, position: int) -> list[Content | None]:
+        """Contents of the member's blocks when it starts; None: nothing yet."""
+        return self._contents(position, self._before)
+
+    def after(self, position: int) -> list[Content | None]:
+        """Contents that the member's blocks must have in the end; None: anything."""
+        return self._contents(position, self._after)
+
+    def _contents(self, position: int, rule: Callable[[int, int, int], Content | None]) -> list[Content | None]:
+        blocks = [(channel, row) for channel in range(self.channels) for row in range(self.rows)]
+        return [rule(position, channel, row) for channel, row in blocks]
+
+    def _before(self, position: int, channel: int, row: int) -> Content | None:
+        own = 1 << (COUNT_BITS * position)
+        match self.op:
+            case "all_reduce" | "reduce" | "reduce_scatter":
+                holds = True
+            case "all_gather" | "gather":
+                holds = row == position
+            case "broadcast" | "scatter":
+                holds = position == self.root
+            case "all_to_all":
+                return ((channel, position, row), own) if row < self.members else None
+            case _:
+                return (channel, row), 0
+        return ((channel, row), own) if holds else None
+
+    def _after(self, position: int, channel: int, row: int) -> Content | None:
+        def origin(member: int) -> Content:
+            return (channel, row), 1 << (COUNT_BITS * member)
+
+        reduced: Content = (channel, row), self.everyone
+        match self.op:
+            case "all_reduce":
+                return reduced
+            case "reduce":
+                return reduced if position == self.root else None
+            case "reduce_scatter":
+                return reduced if row == position else None
+            case "all_gather":
+                return origin(row)
+            case "gather":
+                return origin(row) if position == self.root else None
+            case "broadcast":
+                return origin(self.root)
+            case "scatter":
+                return origin(self.root) if row == position else None
+            case "all_to_all":
+                source = row - self.members
+                if source < 0 or source == position:  # a member's own part stays where it is
+                    return None
+                return (channel, source, position), 1 << (COUNT_BITS * source)
+            case _:
+                return None
+
+    def receive(self, step: Step, held: Content | None, message: Content) -> Content:
+        """The block's content after the step has received `message`."""
+        if step.action == Action.RECV or self.op == "barrier":
+            return message
+        if held is None or held[0] != message[0]:
+            raise CheckError(f"{step}: reduces piece {message[0]} into {held and held[0]}")
+        return held[0], held[1] + message[1]
+
+    def compare(self, position: int, blocks: Sequence[Content | None], sizes: NDArray[np.int64]) -> None:
+        """Raises CheckError unless the member's blocks that have bytes hold what they must."""
+        for block, wanted in enumerate(self.after(position)):
+            if wanted is None or sizes[block] == 0 or blocks[block] == wanted:
+                continue
+            found = blocks[block]
+            if found is None or found[0] != wanted[0]:
+                raise CheckError(f"member {position} block {block}: holds piece {found and found[0]}, not {wanted[0]}")
+            counts = [[(it[1] >> (COUNT_BITS * m)) & 0xFFFF for m in range(self.members)] for it in (found, wanted)]
+            raise CheckError(f"member {position} block {block}: contributions {counts[0]}, not {counts[1]}")
+
+
+def check_sizes(
+    meaning: Meaning, sizes: Sequence[NDArray[np.int64]], size_bytes: int, splits: NDArray[np.int64] | None
+) -> None:
+    """The blocks of every member cover its buffer, no byte more or less. `splits`: (members, members) bytes i -> j."""
+    for position, table in enumerate(sizes):
+        if (table < 0).any():
+            raise CheckError(f"member {position}: a block of negative size")
+        rows = table.reshape(meaning.channels, meaning.rows).sum(axis=0)
+        if meaning.op == "barrier":
+            right = not rows.any()
+        elif meaning.op in ("all_gather", "gather"):
+            right = bool((rows == size_bytes).all())
+        elif meaning.op == "all_to_all":
+            sent = rows[: meaning.members]
+            right = int(sent.sum()) == size_bytes if splits is None else bool((sent == splits[position]).all())
+        else:
+            right = int(rows.sum()) == size_bytes
+        if not right:
+            raise CheckError(f"member {position}: its blocks hold {rows.tolist()} B, which is not its buffer")
