@@ -201,7 +201,8 @@ double measure_icrc(std::size_t payload_bytes, std::uint64_t repetitions) {
 
 void register_roce_wire(nb::module_& m) {
   using namespace nb::literals;
-  m.def("roce_decode", &decode, "udp_payload"_a,
+  m.def("roce_decode", &decode, nb::sig("def roce_decode(udp_payload: bytes) -> dict[str, typing.Any]"),
+        "udp_payload"_a,
         "Header fields, payload and ICRC of a UDP payload. ValueError says why it is malformed; the ICRC is "
         "not "
         "checked.");
