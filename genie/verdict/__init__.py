@@ -5,5 +5,6 @@ from genie.verdict.judge import judge
 from genie.verdict.model import Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.perfetto_trace import write_perfetto
+from genie.verdict.report import write_report
 
-__all__ = ["Options", "Suspect", "Verdict", "VerdictError", "judge", "write_perfetto"]
+__all__ = ["Options", "Suspect", "Verdict", "VerdictError", "judge", "write_perfetto", "write_report"]

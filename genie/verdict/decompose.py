@@ -33,7 +33,7 @@ class Collective:
     wire_ns: int  # the twin's, from the same moment
     excess_ns: int
     last_rank: int
-    late_ns: int  # the last arrival behind the middle one, its own sleeps' overshoot taken off
+    late_ns: int  # how much longer than the middle rank the last one computed since its last collective, as asked
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,7 +68,10 @@ def decompose(aligned: Aligned, live: Run) -> list[Collective]:
         overshoot = [
             lateness.before(row["iteration"], rank, int(at)) for rank, at in zip(row["ranks"], start, strict=True)
         ]
-        corrected = np.sort(start - np.asarray(overshoot))
+        since = [
+            lateness.last_end(row["iteration"], rank, int(at)) for rank, at in zip(row["ranks"], start, strict=True)
+        ]
+        computed = start - np.asarray(since) - np.asarray(overshoot)
         result.append(
             Collective(
                 iteration=row["iteration"],
@@ -85,7 +88,7 @@ def decompose(aligned: Aligned, live: Run) -> list[Collective]:
                 wire_ns=wire,
                 excess_ns=measured - wire,
                 last_rank=row["ranks"][last],
-                late_ns=max(0, int(start[last] - overshoot[last] - np.median(corrected))),
+                late_ns=max(0, int(computed[last] - np.median(computed))),
             )
         )
     return result
@@ -119,14 +122,18 @@ class _Overshoot:
         sleeps = self._sleeps.get((iteration, rank))
         if sleeps is None:
             return 0
-        ends = self._ends.get((iteration, rank), np.zeros(0, np.int64))
-        done = int(np.searchsorted(ends, start_ns, side="right"))
         last = int(np.searchsorted(sleeps[0], start_ns, side="right"))
-        if not done:
+        since = self.last_end(iteration, rank, start_ns)
+        if not since:
             return int(sleeps[1][last])
-        since = int(ends[done - 1])
         first = min(last, int(np.searchsorted(sleeps[0], since, side="right")))
         return min(int(sleeps[1][last] - sleeps[1][first]), start_ns - since)
+
+    def last_end(self, iteration: int, rank: int, start_ns: int) -> int:
+        """When the rank's last collective before that moment ended; 0 if there was none."""
+        ends = self._ends.get((iteration, rank), np.zeros(0, np.int64))
+        done = int(np.searchsorted(ends, start_ns, side="right"))
+        return int(ends[done - 1]) if done else 0
 
 
 def bus_bytes(op: str, size_bytes: int, members: int) -> float:

@@ -1,8 +1,8 @@
 """Tests that hold without a noise model: betting on ranks among peers, with any start and end of the fault.
 
 Null hypothesis for a component: within a unit its slow-down, less the margin, is exchangeable with its peers'.
-Then "all k members above the j-th highest peer" has probability C(k+j-1, k) / C(n, k), whatever the noise, and
-a bet on it with odds to match has expectation 1. Products over independent units are e-values; so are their
+Then the number j of peers above the lowest of its k members has probability C(k+j-1, k-1) / C(n, k), whatever the
+noise, and a bet on j with odds to match has expectation 1. Products over independent units are e-values; so are their
 averages over bets and windows, which is all the correction that the search for a window needs. e-BH over all components
 (Wang & Ramdas 2022) keeps the false discovery rate under any dependence between them.
 """
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-STAKES = (0.5, 0.9)
+DECAYS = (0.1, 0.3, 0.5)  # of a bet's odds from one position among the peers to the next
+STAKES = (0.5, 0.9)  # of a bet on a sign
 # Prior odds: a fault all the time, one that starts in mid-run, one that starts and ends in it.
 WINDOW_PRIOR = (0.5, 0.35, 0.15)
 WINDOW_UNITS_MIN = 4
@@ -51,17 +52,16 @@ def windows(iterations: int, units_per_iteration: int) -> tuple[list[Window], ND
     return found, np.array(weight)
 
 
-def bets(members: int, total: int) -> list[tuple[int, float]]:
-    """(j, probability under the null) of the events that are bet on: above the top, the second, the middle peer."""
-    peers = total - members
-    depths = sorted({1, min(2, peers), ceil(peers / 2)})
-    chances = [(j, comb(members + j - 1, members) / comb(total, members)) for j in depths]
-    return [(j, chance) for j, chance in chances if chance <= 0.5]
+def chances(members: int, total: int) -> NDArray[np.float64]:
+    """(peers + 1,) probability under the null that j peers are above the lowest of the members."""
+    return np.array([comb(members + j - 1, members - 1) / comb(total, members) for j in range(total - members + 1)])
 
 
-def _log_bets(hits: NDArray[np.bool_], chance: float, stake: float) -> NDArray[np.float64]:
-    won, lost = float(np.log1p(stake * (1 / chance - 1))), float(np.log1p(-stake))
-    return hits * (won - lost) + lost
+def payoffs(members: int, total: int, decay: float) -> NDArray[np.float64]:
+    """(peers + 1,) what a bet pays by how many peers are above: geometric odds over the null's, expectation 1."""
+    odds = decay ** np.arange(total - members + 1, dtype=np.float64)
+    result: NDArray[np.float64] = odds / odds.sum() / chances(members, total)
+    return result
 
 
 def margin_of(series: Series, members: Sequence[int], margin: float) -> float:
@@ -80,25 +80,23 @@ def e_value(series: Series, members: Sequence[int], margin: float, stride: int =
     """
     total = len(series.ranks)
     chosen = np.isin(np.arange(total), list(members))
-    options = bets(int(chosen.sum()), total)
-    if not options:
+    count = int(chosen.sum())
+    if not 0 < count < total:
         return 1.0
     lowest = series.values[:, chosen].min(axis=1) - margin_of(series, members, margin)
-    peers = -np.sort(-series.values[:, ~chosen], axis=1)
+    above = (series.values[:, ~chosen] >= lowest[:, None]).sum(axis=1)
     which, position = np.unique(series.iteration, return_inverse=True)
     found, weight = windows(len(which), max(1, len(series.iteration) // len(which)))
     first = np.array([window.first for window in found])
     last = np.array([window.last for window in found])
     total_e = 0.0
-    for j, chance in options:
-        hits = lowest > peers[:, j - 1]
-        for stake in STAKES:
-            gain = _log_bets(hits, chance, stake)
-            for start in range(stride):
-                kept = np.where(np.arange(len(gain)) % stride == start, gain, 0.0)
-                running = np.concatenate([[0.0], np.cumsum(np.bincount(position, kept, len(which)))])
-                total_e += float(weight @ np.exp(np.minimum(running[last + 1] - running[first], LOG_E_MAX)))
-    return total_e / (len(options) * len(STAKES) * stride)
+    for decay in DECAYS:
+        gain = np.log(payoffs(count, total, decay))[above]
+        for start in range(stride):
+            kept = np.where(np.arange(len(gain)) % stride == start, gain, 0.0)
+            running = np.concatenate([[0.0], np.cumsum(np.bincount(position, kept, len(which)))])
+            total_e += float(weight @ np.exp(np.minimum(running[last + 1] - running[first], LOG_E_MAX)))
+    return total_e / (len(DECAYS) * stride)
 
 
 def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[np.int64]) -> float:
@@ -107,7 +105,8 @@ def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[n
     found, weight = windows(len(which), max(1, len(iteration) // len(which)))
     total_e = 0.0
     for stake in STAKES:
-        running = np.concatenate([[0.0], np.cumsum(np.bincount(position, _log_bets(values > limit, 0.5, stake)))])
+        gain = np.where(values > limit, np.log1p(stake), np.log1p(-stake))
+        running = np.concatenate([[0.0], np.cumsum(np.bincount(position, gain))])
         for window, prior in zip(found, weight, strict=True):
             total_e += float(prior * np.exp(min(running[window.last + 1] - running[window.first], LOG_E_MAX)))
     return total_e / len(STAKES)

@@ -77,7 +77,8 @@ def conclude(verdict: Verdict) -> Verdict:
         cost = f"; costs {percent(verdict.cost.fraction)} an iteration" if verdict.cost else ""
         others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
         result, summary = "fail", first.evidence.split(";")[0] + cost + others
-        action = f"Check {first.name}; {len(first.also) + 1} candidates. Then run again to confirm."
+        rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
+        action = f"Check {first.name}{rivals}, then run again to confirm."
     elif fleet.result == "fail":
         result, summary = "fail", fleet.words
         action = (
@@ -99,7 +100,7 @@ def conclude(verdict: Verdict) -> Verdict:
         else:
             result = "pass"
             summary = (
-                f"no rank, link or switch is slower than the twin by {percent(options.practical)} or more; {detectable}"
+                f"no rank's NIC or link is slower than its peers by {percent(options.practical)} or more; {detectable}"
             )
             action = "Nothing to do."
     return replace(verdict, result=result, summary=summary, action=action)
@@ -115,7 +116,10 @@ def _open_questions(verdict: Verdict) -> list[str]:
     wide = [(bound, name) for name, bound in verdict.upper_bound.items() if (bound or 0) >= verdict.options.practical]
     if wide:
         bound, name = max(wide)
-        return [f"too noisy: {name} may be up to {percent(bound)} slower than its peers, and {len(wide) - 1} others"]
+        others = f", and {len(wide) - 1} more are not surely below {percent(verdict.options.practical)}"
+        return [
+            f"too noisy: {name} may be up to {percent(bound)} slower than its peers{others if len(wide) > 1 else ''}"
+        ]
     return []
 
 
@@ -221,7 +225,7 @@ def cost_of(
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:
-    """Who came last, how often, and how late per iteration beside the middle rank: compute, not network."""
+    """Who came last, how often, and how much longer per iteration than the middle rank it computed before."""
     table: dict[int, list[int]] = {}
     for item in collectives:
         table.setdefault(item.last_rank, []).append(item.late_ns)

@@ -77,6 +77,8 @@ def locate(
         if not slow:
             break
         finding = _best(transfers, remaining, slow, options)
+        if finding is None:
+            break
         found.append(finding)
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
         transfers = transfers.filter(~finding.component.touches())
@@ -98,7 +100,7 @@ def _best(
     series: dict[str, Series],
     slow: list[tuple[Component, float, Window, float]],
     options: Options,
-) -> Finding:
+) -> Finding | None:
     """The likeliest of the slow components, with those that the data cannot tell from it."""
     strongest = max(slow, key=lambda entry: entry[3])
     iterations = np.unique(series[strongest[0].direction].iteration)
@@ -111,27 +113,33 @@ def _best(
     for component, e, when, size in slow:
         share = slow_share(standardised, component, size)
         log_likelihood = explained(standardised, component)
-        if component.kind in ("host", "switch"):
-            singles = [c for c, *_ in slow if c.kind == "nic" and set(c.ranks) <= set(component.ranks)]
-            best = max((explained(standardised, c) for c in singles), default=0.0)
-            if len(singles) < 2 or log_likelihood <= best or share < options.slow_share:
-                continue
+        if len(component.ranks) > 1 and not _is_common(component, standardised, series, options):
+            continue
         scored.append((log_likelihood, component, e, when, size, share))
+    if not scored:
+        return None
     top = max(entry[0] for entry in scored)
     close = [entry for entry in scored if entry[0] > top - options.rival_log_likelihood]
     close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
     _, component, e, when, size, share = close[0]
-    values = members_against_peers(series[component.direction], component.ranks)
     rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, component, options)
-    return Finding(
-        component,
-        e,
-        when,
-        float(np.expm1(size)),
-        _hits(series[component.direction], component, when, values),
-        share,
-        rivals,
-    )
+    hits = _hits(series[component.direction], component, when)
+    path = _single_path(standardised, component) if share < options.slow_share else None
+    if path is not None:
+        size = float(standardised.filter(path.touches())["excess"].median() or 0.0)  # type: ignore[arg-type]
+        component, share, rivals = path, 1.0, tuple(rival for rival in rivals if rival != path)
+    return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
+
+
+def _is_common(component: Component, standardised: pl.DataFrame, series: dict[str, Series], options: Options) -> bool:
+    """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them."""
+    part = series[component.direction]
+    beside = np.median(part.values[:, ~np.isin(part.ranks, component.ranks)], axis=1)
+    sizes = [float(np.median(part.values[:, part.column(rank)] - beside)) for rank in component.ranks]
+    slow = sum(size >= np.log1p(options.practical) for size in sizes)
+    singles = [Component("nic", component.direction, (rank,)) for rank in component.ranks]
+    best = max(explained(standardised, single) for single in singles)
+    return slow >= max(2, options.slow_share * len(sizes)) and explained(standardised, component) > best
 
 
 def _rank_of(component: Component) -> int:
@@ -139,7 +147,7 @@ def _rank_of(component: Component) -> int:
     return PREFERENCE.get((component.kind, component.direction), -1)
 
 
-def _hits(part: Series, component: Component, window: Window, values: NDArray[np.float64]) -> tuple[int, int]:
+def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]:
     """In how many iterations of the window the component is slower than every peer."""
     member = np.isin(part.ranks, component.ranks)
     above = part.values[:, member].min(axis=1) > part.values[:, ~member].max(axis=1)
@@ -187,11 +195,23 @@ def slow_share(standardised: pl.DataFrame, component: Component, size: float) ->
     return float(weight[paths["excess"].to_numpy() > size / 3].sum() / max(1, weight.sum()))
 
 
+def _single_path(standardised: pl.DataFrame, component: Component) -> Component | None:
+    """The one path of a NIC that explains more than the NIC as a whole, when not all of its paths are slow."""
+    if component.kind != "nic":
+        return None
+    best = max(_paths(standardised, component), key=lambda path: explained(standardised, path))
+    return best if explained(standardised, best) > explained(standardised, component) else None
+
+
+def _paths(standardised: pl.DataFrame, component: Component) -> list[Component]:
+    pairs = standardised.filter(component.touches()).select("src", "dst").unique().sort("src", "dst").iter_rows()
+    return [Component("path", "egress", (src,), dst) for src, dst in pairs]
+
+
 def _path_rivals(standardised: pl.DataFrame, component: Component, options: Options) -> tuple[Component, ...]:
     """The single path that explains a NIC's transfers as well as the NIC does."""
     if component.kind != "nic":
         return ()
     whole = explained(standardised, component)
-    pairs = standardised.filter(component.touches()).select("src", "dst").unique().sort("src", "dst").iter_rows()
-    rivals = [Component("path", "egress", (src,), dst) for src, dst in pairs]
-    return tuple(c for c in rivals if explained(standardised, c) > whole - options.rival_log_likelihood)
+    likely = whole - options.rival_log_likelihood
+    return tuple(path for path in _paths(standardised, component) if explained(standardised, path) > likely)

@@ -30,7 +30,7 @@ def write_perfetto(path: Path, live: Run, twin: Run) -> None:
 
 
 def iteration_offsets(live: Run, twin: Run) -> dict[str, dict[int, int]]:
-    """World → iteration → where it starts, in ns. A twin that did not follow stands beside the first judged iteration."""
+    """World → iteration → where it starts, in ns. A twin that did not follow stands beside the first judged one."""
     spans: dict[int, int] = {}
     beside = {int(i): int(i) for i in twin.timeline["iteration"].unique()}
     if not twin.info.get("follow", False) and beside:
@@ -63,9 +63,7 @@ def lanes_of(rows: list[dict[str, Any]]) -> list[int]:
     return result
 
 
-def _write_world(
-    builder: StreamingTraceProtoBuilder, world: str, run: Run, offsets: dict[str, dict[int, int]]
-) -> None:
+def _write_world(builder: StreamingTraceProtoBuilder, world: str, run: Run, offsets: dict[str, dict[int, int]]) -> None:
     pid = PIDS[world]
     packet = builder.create_packet()
     packet.track_descriptor.uuid = pid

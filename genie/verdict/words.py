@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def percent(fraction: float | None) -> str:
-    """`0.412` → `41 %`."""
-    return "unknown" if fraction is None else f"{100 * fraction:.0f} %"
+    """`0.412` → `41 %`; "none" for None."""
+    return "none" if fraction is None else f"{100 * fraction:.0f} %"
 
 
 def times(slow_down: float) -> str:
@@ -117,6 +117,8 @@ def _who(component: Component, attached: dict[int, Attachment]) -> str:
             else "its NIC or link"
         )
         return f"rank {rank}: {named}"
+    if component.kind == "path":
+        return f"rank {component.ranks[0]}: its path to rank {component.peer}"
     ranks = ", ".join(str(rank) for rank in component.ranks)
     return f"{component.kind} {name_of(component, attached)} (ranks {ranks})"
 

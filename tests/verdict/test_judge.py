@@ -1,0 +1,183 @@
+"""False alarms and recall over seeds, and what is said when it is not one NIC."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from synthetic_runs import Fault, Noise, run_pair
+
+from genie.record import Run
+from genie.verdict import Verdict, judge
+
+HEAVY = Noise(message_cv=0.06, tail_chance=0.03, rank_bias=0.008, iteration_cv=0.05, episode_chance=0.1)
+
+
+def verdicts(seeds: int, noise: Noise, fault: Fault) -> list[Verdict]:
+    return [judge(*run_pair(1000 + seed, noise, fault)) for seed in range(seeds)]
+
+
+def first_right(found: list[Verdict], rank: int) -> int:
+    return sum(bool(v.suspects) and v.suspects[0].ranks == [rank] and v.result == "fail" for v in found)
+
+
+@pytest.mark.parametrize(
+    "noise", [Noise(), HEAVY, Noise(drift=0.2), Noise(tail_chance=0.05)], ids=["quiet", "heavy", "drift", "tails"]
+)
+def test_clean_runs_accuse_nobody(noise: Noise) -> None:
+    results = Counter(v.result for v in verdicts(25, noise, Fault()))
+    assert results["fail"] <= 1
+    if noise == Noise():
+        assert results["pass"] >= 24
+
+
+@pytest.mark.parametrize(
+    ("noise", "fault", "least"),
+    [
+        (Noise(), Fault(5, 0.5), 12),
+        (Noise(), Fault(2, 0.8), 12),
+        (Noise(), Fault(5, 0.5, since=7), 12),
+        (Noise(), Fault(0, 0.8, since=7), 12),
+        (HEAVY, Fault(5, 0.5), 12),
+        (HEAVY, Fault(7, 0.8), 11),
+    ],
+)
+def test_the_slow_nic_is_named_first(noise: Noise, fault: Fault, least: int) -> None:
+    found = verdicts(12, noise, fault)
+    assert first_right(found, fault.rank) >= least
+    if noise == Noise():
+        for verdict in found:
+            assert abs(verdict.suspects[0].since_iteration - max(fault.since, 2)) == 0
+            assert verdict.suspects[0].slow_down == pytest.approx(1 / fault.rate - 1, rel=0.15)
+            assert verdict.suspects[0].direction == "egress"
+            assert len(verdict.suspects) == 1  # nobody is blamed for waiting
+
+
+def test_a_slow_receiver_is_told_from_the_sender_before_it_or_named_beside_it() -> None:
+    # On a ring they share their one path; what tells them apart is a few small all-to-alls.
+    told = 0
+    for verdict in verdicts(8, Noise(), Fault(5, 0.5, ingress=True)):
+        first = verdict.suspects[0]
+        told += (first.ranks, first.direction) == ([5], "ingress")
+        assert first.ranks == [5] or "the receiving side of rank 5 (host5/nic0)" in first.also
+    assert told >= 3
+
+
+def test_slow_compute_is_late_and_not_the_network() -> None:
+    for verdict in verdicts(8, Noise(), Fault(3, compute=4.0)):
+        assert verdict.result == "pass"
+        assert verdict.late[0]["rank"] == 3
+
+
+def test_a_slow_fleet_blames_no_component() -> None:
+    for verdict in verdicts(4, Noise(), Fault(fleet=0.6)):
+        assert verdict.result == "fail"
+        assert verdict.suspects == []
+        assert verdict.fleet.result == "fail"
+
+
+def test_a_slow_fleet_on_busy_hosts_is_not_charged_to_the_network() -> None:
+    live, twin = run_pair(1, Noise(), Fault(fleet=0.6))
+    late = pl.when(pl.col("kind") == "comp").then(3_000_000).otherwise(0).alias("overshoot_ns")
+    live.timeline = live.timeline.with_columns(late)
+    verdict = judge(live, twin)
+    assert verdict.result == "inconclusive"
+    assert "hosts are busy" in verdict.summary
+
+
+def slowed(live: Run, ranks: list[int], factor: float) -> Run:
+    """All transfers from some ranks take longer."""
+    busy = pl.when(pl.col("src").is_in(ranks)).then(pl.col("busy_ns") * factor).otherwise(pl.col("busy_ns"))
+    return replace(live, transfers=live.transfers.with_columns(busy.cast(pl.Int64).alias("busy_ns")))
+
+
+def test_two_slow_nics_are_two_suspects() -> None:
+    live, twin = run_pair(3, Noise())
+    verdict = judge(slowed(live, [1, 6], 1.5), twin)
+    assert sorted(rank for suspect in verdict.suspects for rank in suspect.ranks) == [1, 6]
+
+
+def test_a_slow_switch_is_one_suspect() -> None:
+    live, twin = run_pair(4, Noise())
+    for entry in live.info["hosts"]:
+        entry["switch"] = f"leaf{entry['rank'] // 4}"
+    verdict = judge(slowed(live, [4, 5, 6, 7], 1.6), twin)
+    assert [(s.kind, s.name, s.ranks) for s in verdict.suspects] == [("switch", "leaf1", [4, 5, 6, 7])]
+
+
+def test_a_slow_path_is_not_its_sender() -> None:
+    live, twin = run_pair(10, Noise())
+    small = pl.col("size_bytes") < 100_000  # the all-to-alls: a ring would have one path per sender
+    live, twin = (replace(run, transfers=run.transfers.filter(small)) for run in (live, twin))
+    path = (pl.col("src") == 5) & (pl.col("dst") == 2)
+    busy = pl.when(path).then(pl.col("busy_ns") * 4).otherwise(pl.col("busy_ns"))
+    live.transfers = live.transfers.with_columns(busy.alias("busy_ns"))
+    (suspect,) = judge(live, twin).suspects
+    assert (suspect.kind, suspect.name, suspect.ranks) == ("link", "the path from rank 5 to rank 2", [5])
+    assert suspect.slow_down == pytest.approx(3, rel=0.1)
+
+
+def test_a_twin_that_did_not_follow_will_do() -> None:
+    live, twin = run_pair(5, Noise(), Fault(5, 0.5))
+    once = pl.col("iteration") == 2
+    free = replace(twin, info={**twin.info, "follow": False}, timeline=twin.timeline.filter(once),
+                   transfers=twin.transfers.filter(once))  # fmt: skip
+    verdict = judge(live, free)
+    assert verdict.suspects[0].ranks == [5]
+    assert verdict.coverage["follow"] is False
+
+
+def test_without_names_a_rank_goes_by_its_number() -> None:
+    live, twin = run_pair(6, Noise(), Fault(5, 0.5))
+    del live.info["hosts"], twin.info["hosts"]
+    verdict = judge(live, twin)
+    assert verdict.suspects[0].name == "rank5"
+    assert verdict.line().startswith("FAIL rank 5: its NIC or link sends")
+
+
+def test_too_few_iterations_are_inconclusive() -> None:
+    verdict = judge(*run_pair(7, Noise(), Fault(), iterations=4, warmup=2))
+    assert verdict.result == "inconclusive"
+    assert verdict.exit_code == 1
+    assert "too few" in verdict.summary
+
+
+def test_single_messages_alone_are_judged() -> None:
+    live, twin = run_pair(8, Noise(), Fault(5, 0.5))
+    for run in (live, twin):
+        run.timeline = run.timeline.filter(pl.col("kind") != "coll")
+        run.transfers = run.transfers.with_columns(
+            (pl.col("node_id") + 1000 * pl.col("seq")).alias("node_id"),
+            pl.lit(None, pl.String).alias("group"),
+            pl.lit(None, pl.Int32).alias("seq"),
+        )
+    verdict = judge(live, twin)
+    assert verdict.suspects[0].ranks == [5]
+    assert verdict.collectives == []
+    assert verdict.iterations[0].ratio < 1
+
+
+def test_verdict_json_has_what_the_design_names() -> None:
+    verdict = judge(*run_pair(9, Noise(), Fault(5, 0.5, since=7)))
+    data = json.loads(json.dumps(verdict.to_dict()))
+    assert data["result"] == "fail"
+    assert set(data["collectives"][0]) >= {
+        "iteration",
+        "group",
+        "seq",
+        "op",
+        "size_bytes",
+        "wire_ns",
+        "excess_ns",
+        "wait_ns",
+    }
+    assert set(data["suspects"][0]) >= {"kind", "name", "ranks", "score", "evidence", "also"}
+    assert data["suspects"][0]["name"] == "host5/nic0"
+    assert data["suspects"][0]["also"] == ["link host5-switch0", "its port on switch0"]
+    assert "since iteration 7; costs" in data["summary"]
+    assert data["cost"]["fraction"] > 0.3
+    assert data["smallest_detectable"]["whole"] <= 0.17
+    assert {item["iteration"] for item in data["iterations"]} == set(range(2, 12))
