@@ -1,0 +1,91 @@
+"""Finding the traces of all ranks: which file in a folder is which rank's."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from genie.workload.graph import WorkloadError
+from genie.workload.pytorch_trace import GZIP_MAGIC
+
+NAMES = ("*.json", "*.json.gz")
+RANK_WORD = re.compile(r"(?:rank|worker|npu|gpu)[-_.]?(\d+)", re.IGNORECASE)
+RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+NUMBER = re.compile(r"\d+")
+
+
+def find_host_traces(location: str | Path) -> dict[int, Path]:
+    """Host execution traces by rank: `find_traces` of files with nodes."""
+    return find_traces(location, b'"nodes"')
+
+
+def find_device_traces(location: str | Path) -> dict[int, Path]:
+    """Profiler traces by rank: `find_traces` of files with trace events."""
+    return find_traces(location, b'"traceEvents"')
+
+
+def find_traces(location: str | Path, marker: bytes = b"") -> dict[int, Path]:
+    """Files by rank of a folder (searched with its subfolders if it holds none itself), of one file, or of a glob.
+
+    Of several files those without `marker` in them are passed over.
+
+    The rank is the number after "rank" or "worker" in a file's name, else what the profiler wrote into it, else the
+    last number in the name: the first of these that tells all files apart. A single file is rank 0's unless it says
+    otherwise. Raises WorkloadError.
+    """
+    files = _files(str(location))
+    if len(files) > 1 and marker:
+        files = [path for path in files if marker in _content(path)]
+    if not files:
+        raise WorkloadError(f"{location}: no .json or .json.gz traces here; unpack archives first")
+    methods: tuple[Callable[[Path], int | None], ...] = (_rank_word, _rank_inside, _last_number)
+    for method in methods:
+        ranks = [method(path) for path in files]
+        if None not in ranks and len(set(ranks)) == len(files):
+            found = {rank: path for rank, path in zip(ranks, files, strict=True) if rank is not None}
+            return dict(sorted(found.items())) if len(files) > 1 or method is not _last_number else {0: files[0]}
+    if len(files) == 1:
+        return {0: files[0]}
+    raise WorkloadError(
+        f"{location}: cannot tell which rank each of {len(files)} files is of ({files[0].name}, {files[1].name}, ...); "
+        f"name them rank0.json, rank1.json, ..."
+    )
+
+
+def _files(location: str) -> list[Path]:
+    path = Path(location)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [file for name in NAMES for file in path.glob(name)] or [f for name in NAMES for f in path.rglob(name)]
+    else:
+        found = [file for file in map(Path, glob.glob(location, recursive=True)) if file.is_file()]
+    # "._" files are what macOS puts beside others into archives.
+    return sorted(file for file in found if not file.name.startswith("."))
+
+
+def _rank_word(path: Path) -> int | None:
+    found = RANK_WORD.findall(path.name)
+    return int(found[0]) if found else None
+
+
+def _rank_inside(path: Path) -> int | None:
+    found = RANK_INSIDE.search(_content(path))
+    return int(found[1]) if found else None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data[:2] == GZIP_MAGIC else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise WorkloadError(f"{path}: cannot be read: {error}") from error
+
+
+def _last_number(path: Path) -> int | None:
+    found = NUMBER.findall(path.name)
+    return int(found[-1]) if found else None
