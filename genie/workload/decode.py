@@ -116,7 +116,8 @@ class NodeDecoder:
     def _collective(self, attributes: Attributes) -> dict[str, Any]:
         op = _operation(attributes)
         index, members = self._group(attributes)
-        if not all(attributes.get("involved_dim", ())):
+        dimensions = attributes.get("involved_dim", True)
+        if not (all(dimensions) if isinstance(dimensions, list) else dimensions):
             self.notes["collectives whose involved_dim leaves out a dimension: played over their whole group"] += 1
         columns: dict[str, Any] = {
             "op": op,
@@ -217,4 +218,7 @@ def _split(attributes: Attributes, name: str, members: tuple[int, ...]) -> list[
     values = attributes.get(name)
     if not isinstance(values, list) or len(values) != len(members):
         raise ValueError(f"{name} is {values!r}, expected a list of {len(members)} sizes, one per member of the group")
-    return [_integer({name: value}, name, 0) for value in values]
+    sizes = [_integer({name: value}, name, 0) for value in values]
+    if sum(sizes) > INT64_MAX:
+        raise ValueError(f"{name} adds up to {sum(sizes)}, which is too much")
+    return sizes

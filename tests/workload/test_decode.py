@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trace_files import COLL, COMP, MEM, META, RECV, SEND, error_of, load_one, node, trace
 
-from chakra_schemas.et_def_pb2 import NodeType
+from chakra_schemas.attributes import make_attributes
+from chakra_schemas.et_def_pb2 import Node, NodeType
+from genie.workload.decode import USED_ATTRIBUTES
 from genie.workload.graph import Kind, Op, WorkloadError
 from genie.workload.load import load
 
@@ -162,6 +166,7 @@ def test_an_id_that_occurs_twice(tmp_path: Path) -> None:
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1, 2]}, "out_split_bytes is None, expected a list of 2"),
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1], "out_split_bytes": [1]}, "expected a list of 2"),
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1, -1], "out_split_bytes": [1, 1]}, "in_split_bytes is -1"),
+        ({"kind": COLL, "comm_type": 6, "in_split_bytes": [2**62] * 2, "out_split_bytes": [1, 1]}, "adds up to"),
         ({"kind": SEND, "comm_size": 8}, "has no comm_dst"),
         ({"kind": RECV, "comm_size": 8}, "has no comm_src"),
         ({"kind": SEND, "comm_size": 8, "comm_dst": 2}, "comm_dst is 2, but the job has ranks 0 to 1"),
@@ -188,3 +193,49 @@ def test_excluded_dimensions_are_noted(tmp_path: Path) -> None:
     nodes += [node(2, COLL, comm_type=0, comm_size=8, involved_dim=[True, False])]
     [note] = load_one(tmp_path, *nodes).notes
     assert note.startswith("1 collectives whose involved_dim leaves out a dimension")
+
+
+ANY_VALUE = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-2, 12),
+    st.floats(),
+    st.text("0123abc", max_size=40),
+    st.binary(max_size=4),
+    st.lists(st.integers(-2, 2**63 - 1), max_size=3),
+    st.lists(st.text(max_size=3), max_size=3),
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    drawn=st.lists(
+        st.tuples(
+            st.integers(0, 11),
+            st.dictionaries(st.sampled_from(sorted(USED_ATTRIBUTES)), ANY_VALUE, max_size=5),
+            st.lists(st.integers(0, 6), max_size=3),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_whatever_the_attributes_it_is_a_graph_or_one_line(
+    drawn: list[tuple[int, dict[str, Any], list[int]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "drawn"
+    folder.mkdir(exist_ok=True)
+    nodes = []
+    for number, (kind, attributes, deps) in enumerate(drawn):
+        attr = make_attributes(attributes)
+        nodes.append(Node(id=number, name="n", type=kind, data_deps=deps, attr=attr))  # type: ignore[arg-type]
+    trace(folder, nodes, [])
+    try:
+        graph = load(folder).ranks[0]
+    except WorkloadError as error:
+        assert "t.0.et: " in str(error)  # noqa: PT017
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert len(graph) == len(drawn)
+        collectives = graph.kind == Kind.COLL
+        assert ((graph.op >= 0) == collectives).all()
+        assert ((graph.group >= 0) == collectives).all()

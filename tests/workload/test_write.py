@@ -7,9 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from genie.workload.build import RankBuilder
+from genie.workload.decode import ROOTED
 from genie.workload.generate import chain, collective, point_to_point
-from genie.workload.graph import Op, RankGraph, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.load import load
 from genie.workload.write import save
 
@@ -88,3 +92,43 @@ def test_equal_workloads_give_equal_bytes(tmp_path: Path) -> None:
         save(collective(Op.ALL_REDUCE, 2, 64, count=4), tmp_path / name, compress=True)
     for file in sorted((tmp_path / "a").iterdir()):
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+@st.composite
+def drawn_workloads(draw: st.DrawFn) -> Workload:
+    """Two ranks with nodes of every kind, ids apart and in any order."""
+    groups = [Group("0", (0, 1)), Group("pair", (0, 1))]
+    workload = Workload("drawn", 2, groups, {})
+    sizes = st.integers(0, 2**63 - 2)
+    for rank in range(2):
+        builder = RankBuilder(rank)
+        ids = draw(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=8))
+        for place, node_id in enumerate(ids):
+            kind = draw(st.sampled_from(Kind))
+            timed = kind in (Kind.COMP, Kind.MEM)
+            columns: dict[str, object] = {"stream": draw(st.integers(-1, 9)), "on_cpu": draw(st.booleans())}
+            if timed:
+                columns["duration_ns"] = draw(st.integers(-1, 2**63 - 1))
+                columns |= {"num_ops": draw(st.integers(-1, 9)), "tensor_bytes": draw(st.integers(-1, 9))}
+            if kind in (Kind.SEND, Kind.RECV):
+                columns |= {"peer": 1 - rank, "tag": draw(st.integers(-9, 9)), "size_bytes": draw(sizes)}
+            if kind is Kind.COLL:
+                op = draw(st.sampled_from([op for op in Op if op is not Op.NONE]))
+                size_bytes = 0 if op is Op.BARRIER else draw(sizes)
+                columns |= {"op": op, "group": draw(st.integers(0, 1)), "size_bytes": size_bytes}
+                if op in ROOTED:
+                    columns["root"] = draw(st.integers(0, 1))
+                if op is Op.ALL_TO_ALL and draw(st.booleans()):
+                    columns["splits"] = ([draw(sizes), 1], [0, draw(sizes)])
+            deps = draw(st.lists(st.sampled_from(ids[:place]), max_size=3)) if place else []
+            builder.add(node_id, draw(st.text("aé:/ ", max_size=5)), kind, deps, **columns)  # type: ignore[arg-type]
+        workload.ranks[rank], _ = builder.finish()
+    return workload
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(workload=drawn_workloads(), compress=st.booleans())
+def test_drawn_round_trip(workload: Workload, compress: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / f"drawn-{compress}"
+    save(workload, folder, compress=compress)
+    assert_same_workload(load(folder), workload)
