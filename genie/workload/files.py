@@ -39,6 +39,10 @@ def find_files(location: str | Path) -> WorkloadFiles:
         raise WorkloadError(f"{path}: there is no folder {folder}")
     by_prefix = _traces(folder)
     if prefix is None:
+        binary = {
+            name: traces for name, traces in by_prefix.items() if any(".et" in p.suffixes for p in traces.values())
+        }
+        by_prefix = binary or by_prefix  # JSON beside .et files is often something else
         if len(by_prefix) > 1:
             names = ", ".join(str(folder / name) for name in sorted(by_prefix))
             raise WorkloadError(f"{folder}: holds more than one workload; give one of the prefixes {names}")

@@ -76,6 +76,14 @@ def test_et_wins_over_json(tmp_path: Path) -> None:
     assert len(load(tmp_path).ranks[0]) == 1
 
 
+def test_other_json_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    trace(tmp_path, [node(1)], prefix="mine")
+    (tmp_path / "profile.0.json").write_text('{"traceEvents": []}')
+    assert len(load(tmp_path).ranks[0]) == 1
+    with pytest.raises(WorkloadError, match="genie convert pytorch"):
+        load(tmp_path / "profile")
+
+
 def test_json_workload(tmp_path: Path) -> None:
     graph = [
         {"Id": 1, "Name": "a", "NodeType": 4, "runtime": 3},
