@@ -40,7 +40,9 @@ def find_files(location: str | Path) -> WorkloadFiles:
     by_prefix = _traces(folder)
     if prefix is None:
         binary = {
-            name: traces for name, traces in by_prefix.items() if any(".et" in p.suffixes for p in traces.values())
+            name: traces
+            for name, traces in by_prefix.items()
+            if any(".et" in trace.suffixes for trace in traces.values())
         }
         by_prefix = binary or by_prefix  # JSON beside .et files is often something else
         if len(by_prefix) > 1:

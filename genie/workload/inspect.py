@@ -184,7 +184,7 @@ def _traffic_lines(traffic: list[Traffic], shown_max: int = 4) -> list[str]:
         names = ", ".join(repr(entry.group) for entry in entries[:shown_max])
         names += ", ..." if len(entries) > shown_max else ""
         where = f"group {names}" if len(entries) == 1 else f"each of {len(entries)} groups ({names})"
-        lines.append(f"  collective {count:,} {op} in {where} of {members} ranks, {size_bytes:,} B over all ranks")
+        lines.append(f"  collective {count:,} {op} in {where} of {members} ranks, {size_bytes:,} B in total")
     return lines
 
 

@@ -288,7 +288,7 @@ def test_many_groups_alike_share_a_line() -> None:
     inspection = inspect_workload(built(*ranks, groups=pairs))
     assert len(inspection.traffic) == 6
     [line] = [line for line in inspection.lines() if "all_reduce" in line]
-    assert "1 all_reduce in each of 6 groups ('g0', 'g1', 'g2', 'g3', ...) of 2 ranks, 96 B over all ranks" in line
+    assert "1 all_reduce in each of 6 groups ('g0', 'g1', 'g2', 'g3', ...) of 2 ranks, 96 B in total" in line
 
 
 def test_chain_is_clean() -> None:
