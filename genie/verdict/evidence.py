@@ -27,6 +27,8 @@ STAKES = (0.5, 0.9)  # of a bet on a sign
 # Prior odds: a fault all the time, one that starts in mid-run, one that starts and ends in it.
 WINDOW_PRIOR = (0.5, 0.35, 0.15)
 WINDOW_UNITS_MIN = 4
+WINDOW_ITERATIONS_MIN = 3  # shorter is a hiccup of a host as likely as a fault
+WINDOW_GRID = 40  # starts and ends of a window in a long run
 LOG_E_MAX = 600.0
 
 
@@ -39,11 +41,14 @@ class Window:
 
 
 def windows(iterations: int, units_per_iteration: int) -> tuple[list[Window], NDArray[np.float64]]:
-    """All windows that can be told, and their prior weights (sum at most 1)."""
-    shortest = max(1, ceil(WINDOW_UNITS_MIN / units_per_iteration))
+    """All windows that can be told, and their prior weights (sum at most 1). Long runs are cut on a coarser grid."""
+    shortest = max(WINDOW_ITERATIONS_MIN, ceil(WINDOW_UNITS_MIN / units_per_iteration))
+    step = ceil(iterations / WINDOW_GRID)
+    starts = range(0, iterations - shortest + 1, step)
     whole = [Window(0, iterations - 1)]
-    late = [Window(first, iterations - 1) for first in range(1, iterations - shortest + 1)]
-    inner = [Window(first, last) for first in range(iterations) for last in range(first + shortest - 1, iterations - 1)]
+    late = [Window(first, iterations - 1) for first in starts if first]
+    ends = range(step - 1, iterations - 1, step)
+    inner = [Window(first, last) for first in starts for last in ends if last - first + 1 >= shortest]
     found: list[Window] = []
     weight: list[float] = []
     for kind, prior in zip((whole, late, inner), WINDOW_PRIOR, strict=True):
@@ -103,12 +108,13 @@ def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[n
     """Evidence that the median of independent values, in some window, is above the limit; no peers needed."""
     which, position = np.unique(iteration, return_inverse=True)
     found, weight = windows(len(which), max(1, len(iteration) // len(which)))
+    first = np.array([window.first for window in found])
+    last = np.array([window.last for window in found])
     total_e = 0.0
     for stake in STAKES:
         gain = np.where(values > limit, np.log1p(stake), np.log1p(-stake))
-        running = np.concatenate([[0.0], np.cumsum(np.bincount(position, gain))])
-        for window, prior in zip(found, weight, strict=True):
-            total_e += float(prior * np.exp(min(running[window.last + 1] - running[window.first], LOG_E_MAX)))
+        running = np.concatenate([[0.0], np.cumsum(np.bincount(position, gain, len(which)))])
+        total_e += float(weight @ np.exp(np.minimum(running[last + 1] - running[first], LOG_E_MAX)))
     return total_e / len(STAKES)
 
 

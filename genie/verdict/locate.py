@@ -199,12 +199,13 @@ def _single_path(standardised: pl.DataFrame, component: Component) -> Component 
     """The one path of a NIC that explains more than the NIC as a whole, when not all of its paths are slow."""
     if component.kind != "nic":
         return None
-    best = max(_paths(standardised, component), key=lambda path: explained(standardised, path))
-    return best if explained(standardised, best) > explained(standardised, component) else None
+    own = standardised.filter(component.touches())
+    best = max(_paths(own), key=lambda path: explained(own, path))
+    return best if explained(own, best) > explained(own, component) else None
 
 
-def _paths(standardised: pl.DataFrame, component: Component) -> list[Component]:
-    pairs = standardised.filter(component.touches()).select("src", "dst").unique().sort("src", "dst").iter_rows()
+def _paths(transfers: pl.DataFrame) -> list[Component]:
+    pairs = transfers.select("src", "dst").unique().sort("src", "dst").iter_rows()
     return [Component("path", "egress", (src,), dst) for src, dst in pairs]
 
 
@@ -212,6 +213,6 @@ def _path_rivals(standardised: pl.DataFrame, component: Component, options: Opti
     """The single path that explains a NIC's transfers as well as the NIC does."""
     if component.kind != "nic":
         return ()
-    whole = explained(standardised, component)
-    likely = whole - options.rival_log_likelihood
-    return tuple(path for path in _paths(standardised, component) if explained(standardised, path) > likely)
+    own = standardised.filter(component.touches())
+    likely = explained(own, component) - options.rival_log_likelihood
+    return tuple(path for path in _paths(own) if explained(own, path) > likely)
