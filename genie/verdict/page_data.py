@@ -36,6 +36,7 @@ def page_data(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
             }
             for item in verdict.iterations
         ],
+        "ranks": len(set(live.timeline["rank"].to_list())),
         "accused": sorted({rank for suspect in verdict.suspects for rank in suspect.ranks}),
         "window": window,
         "windowLabel": window_label(verdict),

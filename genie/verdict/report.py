@@ -208,10 +208,19 @@ def _lanes(data: dict[str, Any]) -> str:
     return (
         "<section><h2>Both worlds on one origin</h2>"
         '<p class="why">Each rank: measured above, simulated below. '
-        "timeline.pftrace has every node, for ui.perfetto.dev.</p>"
+        f"{escape(_kept(data))}timeline.pftrace has every node, for ui.perfetto.dev.</p>"
         f'<div class="key">{_select("lanes-choice", "iteration", data["lanes"], data["lane_first"])}{key}</div>'
         '<figure id="lanes"></figure></section>'
     )
+
+
+def _kept(data: dict[str, Any]) -> str:
+    """Says so when not all ranks or iterations are drawn."""
+    shown, ranks = len(data["lane_ranks"]), data["ranks"]
+    kept, iterations = len(data["lanes"]), max(len(data["iterations"]), 1)
+    parts = [f"{shown} of {ranks} ranks"] if shown < ranks else []
+    parts += [f"{kept} of {iterations} iterations"] if kept < iterations else []
+    return f"{' and '.join(parts)} are kept here. " if parts else ""
 
 
 def _pairs(data: dict[str, Any]) -> str:

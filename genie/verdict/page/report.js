@@ -134,7 +134,8 @@ function drawPairs() {
   node("text", { x: 0, y: top + 14, class: "soft" }, svg, "from");
   ranks.forEach((rank, i) => {
     const style = data.accused.includes(rank) ? label : "";
-    if (i % every === 0 || style) {
+    const crowded = !style && ranks.some((other, j) => data.accused.includes(other) && Math.abs(i - j) * cell < 22);
+    if ((i % every === 0 && !crowded) || style) {
       node("text", { x: left + (i + 0.5) * cell, y: top - 8, "text-anchor": "middle", style }, svg, rank);
       node("text", { x: left - 10, y: top + (i + 0.5) * cell + 4, "text-anchor": "end", style }, svg, rank);
     }
