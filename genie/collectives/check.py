@@ -207,10 +207,10 @@ class _Events:
                 after[earlier].append(event)
         self.order = [event for event, left in enumerate(waits) if left == 0]
         for event in self.order:
-            known = 1 << (len(self.steps) + self.steps[event // 3].position)
+            index, phase = divmod(event, 3)
+            known = 0 if edges[event] else 1 << (len(self.steps) + self.steps[index].position)
             for earlier in edges[event]:
                 known |= self.before[earlier]
-            index, phase = divmod(event, 3)
             if phase == 2:
                 known |= 1 << index
             elif phase == 1 and self.eager and self.steps[index].sends:

@@ -7,7 +7,8 @@ has contributed to it, as one integer with `COUNT_BITS` bits per member (adding 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from genie.collectives.template import Action
 
@@ -27,8 +28,7 @@ class CheckError(Exception):
     """A template set that does not do its operation: the message says where and what."""
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """Messages of one direction between two members on one channel; they stay in order."""
 
     source: int
@@ -39,8 +39,7 @@ class Lane:
         return f"{self.source}->{self.target} channel {self.channel}"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A step of a template as one member takes it."""
 
     position: int
@@ -76,7 +75,7 @@ def _expand(template: Template, sizes: NDArray[np.int64], position: int, members
     steps = []
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for number, (action, peer, base, block, channel, credit) in enumerate(rows):
-        if not (0 <= peer < members and 0 <= channel < template.channels) or action not in set(Action):
+        if not (0 <= peer < members and 0 <= channel < template.channels) or action > Action.REDUCE:
             raise CheckError(f"member {position} step {number}: no such peer, channel or action")
         if template.relative:
             if not 0 <= block < members:
@@ -85,7 +84,7 @@ def _expand(template: Template, sizes: NDArray[np.int64], position: int, members
         if peer == position or not 0 <= base + block < template.blocks:
             raise CheckError(f"member {position} step {number}: its peer is itself, or it has no such block")
         needed = tuple(deps[bounds[number] : bounds[number + 1]])
-        if any(not 0 <= dep < number for dep in needed):
+        if needed and not 0 <= min(needed) <= max(needed) < number:
             raise CheckError(f"member {position} step {number}: depends on a step that is not before it")
         size = table[base + block]
         message = size > 0 or template.empty_messages
@@ -104,7 +103,7 @@ class Meaning:
     channels: int
     root: int = 0
 
-    @property
+    @cached_property
     def everyone(self) -> int:
         """One contribution of each member."""
         return sum(1 << (COUNT_BITS * member) for member in range(self.members))
@@ -140,14 +139,13 @@ class Meaning:
         def origin(member: int) -> Content:
             return (channel, row), 1 << (COUNT_BITS * member)
 
-        reduced: Content = (channel, row), self.everyone
         match self.op:
             case "all_reduce":
-                return reduced
+                return (channel, row), self.everyone
             case "reduce":
-                return reduced if position == self.root else None
+                return ((channel, row), self.everyone) if position == self.root else None
             case "reduce_scatter":
-                return reduced if row == position else None
+                return ((channel, row), self.everyone) if row == position else None
             case "all_gather":
                 return origin(row)
             case "gather":

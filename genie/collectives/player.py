@@ -109,7 +109,7 @@ class _Group:
         self.arrived: dict[Lane, deque[Message]] = defaultdict(deque)
         self.credits: dict[Lane, int] = defaultdict(int)
         self.heard = [0] * len(members)  # bits of the members that each one knows to have started
-        self.read: set[Step] = set()  # sends that are over with their block
+        self.read: set[tuple[int, int]] = set()  # sends that are over with their block
 
     def happen(self, event: Event) -> None:
         kind, what = event
@@ -191,8 +191,9 @@ class _Group:
 
     def _release(self, send: Step) -> None:
         """A send is over with its block when it is acknowledged or received, whichever is known first."""
-        if send not in self.read:
-            self.read.add(send)
+        key = (send.position, send.number)
+        if key not in self.read:
+            self.read.add(key)
             self.members[send.position].reading[send.block] -= 1
 
     def _finish_step(self, step: Step) -> None:

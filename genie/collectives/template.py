@@ -33,7 +33,9 @@ class Template:
       otherwise: peer = peer[s],                        block = block_base[s] + block[s]
     The k-th send to a peer on a channel is received by that peer's k-th receive from the sender on that channel,
     in step order. Receives from one peer on one channel complete in step order, so step order must agree with
-    the dependencies.
+    the dependencies: sends to one peer on one channel become ready in step order under every timing, and so do
+    receives (`check` proves it). Whoever plays a template handles completions in the order in which they happen
+    and starts steps that become ready together in step order, early arrivals included.
     """
 
     algorithm: str
