@@ -1,8 +1,8 @@
 """Train a small transformer on 8 CPU ranks, capture one iteration with PyTorch's profiler, convert it to Chakra traces.
 
-    python capture.py [--raw FOLDER] [--out FOLDER] [--converter-python PYTHON]
+    python capture.py [--raw FOLDER] [--out FOLDER]
 
-Needs torch==2.13.0, NumPy and a C++ compiler; README.md beside this file says what is captured and how.
+Needs Genie, torch==2.13.0 and a C++ compiler in one environment; README.md here says what is captured and how.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,15 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
+from genie.workload.pytorch_convert import convert
+
 HERE = Path(__file__).resolve().parent
 SEED = 1
 DATA_PARALLEL = 4
 TENSOR_PARALLEL = 2
 WORLD = DATA_PARALLEL * TENSOR_PARALLEL
 WARMUP_STEPS = 10
-TIMED_STEPS = 20
+TIMED_STEPS = 40
 LEARNING_RATE = 3e-3
 GRADIENT_NORM_LIMIT = 1.0
 
@@ -143,20 +146,12 @@ def training_thread(trace: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted((e for e in events if e["tid"] == thread), key=lambda event: event["args"]["External id"])
 
 
-def compute_ms(trace: dict[str, Any]) -> float:
-    """Time in operators of the training thread, without what they spend in collectives and in waiting for them."""
-    total_us, operator_end, communication_end = 0.0, 0.0, 0.0
-    for event in training_thread(trace):
-        if event["cat"] != "cpu_op":
-            continue
-        start, end = event["ts"], event["ts"] + event["dur"]
-        if start >= operator_end:
-            total_us += event["dur"]
-            operator_end = end
-        if start >= communication_end and (event["name"] == "record_param_comms" or event["name"].startswith("c10d::")):
-            total_us -= event["dur"]
-            communication_end = end
-    return total_us / 1000
+def busy_ms(trace: dict[str, Any]) -> float:
+    """From the first to the last operator of the training thread, without calls of collectives and waits for them."""
+    events = training_thread(trace)
+    span_us = max(event["ts"] + event["dur"] for event in events) - events[0]["ts"]
+    collectives_us = sum(event["dur"] for event in events if event["name"] == "record_param_comms")
+    return (span_us - collectives_us) / 1000
 
 
 def take_record_ids(timed: dict[str, Any], observed: dict[str, Any]) -> None:
@@ -185,11 +180,11 @@ def capture(raw: Path) -> None:
 
 
 def keep_quietest(steps: Path, raw: Path) -> None:
-    """Keep the times of the step in which the ranks together computed for the shortest time."""
-    compute = {step: [compute_ms(load(steps, step, rank)) for rank in range(WORLD)] for step in range(TIMED_STEPS + 1)}
-    for step, times in compute.items():
-        print(f"step {step:3d}  compute of a rank: {min(times):.1f} to {max(times):.1f} ms")
-    best = min(range(1, TIMED_STEPS + 1), key=lambda step: sum(compute[step]))
+    """Keep the times of the step in which the ranks together were busy for the shortest time."""
+    busy = {step: [busy_ms(load(steps, step, rank)) for rank in range(WORLD)] for step in range(TIMED_STEPS + 1)}
+    for step, times in busy.items():
+        print(f"step {step:3d}  a rank is busy for {min(times):.1f} to {max(times):.1f} ms")
+    best = min(range(1, TIMED_STEPS + 1), key=lambda step: sum(busy[step]))
     print(f"kept: the times of step {best}, the graph of step 0")
     raw.mkdir(parents=True, exist_ok=True)
     for rank in range(WORLD):
@@ -197,6 +192,17 @@ def keep_quietest(steps: Path, raw: Path) -> None:
         take_record_ids(timed, load(steps, 0, rank))
         (raw / f"rank{rank}.kineto.json").write_text(json.dumps(timed))
         shutil.copyfile(steps / "0" / f"rank{rank}.host.json", raw / f"rank{rank}.host.json")
+
+
+def convert_traces(raw: Path, out: Path) -> None:
+    """Write `out`/transformer.<rank>.et.gz and transformer.json."""
+    host = {rank: raw / f"rank{rank}.host.json" for rank in range(WORLD)}
+    device = {rank: raw / f"rank{rank}.kineto.json" for rank in range(WORLD)}
+    report = convert(host, device, out, "transformer", compress=True)
+    for note in report.notes:
+        print(f"note: {note}")
+    for path in report.files:
+        print(f"{path}  {path.stat().st_size:,} bytes")
 
 
 def free_port() -> int:
@@ -208,12 +214,15 @@ def free_port() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--raw", type=Path, default=Path("capture"), help="folder of PyTorch's traces (default: capture)"
-    )
+    parser.add_argument("--raw", type=Path, help="also keep PyTorch's own traces, 43 MB, in this folder")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder for the converted traces (default: here)")
     arguments = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    capture(arguments.raw)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # ninja of this environment
+    with tempfile.TemporaryDirectory() as work:
+        raw = arguments.raw or Path(work)
+        capture(raw)
+        convert_traces(raw, arguments.out)
 
 
 if __name__ == "__main__":
