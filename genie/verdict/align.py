@@ -37,16 +37,16 @@ class Aligned:
 
 
 def align(live: Run, twin: Run) -> Aligned:
-    """Match the iterations after warm-up with the twin's: the same numbers if it followed, else its first one.
+    """Match the iterations that ended after warm-up with the twin's: same numbers if it followed, else its first.
 
     Raises VerdictError when the runs have no iteration or no collective or transfer in common.
     """
     warmup = int(live.info.get("warmup", 0))
     follow = bool(twin.info.get("follow", False))
-    iterations = sorted(set(live.timeline["iteration"].to_list()))
-    iterations = [iteration for iteration in iterations if iteration >= warmup]
+    ended = live.timeline.group_by("iteration").agg((pl.col("end_ns") >= 0).all().alias("ended"))
+    iterations = sorted(i for i, whole in ended.iter_rows() if whole and i >= warmup)
     if not iterations:
-        raise VerdictError(f"{live.path}: no iteration after the {warmup} of warm-up; run with more --iterations")
+        raise VerdictError(f"{live.path}: no iteration ended after the {warmup} of warm-up; run with more --iterations")
     if twin.timeline.is_empty():
         raise VerdictError(f"{twin.path}: the timeline is empty; run genie simulate again")
     if follow:
@@ -79,6 +79,7 @@ def align(live: Run, twin: Run) -> Aligned:
         raise VerdictError(f"{live.path} and {twin.path}: nothing in common; are they runs of the same workload?")
     coverage = {
         "iterations": len(iterations),
+        "iterations_not_ended": sum(not whole for _, whole in ended.iter_rows()),
         "collectives": collectives.height,
         "collectives_unmatched": live_coll.height - collectives.height,
         "transfers": transfers.height,

@@ -14,28 +14,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attachment:
-    """How a rank hangs on the fabric; names from the run's hosts, or by its number."""
+    """How a rank hangs on the fabric: names from the runs, "" where none says."""
 
     rank: int
-    host: str
+    host: str  # on the fabric
     nic: str
     link: str
     switch: str
+    machine: str  # that ran it: one may stand for many hosts of the fabric
 
 
 def attachments(live: Run, twin: Run, ranks: list[int]) -> dict[int, Attachment]:
-    """Names of every rank's host, NIC, link and switch, "" where no run says."""
-    named: dict[int, dict[str, Any]] = {}
-    for info in (twin.info, live.info):
-        for entry in info.get("hosts") or []:
-            if isinstance(entry, dict) and "rank" in entry:
-                kept = {key: value for key, value in entry.items() if value}
-                named.setdefault(int(entry["rank"]), {}).update(kept)
+    """Names of every rank's place. The twin knows the fabric, the live run its machines."""
+    fabric, machines = _by_rank(twin), _by_rank(live)
     result = {}
     for rank in ranks:
-        entry = named.get(rank, {})
-        result[rank] = Attachment(rank, *(str(entry.get(key, "")) for key in ("host", "nic", "link", "switch")))
+        own, seen = fabric.get(rank, {}), machines.get(rank, {})
+        host, nic, link, switch = (
+            str(own.get(key) or seen.get(key) or "") for key in ("host", "nic", "link", "switch")
+        )
+        result[rank] = Attachment(rank, host, nic, link, switch, machine=str(seen.get("host") or host))
     return result
+
+
+def _by_rank(run: Run) -> dict[int, dict[str, Any]]:
+    entries = run.info.get("hosts") or []
+    return {int(entry["rank"]): entry for entry in entries if isinstance(entry, dict) and "rank" in entry}
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Component:
     direction: str
     ranks: tuple[int, ...]
     peer: int = -1  # the receiver of a path
+    name: str = ""  # of a host or switch
 
     def touches(self) -> pl.Expr:
         """Which transfers pass it."""
@@ -61,15 +66,14 @@ def components(series: dict[str, Series], attached: dict[int, Attachment]) -> li
         if len(part.ranks) < 2:
             continue
         result += [Component("nic", direction, (rank,)) for rank in part.ranks]
-        for kind in ("host", "switch"):
+        known: set[tuple[int, ...]] = set()
+        for kind, key in (("host", "host"), ("host", "machine"), ("switch", "switch")):
             sets: dict[str, list[int]] = {}
             for rank in part.ranks:
-                name = getattr(attached[rank], kind)
-                if name:
+                if name := str(getattr(attached[rank], key)):
                     sets.setdefault(name, []).append(rank)
-            result += [
-                Component(kind, direction, tuple(members))
-                for members in sets.values()
-                if 2 <= len(members) <= len(part.ranks) - 2
-            ]
+            found = [Component(kind, direction, tuple(m), name=n) for n, m in sets.items()]
+            found = [c for c in found if 2 <= len(c.ranks) <= len(part.ranks) - 2 and c.ranks not in known]
+            known.update(c.ranks for c in found)
+            result += found
     return result

@@ -241,9 +241,11 @@ def notes(live: Run, aligned: Aligned) -> list[str]:
     result = []
     bounds = clock_bounds(live, aligned.ranks)
     limit = 2 * max(bounds.values(), default=0)
-    early = live.transfers.filter(pl.col("first_ns") < pl.col("post_ns") - limit).height
+    early = live.transfers.filter(pl.col("first_ns").is_between(0, pl.col("post_ns") - limit, closed="left")).height
     if early:
         result.append(f"clock alarm: {early} transfers arrived before they were sent")
+    if count := aligned.coverage["iterations_not_ended"]:
+        result.append(f"{count} iterations did not end and are not judged")
     for what in ("collectives", "transfers"):
         if count := aligned.coverage[f"{what}_unmatched"]:
             result.append(f"{count} {what} of the live run have no partner in the twin")

@@ -71,7 +71,9 @@ def _write_world(builder: StreamingTraceProtoBuilder, world: str, run: Run, offs
     packet.track_descriptor.process.process_name = TITLES[world]
     packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
     builder.write_packet(packet)
-    played = run.timeline.filter((pl.col("kind") != "meta") & (pl.col("end_ns") >= pl.col("start_ns"))).with_columns(
+    played = run.timeline.filter(
+        (pl.col("kind") != "meta") & (pl.col("start_ns") >= 0) & (pl.col("end_ns") >= pl.col("start_ns"))
+    ).with_columns(
         pl.when(pl.col("kind") == "coll")
         .then(pl.col("start_ns").max().over("iteration", "group", "seq"))
         .otherwise(pl.col("start_ns"))

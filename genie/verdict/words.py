@@ -63,7 +63,7 @@ def name_of(component: Component, attached: dict[int, Attachment]) -> str:
     """The component's name on the fabric, or by rank."""
     own = attached[component.ranks[0]]
     if component.kind in ("host", "switch"):
-        return str(getattr(own, component.kind))
+        return component.name
     if component.kind == "path":
         return f"the path from rank {component.ranks[0]} to rank {component.peer}"
     return _full(own, own.nic) or f"rank{component.ranks[0]}"

@@ -41,6 +41,13 @@ def test_single_messages_meet_by_the_sender_s_node() -> None:
     assert moved.select("order", "live_busy", "twin_busy").rows() == [(4, 104, 54), (7, 107, 57)]
 
 
+def test_an_iteration_that_did_not_end_is_not_judged() -> None:
+    nodes = members(0, (0, 0), (9, 9)) + members(1, (0, 0), (9, -1))
+    aligned = align(run_of("live", nodes), run_of("twin", nodes, follow=True))
+    assert aligned.iterations == [0]
+    assert aligned.coverage["iterations_not_ended"] == 1
+
+
 def test_what_has_no_partner_is_counted() -> None:
     live = members(0, (0, 0), (9, 9)) + members(0, (10, 10), (19, 19), seq=1)
     aligned = align(

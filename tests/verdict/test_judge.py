@@ -102,10 +102,19 @@ def test_two_slow_nics_are_two_suspects() -> None:
 
 def test_a_slow_switch_is_one_suspect() -> None:
     live, twin = run_pair(4, Noise())
-    for entry in live.info["hosts"]:
+    for entry in twin.info["hosts"]:
         entry["switch"] = f"leaf{entry['rank'] // 4}"
     verdict = judge(slowed(live, [4, 5, 6, 7], 1.6), twin)
     assert [(s.kind, s.name, s.ranks) for s in verdict.suspects] == [("switch", "leaf1", [4, 5, 6, 7])]
+
+
+def test_a_slow_machine_is_named_as_the_live_run_knows_it() -> None:
+    live, twin = run_pair(4, Noise())
+    live.info["hosts"] = [{"rank": rank, "host": f"node{rank // 2}"} for rank in range(8)]
+    verdict = judge(slowed(live, [2, 3], 1.6), twin)
+    assert [(s.kind, s.name, s.ranks) for s in verdict.suspects] == [("host", "node1", [2, 3])]
+    (suspect,) = judge(slowed(live, [5], 1.6), twin).suspects
+    assert (suspect.name, suspect.ranks) == ("host5/nic0", [5])
 
 
 def test_a_slow_path_is_not_its_sender() -> None:

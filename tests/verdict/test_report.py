@@ -128,7 +128,7 @@ def test_nothing_is_wider_than_the_window_and_no_texts_overlap(page) -> None:
 
 def test_names_cannot_end_the_script(tmp_path: Path) -> None:
     live, twin = run_pair(2, iterations=4, warmup=2)
-    for entry in live.info["hosts"]:
+    for entry in twin.info["hosts"]:
         entry["nic"] = "</script><b>nic"
     live.timeline = live.timeline.with_columns(live.timeline["name"] + "</script><b>")
     text = report(judge(live, twin), live, twin)
