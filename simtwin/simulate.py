@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from genie import _core
 from genie.plan.build import Lowering, Plan, Slots, build_plan
+from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
@@ -109,12 +110,12 @@ class Twin:
             for rank in plan.ranks:
                 graph = workload.ranks[rank]
                 records: Records = simulator.records(rank)
-                lines = timeline_of(workload, graph, plan, records, iteration)
+                lines = timeline_of(workload, graph, records, iteration)
                 if arrivals_ns:
                     lines = lines.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
                 timelines.append(lines)
-                sends.append(sends_of(graph, plan, records, iteration, {}))
-                receives.append(receives_of(graph, plan, records, iteration))
+                sends.append(sends_of(graph, records, iteration, {}))
+                receives.append(receives_of(graph, records, iteration))
             if keep_trace:
                 traces.append(simulator.trace())
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
@@ -141,7 +142,7 @@ class Twin:
                 progress(iteration, simulator.events, simulator.now_ps / 1e12)
         counters["wall_s"] += time.perf_counter() - began
         if not simulator.done:
-            raise SimulationError(_explain(workload, plan, simulator.problems()))
+            raise SimulationError(_explain(workload, simulator.problems()))
         counters["events"] += simulator.events
         counters["data_packets"] += simulator.data_packets
         counters["dropped"] += simulator.dropped
@@ -150,21 +151,10 @@ class Twin:
         return simulator
 
 
-def _explain(workload: Workload, plan: Plan, problems: list[str]) -> str:
+def _explain(workload: Workload, problems: list[str]) -> str:
     return "the simulation ended with ranks still waiting: " + "; ".join(
         name_nodes(workload, problem) for problem in problems
     )
-
-
-def name_nodes(workload: Workload, problem: str) -> str:
-    """Replace `rank R, node row N` of the native core by the node's id and name in the trace."""
-    head, colon, rest = problem.partition(": ")
-    words = head.replace(",", "").split()
-    if len(words) != 5 or words[0] != "rank" or words[2:4] != ["node", "row"]:
-        return problem
-    graph = workload.ranks[int(words[1])]
-    row = int(words[4])
-    return f"rank {words[1]}, node {graph.node_id[row]} ({graph.name[row]}){colon}{rest}"
 
 
 def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from genie import _core
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
 from genie.plan.groups import colours
+from genie.plan.sequence import sequence_numbers
 from genie.plan.tags import CHANNELS_MAX, COLOURS_MAX, POINT_TO_POINT_TAG_MAX, collective_tag
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 
@@ -36,7 +37,6 @@ class Plan:
     native: _core.Plan
     ranks: list[int]  # in the native plan's order
     slots: Slots
-    seq: dict[int, NDArray[np.int32]]  # rank -> per node: the k-th collective of its group, -1 elsewhere
     algorithms: dict[str, int]  # "operation algorithm" -> number of collectives, for the record
     message_max_bytes: int
 
@@ -70,8 +70,7 @@ def build_plan(
         graph = workload.ranks[rank]
         times = None if release_ns is None else release_ns[rank]
         builder.add_rank(graph, columns, _slots_of(graph, slots), times, time_factor)
-    seq = {rank: columns.seq for rank, columns in zip(ranks, bound, strict=True)}
-    return Plan(builder.native, ranks, slots, seq, builder.algorithms, builder.message_max_bytes)
+    return Plan(builder.native, ranks, slots, builder.algorithms, builder.message_max_bytes)
 
 
 @dataclass
@@ -82,7 +81,6 @@ class _Bound:
     sizes_start: NDArray[np.int64]
     position: NDArray[np.int32]
     tag: NDArray[np.uint32]
-    seq: NDArray[np.int32]
 
 
 class _Builder:
@@ -111,9 +109,8 @@ class _Builder:
             np.zeros(count, np.int64),
             np.zeros(count, np.int32),
             np.zeros(count, np.uint32),
-            np.full(count, -1, np.int32),
         )
-        next_seq: dict[int, int] = {}
+        seq = sequence_numbers(graph)
         for row in np.flatnonzero(graph.kind == Kind.COLL):
             group = int(graph.group[row])
             position = self._positions[group].get(graph.rank)
@@ -122,11 +119,8 @@ class _Builder:
                     f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) is a collective of group "
                     f"'{self.workload.groups[group].name}', which rank {graph.rank} is not a member of"
                 )
-            seq = next_seq.get(group, 0)
-            next_seq[group] = seq + 1
-            out.seq[row] = seq
             out.position[row] = position
-            out.tag[row] = collective_tag(self._colours[group], seq)
+            out.tag[row] = collective_tag(self._colours[group], int(seq[row]))
             out.template_id[row], out.sizes_start[row] = self._lower(graph, int(row), group, position)
         messages = (graph.kind == Kind.SEND) | (graph.kind == Kind.RECV)
         for row in np.flatnonzero(messages):

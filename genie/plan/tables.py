@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from genie.plan.build import Plan
+from genie.plan.sequence import sequence_numbers
 from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
@@ -27,7 +27,7 @@ def _ns(times_ps: NDArray[Any], divisor: int) -> NDArray[Any]:
 
 
 def timeline_of(
-    workload: Workload, graph: RankGraph, plan: Plan, records: Records, iteration: int, time_factor: int = 1
+    workload: Workload, graph: RankGraph, records: Records, iteration: int, time_factor: int = 1
 ) -> pl.DataFrame:
     """One row per node of one rank that has started; times in ns from the iteration's origin."""
     nodes = records["nodes"]
@@ -43,7 +43,7 @@ def timeline_of(
             "kind": [KIND_NAMES[kind] for kind in graph.kind[rows]],
             "op": [OP_NAMES.get(int(op)) for op in graph.op[rows]],
             "group": [names[number] if number >= 0 else None for number in group],
-            "seq": np.where(plan.seq[graph.rank][rows] >= 0, plan.seq[graph.rank][rows], -1),
+            "seq": sequence_numbers(graph)[rows],
             "size_bytes": np.maximum(graph.size_bytes[rows], 0),
             "ready_ns": _ns(nodes["ready_ps"][rows], time_factor),
             "start_ns": _ns(nodes["start_ps"][rows], time_factor),
@@ -67,24 +67,24 @@ def _orders(graph: RankGraph, kind: Kind) -> NDArray[np.int64]:
     return order
 
 
-def _keys(graph: RankGraph, plan: Plan, node: NDArray[np.int32], kind: Kind, iteration: int) -> dict[str, Any]:
+def _keys(graph: RankGraph, node: NDArray[np.int32], kind: Kind, iteration: int) -> dict[str, Any]:
     collective = graph.kind[node] == Kind.COLL
     return {
         "iteration": np.full(len(node), iteration, np.int32),
         "group_number": graph.group[node],
-        "seq": plan.seq[graph.rank][node],
+        "seq": sequence_numbers(graph)[node],
         "tag": np.where(collective, -1, graph.tag[node]),
         "order": np.where(collective, 0, _orders(graph, kind)[node]),
     }
 
 
 def sends_of(
-    graph: RankGraph, plan: Plan, records: Records, iteration: int, paths: Mapping[int, str], time_factor: int = 1
+    graph: RankGraph, records: Records, iteration: int, paths: Mapping[int, str], time_factor: int = 1
 ) -> pl.DataFrame:
     """The sender's half of the transfers. `paths`: receiving rank -> UDP source ports."""
     sends = records["sends"]
     node = np.asarray(sends["node"], np.int32)
-    keys = _keys(graph, plan, node, Kind.SEND, iteration)
+    keys = _keys(graph, node, Kind.SEND, iteration)
     return pl.DataFrame(
         {
             **keys,
@@ -102,11 +102,11 @@ def sends_of(
     ).filter(pl.col("messages") > 0)
 
 
-def receives_of(graph: RankGraph, plan: Plan, records: Records, iteration: int, time_factor: int = 1) -> pl.DataFrame:
+def receives_of(graph: RankGraph, records: Records, iteration: int, time_factor: int = 1) -> pl.DataFrame:
     """The receiver's half of the transfers."""
     receives = records["receives"]
     node = np.asarray(receives["node"], np.int32)
-    keys = _keys(graph, plan, node, Kind.RECV, iteration)
+    keys = _keys(graph, node, Kind.RECV, iteration)
     return pl.DataFrame(
         {
             **keys,

@@ -67,7 +67,7 @@ class Run:
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 OWN_NAMES = {
     *RUN_FILES, "verdict.json", "report.html", "timeline.pftrace",
-    "live", "twin", "parts", "launch.json", "fabric.toml", "hosts.toml",
+    "live", "twin", "parts", "calibration", "launch.json", "fabric.toml", "hosts.toml",
 }  # fmt: skip
 
 

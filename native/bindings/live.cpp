@@ -143,6 +143,7 @@ void register_live(nb::module_& m) {
             engine.add_rate_fault({from, until, factor});
           },
           "from_ps"_a, "until_ps"_a, "factor"_a)
+      .def("clear_rate_faults", &Engine::clear_rate_faults)
       .def("delay_path", &Engine::delay_path, "peer"_a, "delay_ps"_a)
       .def(
           "lose",

@@ -91,6 +91,7 @@ class Engine {
   std::string waiting() const;
 
   void add_rate_fault(const RateFault& fault) { rate_faults_.push_back(fault); }
+  void clear_rate_faults() { rate_faults_.clear(); }
   void set_rate(std::int64_t rate_bps) { config_.rate_bps = rate_bps; }
   void delay_path(std::int32_t peer, TimePs delay);
   LossPlan& loss(std::int32_t peer);

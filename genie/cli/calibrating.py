@@ -1,0 +1,73 @@
+"""How a calibration is made: a workload of rings, a live run of it, and the twin's answer to the same arrivals."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
+from genie.live.calibrate import ITERATIONS, PER_SIZE, SIZES_BYTES, UNIT_NS, WARMUP, calibration_of, samples_ns, spans
+from genie.live.launcher import LaunchError, launch, mpirun_line
+from genie.plan.hosts import Calibration, Hosts
+from genie.plan.units import format_rate
+from genie.record import open_run, prepare_folder
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.write import save
+from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
+from simtwin.simulate import arrivals_of
+
+COMPUTE_NS = 300_000  # before each collective, so that they do not run into each other
+
+
+def rings(ranks: int) -> Workload:
+    """All-gathers of one, four and sixteen packets a hop, in turn."""
+    workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for _ in range(PER_SIZE):
+            for size in SIZES_BYTES:
+                last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=COMPUTE_NS),)
+                last = (
+                    builder.add(
+                        len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0
+                    ),
+                )  # fmt: skip
+        workload.ranks[rank], _ = builder.finish()
+    return workload
+
+
+def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
+    """Run the rings on the hosts and in the twin. Raises LaunchError when the live run fails."""
+    if hosts.ranks < 2:
+        raise UsageError("calibration needs at least 2 ranks")
+    workload = rings(hosts.ranks)
+    folder = Path(tempfile.mkdtemp(prefix="genie-calibrate-"))
+    try:
+        save(workload, folder, "rings")
+        fabric = load_fabric(play.fabric) if play.fabric else loopback_fabric(hosts.ranks, rate_of(play, None))
+        play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
+        live = Live(ITERATIONS, WARMUP, udp_port=udp_port)
+        settings = settings_of(play, live, out, workload, hosts, fabric)
+        prepare_folder(out)
+        remote = None if set(hosts.names()) <= {"localhost"} else hosts.mpirun_hosts()
+        outcome = launch(settings, mpirun_line(settings, remote))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if outcome.code != 0:
+        raise LaunchError(f"the calibration run failed: {outcome.problem}")
+    run = open_run(out)
+    arrivals = {k: v for k, v in arrivals_of(workload, run.timeline).items() if k >= WARMUP}
+    answers = []
+    for latency_ns in (0, UNIT_NS):
+        twin = twin_of(with_host_latency(fabric, latency_ns, 0), play, hosts.ranks, hosts)
+        answers.append(spans(twin.play(workload, iterations=sorted(arrivals), arrivals_ns=arrivals).timeline))
+    samples = samples_ns(spans(run.timeline), *answers)
+    scheduling = ",".join(run.info["scheduling"])
+    rate = format_rate(settings.rate_bps)
+    return calibration_of(np.asarray(samples), rate, play.dilation, scheduling, run.info["commit"])

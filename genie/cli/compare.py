@@ -1,0 +1,154 @@
+"""`genie diff` and `genie validate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli import options
+from genie.cli.exits import EXIT_GATE, EXIT_PASS
+from genie.cli.live_commands import run_live
+from genie.cli.resolve import (
+    DEFAULT_VALIDATE_RATE,
+    Live,
+    Play,
+    check_level,
+    check_live,
+    fabric_of,
+    hosts_of,
+    load_workload,
+    lowering_of,
+    settings_of,
+    twin_of,
+)
+from genie.plan.hosts import Hosts
+from genie.record import Run, open_run, prepare_folder
+from genie.verdict import Verdict, judge, write_perfetto, write_report
+from simtwin.run import simulate_to_folder
+
+VALIDATE_EXAMPLES = """
+Examples:
+
+  genie validate examples/transformer -o runs/mine
+
+  genie validate TRACE --hosts hosts/cluster.toml --fabric FABRIC.toml --iterations 20 -o runs/cluster
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command()(diff)
+    app.command(epilog=VALIDATE_EXAMPLES)(validate)
+
+
+def diff(
+    live: Annotated[Path, typer.Argument(help="Run folder of genie run.", show_default=False)],
+    twin: Annotated[Path, typer.Argument(help="Run folder of genie simulate.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the verdict.  [default: only printed]")] = None,
+) -> int:
+    """Compare a measured run with a simulated one: wait, wire and excess, and who is to blame."""
+    verdict = conclude(open_run(live), open_run(twin), out)
+    return EXIT_GATE if verdict.result == "fail" else EXIT_PASS
+
+
+def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
+    """Judge, write what the verdict consists of, and print its line."""
+    verdict = judge(live, twin)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "verdict.json").write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
+        write_report(out / "report.html", verdict, live, twin)
+        write_perfetto(out / "timeline.pftrace", live, twin)
+    print(verdict.line())
+    if out is not None:
+        print(f"report: {out / 'report.html'}")
+    return verdict
+
+
+def validate(
+    workload: options.Workload,
+    out: options.Out,
+    ranks: options.Ranks = None,
+    hosts: options.HostsFile = None,
+    fabric: options.FabricFile = None,
+    transport: options.Transport = "softroce",
+    rate: options.Rate = None,
+    dilation: options.Dilation = 1,
+    faults: options.FaultsFile = None,
+    iterations: options.Iterations = 10,
+    warmup: options.Warmup = 2,
+    level: options.Level = "packet",
+    compute: options.Compute = None,
+    slots: options.Slots = None,
+    algorithm: options.Algorithm = None,
+    channels: options.Channels = 1,
+    credit: options.Credit = False,
+    wire: options.Wire = "plain",
+    no_offload: options.NoOffload = False,
+    lab: options.Lab = None,
+    seed: options.Seed = 1,
+    udp_port: options.UdpPort = 4791,
+    stall: options.Stall = 10.0,
+) -> int:
+    """The main job: play a workload on the wire and in the twin, compare, and say what differs.
+
+    Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 1 when the verdict is fail.
+    """
+    check_level(level)
+    check_live(transport, wire, lab)
+    play = Play(
+        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
+    )
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, stall)
+    lowering = lowering_of(play)
+    loaded = load_workload(play)
+    placed = hosts_of(play, loaded.world_size)
+    built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
+    settings = settings_of(
+        replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if fabric is None else None)),
+        live, out / "live", loaded, placed, built,
+    )  # fmt: skip
+    twin_of(built, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
+    prepare_folder(out)
+    if placed.calibration is None:
+        placed = _calibrated(play, placed, out, udp_port)
+        built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
+    _, outcome = run_live(play, live, out / "live", settings)
+    if outcome.code != 0:
+        return outcome.code
+    measured = open_run(out / "live")
+    twin = twin_of(built, play, loaded.world_size, placed)
+    simulated = simulate_to_folder(
+        twin,
+        loaded,
+        out / "twin",
+        workload_path=settings.workload,
+        slots=slots,  # type: ignore[arg-type]
+        lowering=lowering,
+        follow=measured,
+        compute=compute,
+    )
+    verdict = conclude(measured, simulated, out)
+    return EXIT_GATE if verdict.result == "fail" else EXIT_PASS
+
+
+def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:
+    """The hosts with a latency measured now, because their file has none."""
+    from genie.cli.calibrating import measure
+
+    print("genie: no calibration in the hosts file: measuring the host latency first", file=sys.stderr, flush=True)
+    folder = out / "calibration"
+    play = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
+    calibration = measure(play, hosts, folder, udp_port)
+    print(
+        f"genie: packet latency {calibration.packet_latency_ns / 1000:.1f} us "
+        f"(spread {calibration.packet_latency_spread_ns / 1000:.1f} us, {calibration.samples} samples)",
+        file=sys.stderr,
+        flush=True,
+    )
+    return replace(hosts, calibration=calibration)

@@ -1,0 +1,38 @@
+"""Exit codes, and which error means which."""
+
+from __future__ import annotations
+
+from chakra_schemas.errors import TraceError
+from genie.cli.resolve import UsageError
+from genie.live.launcher import LaunchError
+from genie.live.rendezvous import RendezvousError
+from genie.plan.strict_toml import SettingsError
+from genie.record import RecordError
+from genie.verdict import VerdictError
+from genie.workload.graph import WorkloadError
+from simtwin.routing import RoutingError
+from simtwin.simulate import SimulationError
+
+EXIT_PASS, EXIT_GATE, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
+
+CODES: tuple[tuple[type[Exception], int], ...] = (
+    (UsageError, EXIT_USAGE),
+    (TraceError, EXIT_USAGE),
+    (WorkloadError, EXIT_USAGE),
+    (SettingsError, EXIT_USAGE),
+    (RoutingError, EXIT_USAGE),
+    (VerdictError, EXIT_USAGE),
+    (SimulationError, EXIT_GATE),
+    (RecordError, EXIT_USAGE),
+    (LaunchError, EXIT_ENVIRONMENT),
+    (RendezvousError, EXIT_ENVIRONMENT),
+    (OSError, EXIT_ENVIRONMENT),
+)
+
+
+def exit_code_of(error: Exception) -> int | None:
+    """The code for an error that a user can mend; None for a fault of ours."""
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            return code
+    return None

@@ -1,0 +1,72 @@
+"""`genie inspect` and `genie convert`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli import options
+from genie.cli.resolve import UsageError
+from genie.workload.compute import fill_durations, parse_compute
+from genie.workload.inspect import inspect_workload
+from genie.workload.load import load
+from genie.workload.pytorch_convert import convert
+from genie.workload.pytorch_files import find_device_traces, find_host_traces
+
+convert_app = typer.Typer(help="Convert traces of other tools to Chakra execution traces.", no_args_is_help=True)
+
+CONVERT_EXAMPLES = """
+Example:
+
+  genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command()(inspect)
+    convert_app.command("pytorch", epilog=CONVERT_EXAMPLES)(convert_pytorch)
+    app.add_typer(convert_app, name="convert")
+
+
+def inspect(
+    workload: options.Workload,
+    compute: options.Compute = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> int:
+    """Statistics and lint of a workload: nodes, bytes, durations, critical path, and what is wrong with it."""
+    loaded = load(workload, allow_cycles=True)
+    if compute:
+        fill_durations(loaded, parse_compute(compute))
+    inspection = inspect_workload(loaded)
+    print(json.dumps(inspection.to_dict(), indent=1) if as_json else "\n".join(inspection.lines()))
+    return 0
+
+
+def convert_pytorch(
+    out: options.Out,
+    host: Annotated[Path, typer.Option(help="Folder of the host execution traces, one a rank.", show_default=False)],
+    device: Annotated[
+        Path | None, typer.Option(help="Folder of the Kineto traces, one a rank.  [default: none, no durations]")
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="Name of the files: PREFIX.RANK.et.")] = "workload",
+    compress: Annotated[bool, typer.Option("--compress", help="Write .et.gz.")] = False,
+) -> int:
+    """PyTorch host execution traces and Kineto traces, one of each a rank."""
+    hosts = find_host_traces(host)
+    if not hosts:
+        raise UsageError(f"--host {host}: no trace files there")
+    report = convert(hosts, find_device_traces(device) if device else {}, out, prefix, compress)
+    for rank, summary in sorted(report.ranks.items()):
+        counts = ", ".join(f"{count} {op}" for op, count in sorted(summary.collectives.items())) or "none"
+        print(
+            f"rank {rank}: {summary.nodes} nodes, compute {summary.device_compute_ns / 1e6:.3f} ms, "
+            f"memory {summary.memory_ns / 1e6:.3f} ms, host {summary.host_ns / 1e6:.3f} ms; collectives: {counts}"
+        )
+    for note in report.notes:
+        print(f"note: {note}")
+    print(f"{len(report.files)} files in {out}")
+    return 0

@@ -1,0 +1,171 @@
+"""`genie run` and `genie calibrate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import typer
+
+from genie.cli import options
+from genie.cli.resolve import (
+    Live,
+    Play,
+    UsageError,
+    check_live,
+    fabric_of,
+    hosts_of,
+    load_workload,
+    settings_of,
+)
+from genie.live.launcher import Outcome, launch, mpirun_line
+from genie.live.rendezvous import join, launched_by
+from genie.live.settings import RunSettings
+from genie.plan.hosts import Hosts, load_hosts, loopback_hosts, write_calibration
+from genie.record import prepare_folder
+
+RUN_EXAMPLES = """
+Examples:
+
+  genie run examples/transformer -o runs/mine --rate 200Mb/s --iterations 10 --warmup 2
+
+  genie run TRACE --hosts hosts/cluster.toml -o runs/cluster
+
+  srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
+
+  A fault plan: [[rate]] rank = 5, factor = 0.5, from_iteration = 6 · [[loss]] rank = 2, every = 100 ·
+  [[delay]] rank = 1, peer = 3, delay_us = 200
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command(epilog=RUN_EXAMPLES)(run)
+    app.command()(calibrate)
+
+
+def run(
+    workload: options.Workload,
+    out: options.Out,
+    ranks: options.Ranks = None,
+    hosts: options.HostsFile = None,
+    fabric: options.FabricFile = None,
+    transport: options.Transport = "softroce",
+    rate: options.Rate = None,
+    dilation: options.Dilation = 1,
+    faults: options.FaultsFile = None,
+    iterations: options.Iterations = 1,
+    warmup: options.Warmup = 0,
+    compute: options.Compute = None,
+    slots: options.Slots = None,
+    algorithm: options.Algorithm = None,
+    channels: options.Channels = 1,
+    credit: options.Credit = False,
+    wire: options.Wire = "plain",
+    no_offload: options.NoOffload = False,
+    lab: options.Lab = None,
+    seed: options.Seed = 1,
+    udp_port: options.UdpPort = 4791,
+    stall: options.Stall = 10.0,
+) -> int:
+    """Play a workload on the wire: one rank a process, real RDMA traffic, compute as sleep.
+
+    Started by hand it prints and executes the mpirun line. Started under mpirun or srun it is a rank.
+    """
+    check_live(transport, wire, lab)
+    play = Play(
+        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
+    )
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, stall)
+    if launched_by() is not None:
+        return _be_a_rank(play, live, out)
+    _, outcome = run_live(play, live, out)
+    return outcome.code
+
+
+def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
+    loaded = load_workload(play)
+    placed = hosts_of(play, loaded.world_size)
+    fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
+    return settings_of(play, live, out, loaded, placed, fabric), placed
+
+
+def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None) -> tuple[RunSettings, Outcome]:
+    """Start the ranks, wait for them, say in one line what went wrong."""
+    if ready is None:
+        settings, placed = _settings(play, live, out)
+    else:
+        settings, placed = ready, hosts_of(play, ready.ranks)
+    prepare_folder(out)
+    line = mpirun_line(settings, _remote(placed))
+    print("genie: " + " ".join(line), file=sys.stderr, flush=True)
+    outcome = launch(settings, line)
+    if outcome.problem:
+        print(f"genie: {outcome.problem}", file=sys.stderr)
+    if outcome.salvaged:
+        print(f"genie: what was recorded up to then is in {outcome.salvaged}", file=sys.stderr)
+    return settings, outcome
+
+
+def _remote(hosts: Hosts) -> str | None:
+    """mpirun's host list, None when all ranks are on this machine."""
+    return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
+
+
+def _be_a_rank(play: Play, live: Live, out: Path) -> int:
+    from genie.live.rank import run_and_sign
+    from genie.live.worker import run_rank
+
+    rendezvous = join()
+    problem = ""
+    settings: RunSettings | None = None
+    try:
+        settings, _ = _settings(play, live, out)
+        if rendezvous.rank == 0:
+            prepare_folder(out)
+            (out / "launch.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    except Exception as error:
+        problem = str(error)
+    # All ranks leave together when one of them cannot start.
+    problems = [text for text in rendezvous.agree(problem) if text]
+    if problems or settings is None:
+        if rendezvous.rank == 0:
+            print(f"genie: {problems[0]}", file=sys.stderr)
+        rendezvous.channel.close()
+        return 2
+    ready = settings
+    return run_and_sign(ready, rendezvous.rank, lambda: run_rank(ready, rendezvous))
+
+
+def calibrate(
+    hosts: options.HostsFile = None,
+    ranks: options.Ranks = None,
+    fabric: options.FabricFile = None,
+    rate: options.Rate = None,
+    dilation: options.Dilation = 1,
+    out: options.Out = Path("runs/calibrate"),
+    udp_port: options.UdpPort = 4791,
+) -> int:
+    """Measure what a message costs on these hosts, and store it with its spread in the hosts file.
+
+    All ranks pass messages around a ring at the line rate; the twin plays the same with a latency of zero;
+    what is left per hop is the hosts' latency. A verdict uses it as it is: it is never fitted to the run it judges.
+    """
+    from genie.cli.calibrating import measure
+
+    if hosts is None and ranks is None:
+        raise UsageError("give --hosts FILE, or --ranks N for loopback")
+    placed = load_hosts(hosts) if hosts else loopback_hosts(ranks or 2)
+    if ranks is not None:
+        placed = placed.first(ranks)
+    play = Play("", None, hosts, fabric, rate or "200Mb/s" if fabric is None else rate, dilation)
+    calibration = measure(play, placed, out, udp_port)
+    print(
+        f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, spread {calibration.packet_latency_spread_ns / 1000:.1f} us "
+        f"({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
+    )
+    if hosts:
+        write_calibration(hosts, calibration)
+        print(f"stored in {hosts}")
+    return 0

@@ -1,0 +1,49 @@
+"""`genie`: the command line's entry, and where every expected error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from genie.cli import compare, inspecting, live_commands, machine, twin_commands
+from genie.cli.exits import EXIT_USAGE, exit_code_of
+
+app = typer.Typer(
+    name="genie",
+    help="Test the network of a training cluster without its GPUs: real RDMA traffic, a packet-level twin, and the "
+    "difference explained.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for room in (live_commands, twin_commands, compare, inspecting, machine):
+    room.register(app)
+
+
+def main() -> None:
+    """Run the command; never a traceback for an expected error."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except typer.TyperException as error:
+        print(f"genie: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        print("genie: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        print(f"genie: {error}", file=sys.stderr)
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Options that several commands share, so that they mean the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Workload = Annotated[
+    str, typer.Argument(help="Folder of .et files with its groups file, or their prefix.", show_default=False)
+]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the results; an earlier run in it is replaced.")]
+Ranks = Annotated[int | None, typer.Option(help="Number of ranks; must fit the workload.  [default: the workload's]")]
+HostsFile = Annotated[
+    Path | None,
+    typer.Option("--hosts", help="Hosts file: rank to address and fabric port.  [default: loopback, one address a rank]"),
+]
+Transport = Annotated[str, typer.Option(help="softroce or verbs.")]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.  [default: the fabric's; without one "
+        "unlimited, with validate 200Mb/s]"
+    ),
+]
+Dilation = Annotated[int, typer.Option(min=1, help="Stretch every time by this factor and divide the rate by it.")]
+FaultsFile = Annotated[
+    Path | None,
+    typer.Option("--faults", help="Fault plan: [[rate]], [[loss]] and [[delay]] tables to inject known anomalies."),
+]
+Iterations = Annotated[int, typer.Option("--iterations", "-n", min=1, help="Plays of the whole graph that count.")]
+Warmup = Annotated[int, typer.Option(min=0, help="Plays before them that do not.")]
+Wire = Annotated[str, typer.Option(help="plain: one message a step; nccl: NCCL's messages.")]
+NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet, so that captures show a real wire.")]
+Lab = Annotated[Path | None, typer.Option(help="Run in a lab of network namespaces built from this fabric file.")]
+FabricFile = Annotated[
+    Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
+]
+Level = Annotated[str, typer.Option(help="packet, packet+skip, flow or analytic.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of the simulation.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same bits.")]
+Compute = Annotated[
+    str | None,
+    typer.Option(help="Duration of compute nodes that have none: roofline:TFLOPS,GBPS, for example roofline:300,2000."),
+]
+Slots = Annotated[
+    str | None,
+    typer.Option(help="streams: one node at a time a stream; astra: one CPU, one compute, one communication slot."),
+]
+Algorithm = Annotated[
+    list[str] | None,
+    typer.Option("--algorithm", help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated."),
+]
+Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each collective.")]
+Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
+UdpPort = Annotated[int, typer.Option(min=1024, max=65535, help="UDP port of softroce.")]
+Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress after which a run is given up.")]

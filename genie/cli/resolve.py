@@ -1,0 +1,207 @@
+"""From options to what the rooms take: workloads, hosts, fabrics, settings. Wrong input ends here, in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from genie.collectives import ALGORITHMS
+from genie.live.settings import Faults, RunSettings, load_faults
+from genie.plan.build import Lowering
+from genie.plan.hosts import Hosts, load_hosts, loopback_hosts
+from genie.plan.units import parse_rate
+from genie.workload.compute import fill_durations, parse_compute
+from genie.workload.graph import Workload
+from genie.workload.load import load
+from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
+from simtwin.fabric_schema import Fabric, SingleSwitch, Transport
+from simtwin.placement import host_of_rank
+from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
+from simtwin.topology import build_network
+from simtwin.transport import queue_pair_config
+
+DEFAULT_VALIDATE_RATE = "200Mb/s"
+
+
+class UsageError(Exception):
+    """A wrong option or input: one line, exit code 2."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """Options of both worlds."""
+
+    workload: str
+    ranks: int | None = None
+    hosts: Path | None = None
+    fabric: Path | None = None
+    rate: str | None = None
+    dilation: int = 1
+    compute: str | None = None
+    slots: str | None = None
+    algorithm: tuple[str, ...] = ()
+    channels: int = 1
+    credit: bool = False
+    seed: int = 1
+
+
+def load_workload(play: Play) -> Workload:
+    """Load all ranks, with durations."""
+    workload = load(play.workload)
+    fill_durations(workload, parse_compute(play.compute) if play.compute else None)
+    if play.ranks is not None and play.ranks != workload.world_size:
+        raise UsageError(
+            f"--ranks {play.ranks}: {play.workload} is a job of {workload.world_size} ranks; leave --ranks out or give "
+            "a trace of that size"
+        )
+    return workload
+
+
+def lowering_of(play: Play) -> Lowering:
+    """Check and split --algorithm."""
+    chosen = {}
+    for item in play.algorithm:
+        op, _, name = item.partition("=")
+        if op not in ALGORITHMS:
+            raise UsageError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+        if name not in ALGORITHMS[op]:
+            raise UsageError(f"--algorithm {item}: {op} has {', '.join(ALGORITHMS[op])}")
+        chosen[op] = name
+    if play.slots not in (None, "streams", "astra"):
+        raise UsageError(f"--slots {play.slots}: must be streams or astra")
+    return Lowering(play.channels, play.credit, chosen)
+
+
+def hosts_of(play: Play, ranks: int) -> Hosts:
+    """The hosts file, or loopback addresses."""
+    if play.hosts is None:
+        return loopback_hosts(ranks)
+    hosts = load_hosts(play.hosts)
+    if hosts.ranks < ranks:
+        raise UsageError(f"{play.hosts}: places {hosts.ranks} ranks, and the workload has {ranks}: add hosts or ranks to it")
+    return hosts.first(ranks)
+
+
+def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
+    """The fabric file or loopback's, with the hosts' calibrated latency in it."""
+    if play.fabric is not None:
+        fabric = load_fabric(play.fabric)
+    else:
+        rate = play.rate or default_rate
+        if rate is None:
+            raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
+        fabric = loopback_fabric(ranks, rate_from(rate))
+    if hosts.calibration is not None:
+        fabric = with_host_latency(fabric, hosts.calibration.packet_latency_ns, hosts.calibration.message_latency_ns)
+    return fabric
+
+
+def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
+    """The twin of a fabric with the ranks on its hosts."""
+    network = build_network(fabric)
+    ports = [place.port for place in hosts.places]
+    placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
+    return Twin(fabric, network, placed, play.seed)
+
+
+def rate_of(play: Play, fabric: Fabric | None) -> int:
+    """Line rate of the soft NICs: --rate, or the fabric's host links."""
+    if play.rate is not None:
+        return rate_from(play.rate)
+    if fabric is None or fabric.link is None:
+        return 0
+    return int(fabric.link.rate)
+
+
+def rate_from(text: str) -> int:
+    """--rate in bits per second, 0 for unlimited."""
+    try:
+        return int(parse_rate(text))
+    except ValueError as error:
+        raise UsageError(f"--rate {text}: {error}; give for example 200Mb/s, 25Gb/s or unlimited") from error
+
+
+def check_level(level: str) -> None:
+    """Refuse levels that are not there, by name."""
+    if level not in LEVELS:
+        raise UsageError(f"--level {level}: must be one of {', '.join(LEVELS)}")
+    if level not in BUILT_LEVELS:
+        raise UsageError(f"--level {level} is not built yet; built: {', '.join(BUILT_LEVELS)}")
+
+
+def check_live(transport: str, wire: str, lab: Path | None) -> None:
+    """Refuse what is not built yet, by name."""
+    if transport == "verbs":
+        raise UsageError("--transport verbs is not built yet; softroce needs no RDMA hardware")
+    if transport != "softroce":
+        raise UsageError(f"--transport {transport}: must be softroce or verbs")
+    if wire == "nccl":
+        raise UsageError("--wire nccl is not built yet; use --wire plain")
+    if wire != "plain":
+        raise UsageError(f"--wire {wire}: must be plain or nccl")
+    if lab is not None:
+        raise UsageError("--lab is not built yet; build the namespaces by hand and give --hosts")
+
+
+@dataclass(frozen=True)
+class Live:
+    """Options of the live world only."""
+
+    iterations: int = 1
+    warmup: int = 0
+    faults: Path | None = None
+    offload: bool = True
+    udp_port: int = 4791
+    stall_s: float = 10.0
+
+
+def settings_of(
+    play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric | None
+) -> RunSettings:
+    """Everything a rank needs to know."""
+    transport = fabric.transport if fabric else Transport()
+    pair = queue_pair_config(fabric) if fabric else queue_pair_config(loopback_defaults(workload.world_size))
+    overhead = fabric.frame.overhead_bytes if fabric else loopback_defaults(1).frame.overhead_bytes
+    lowering = lowering_of(play)
+    ranks = workload.world_size
+    faults = Faults()
+    if live.faults is not None:
+        try:
+            faults = load_faults(live.faults, ranks)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    return RunSettings(
+        workload=str(Path(play.workload).resolve()),
+        out=str(out.resolve()),
+        ranks=ranks,
+        addresses=[place.address for place in hosts.places],
+        ports=[place.port for place in hosts.places],
+        host_names=[place.host for place in hosts.places],
+        rate_bps=rate_of(play, fabric),
+        dilation=play.dilation,
+        iterations=live.iterations,
+        warmup=live.warmup,
+        seed=play.seed,
+        slots=play.slots,
+        compute=play.compute,
+        channels=lowering.channels,
+        credit=lowering.credit,
+        algorithms=lowering.algorithms,
+        mtu=transport.mtu,
+        window_packets=pair.window_packets,
+        ack_every_packets=pair.ack_every_packets,
+        ack_timeout_ns=pair.ack_timeout_ps // 1000,
+        retry_limit=pair.retry_limit,
+        frame_overhead_bytes=overhead,
+        offload=live.offload,
+        udp_port=live.udp_port,
+        stall_s=live.stall_s,
+        faults=faults,
+    )
+
+
+def loopback_defaults(ranks: int) -> Fabric:
+    """Transport and framing where no fabric file says any."""
+    fabric = loopback_fabric(ranks, 0)
+    assert isinstance(fabric.topology, SingleSwitch)
+    return fabric

@@ -1,0 +1,111 @@
+"""`genie simulate`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli import options
+from genie.cli.resolve import (
+    Play,
+    UsageError,
+    check_level,
+    fabric_of,
+    hosts_of,
+    load_workload,
+    lowering_of,
+    twin_of,
+)
+from genie.record import open_run, prepare_folder
+from simtwin.run import simulate_to_folder
+
+SIMULATE_EXAMPLES = """
+Examples:
+
+  genie simulate examples/transformer --fabric hosts/fabrics/leaf-spine.toml -o runs/leaf-spine
+
+  genie simulate TRACE --fabric FABRIC.toml --follow runs/mine/live -o runs/mine/twin
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command(epilog=SIMULATE_EXAMPLES)(simulate)
+
+
+class Progress:
+    """A line on standard error now and then: simulated time and events per second."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, iteration: int, events: int, simulated_s: float) -> None:
+        now = time.monotonic()
+        if now - self._last < (0.5 if self._terminal else 10.0):
+            return
+        self._last = now
+        rate = events / max(now - self._began, 1e-9) / 1e6
+        line = f"genie: iteration {iteration}: {simulated_s * 1e3:.3f} ms simulated, {rate:.2f} M events/s"
+        print(line, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
+
+
+def simulate(
+    workload: options.Workload,
+    out: options.Out,
+    fabric: options.FabricFile = None,
+    level: options.Level = "packet",
+    ranks: options.Ranks = None,
+    hosts: options.HostsFile = None,
+    rate: options.Rate = None,
+    iterations: options.Iterations = 1,
+    threads: options.Threads = 1,
+    seed: options.Seed = 1,
+    follow: Annotated[
+        Path | None, typer.Option(help="Run folder of the live world: start each collective when it was reached there.")
+    ] = None,
+    compute: options.Compute = None,
+    slots: options.Slots = None,
+    algorithm: options.Algorithm = None,
+    channels: options.Channels = 1,
+    credit: options.Credit = False,
+    report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
+) -> int:
+    """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock."""
+    check_level(level)
+    if threads != 1:
+        raise UsageError("--threads: more than one is not built yet")
+    if report:
+        raise UsageError("--report is not built yet; genie diff writes a report of two runs")
+    play = Play(workload, ranks, hosts, fabric, rate, 1, compute, slots, tuple(algorithm or ()), channels, credit, seed)
+    lowering = lowering_of(play)
+    loaded = load_workload(play)
+    placed = hosts_of(play, loaded.world_size)
+    built = fabric_of(play, loaded.world_size, placed)
+    twin = twin_of(built, play, loaded.world_size, placed)
+    live = open_run(follow) if follow else None
+    prepare_folder(out)
+    run = simulate_to_folder(
+        twin,
+        loaded,
+        out,
+        workload_path=str(Path(workload).resolve()),
+        slots=slots,  # type: ignore[arg-type]
+        lowering=lowering,
+        iterations=iterations,
+        follow=live,
+        compute=compute,
+        progress=Progress(),
+    )
+    end_ms = run.timeline["end_ns"].max() / 1e6  # type: ignore[operator]
+    packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)
+    print(
+        f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {end_ms:.3f} ms an iteration, "
+        f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
+        f"{run.counters['dropped']} dropped; {out}"
+    )
+    return 0

@@ -1,0 +1,63 @@
+"""`genie calibrate`: what a packet costs on a host, measured before a run and never fitted to the run that is judged.
+
+A ring all-gather is a ping-pong with all ranks at once: every hop is one message that the next hop waits for. The
+twin plays the same collectives from the measured arrivals with a host latency of 0 and of one unit; its answer is
+linear in the latency, so each measured collective gives one sample of it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from genie.plan.hosts import Calibration
+
+SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
+PER_SIZE = 12
+ITERATIONS, WARMUP = 3, 1
+UNIT_NS = 10_000
+
+
+def spans(timeline: pl.DataFrame) -> pl.DataFrame:
+    """Time from the last arrival to the last end of every collective."""
+    return (
+        timeline.filter(pl.col("kind") == "coll")
+        .group_by("iteration", "group", "seq")
+        .agg(span_ns=pl.col("end_ns").max() - pl.col("start_ns").max())
+        .sort("iteration", "group", "seq")
+    )
+
+
+def samples_ns(measured: pl.DataFrame, without: pl.DataFrame, with_unit: pl.DataFrame) -> NDArray[np.float64]:
+    """One latency per collective: what is left of the measured span, over what a unit of latency adds to it."""
+    keys = ["iteration", "group", "seq"]
+    joined = measured.join(without, on=keys, suffix="_0").join(with_unit, on=keys, suffix="_1")
+    per_unit = (joined["span_ns_1"] - joined["span_ns_0"]).to_numpy() / UNIT_NS
+    rest = (joined["span_ns"] - joined["span_ns_0"]).to_numpy()
+    return rest[per_unit > 0] / per_unit[per_unit > 0]
+
+
+def summary(samples: NDArray[np.float64]) -> tuple[int, int]:
+    """Median and spread (half the distance between the quartiles), ns, not below 0."""
+    low, middle, high = np.percentile(samples, [25, 50, 75])
+    return max(round(float(middle)), 0), round(float(high - low) / 2)
+
+
+def calibration_of(
+    samples: NDArray[np.float64], rate: str, dilation: int, scheduling: str, commit: str | None
+) -> Calibration:
+    """The samples as the hosts file's section."""
+    latency_ns, spread_ns = summary(samples)
+    return Calibration(
+        packet_latency_ns=latency_ns,
+        packet_latency_spread_ns=spread_ns,
+        samples=len(samples),
+        rate=rate,
+        dilation=float(dilation),
+        scheduling=scheduling,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit or "",
+    )

@@ -1,0 +1,154 @@
+"""All ranks' records into one run folder: by rank 0 at the end, or by the launcher from what was left on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from genie.live.settings import RunSettings
+from genie.live.worker import PARTS
+from genie.plan.facts import facts_of_build
+from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
+from genie.record import write_run
+from genie.workload.graph import Workload
+from genie.workload.load import load
+
+
+def unpack(part: bytes) -> Records:
+    """A rank's saved iteration as tables of arrays."""
+    tables: dict[str, dict[str, Any]] = {}
+    with np.load(io.BytesIO(part)) as arrays:
+        for key in arrays.files:
+            table, _, name = key.partition(".")
+            tables.setdefault(table, {})[name] = arrays[key]
+    return tables
+
+
+def write_live_run(
+    settings: RunSettings, facts: list[dict[str, Any] | None], parts: list[list[bytes] | None], problem: str | None = None
+) -> None:
+    """Write the run folder. `facts`: one a rank, None where it is lost; `parts`: iteration -> rank -> bytes, b"" if lost."""
+    workload = load(settings.workload)
+    timelines, sends, receives = [], [], []
+    for iteration, of_ranks in enumerate(parts):
+        for rank, part in enumerate(of_ranks or []):
+            if not part:
+                continue
+            fact = facts[rank] or {}
+            frames = _frames(settings, workload, rank, iteration, unpack(part), fact)
+            timelines.append(frames[0])
+            sends.append(frames[1])
+            receives.append(frames[2])
+    if not timelines:
+        raise ValueError("no rank has played anything: there is nothing to write")
+    transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
+    counters = {"ranks": [fact["counters"] if fact else None for fact in facts]}
+    write_run(settings.out_path, info_of(settings, facts, problem), pl.concat(timelines), transfers, counters)
+    shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
+
+
+def _frames(
+    settings: RunSettings, workload: Workload, rank: int, iteration: int, records: Records, fact: dict[str, Any]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    graph, k = workload.ranks[rank], settings.dilation
+    paths = {peer: str(port) for peer, port in enumerate(fact.get("paths", []))}
+    frames = (
+        timeline_of(workload, graph, records, iteration, k),
+        sends_of(graph, records, iteration, paths, k),
+        receives_of(graph, records, iteration, k),
+    )
+    corrections = fact.get("corrections_ns", [])
+    shift = corrections[iteration] // k if iteration < len(corrections) else 0
+    if shift == 0:
+        return frames
+    times = ("ready_ns", "start_ns", "end_ns", "post_ns", "acked_ns", "first_ns", "last_ns")
+    shifted = [
+        frame.with_columns(
+            pl.when(pl.col(name) >= 0).then(pl.col(name) + shift).otherwise(pl.col(name)).alias(name)
+            for name in times
+            if name in frame.columns
+        )
+        for frame in frames
+    ]
+    return shifted[0], shifted[1], shifted[2]
+
+
+def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: str | None) -> dict[str, Any]:
+    """run.json: everything needed to repeat the run and to judge it."""
+    known = [fact for fact in facts if fact]
+    return {
+        "world": "live",
+        "transport": "softroce",
+        "complete": problem is None,
+        "problem": problem,
+        **facts_of_build(),
+        "workload": settings.workload,
+        "ranks": settings.ranks,
+        "iterations": settings.iterations + settings.warmup,
+        "warmup": settings.warmup,
+        "seed": settings.seed,
+        "rate_bps": settings.rate_bps,
+        "dilation": settings.dilation,
+        "slots": known[0]["slots"] if known else settings.slots,
+        "compute": settings.compute,
+        "lowering": {"channels": settings.channels, "credit": settings.credit, "algorithms": settings.algorithms},
+        "algorithms": known[0]["algorithms"] if known else {},
+        "hosts": [
+            {"rank": rank, "host": settings.host_names[rank], "address": settings.addresses[rank],
+             "port": settings.ports[rank]}
+            for rank in range(settings.ranks)
+        ],
+        "clock_bound_ns": [fact["clock_bound_ns"] if fact else None for fact in facts],
+        "clock_offset_ns": [fact["clock_offset_ns"] if fact else None for fact in facts],
+        "scheduling": sorted({fact["scheduling"] for fact in known}),
+        "spin": sorted({fact["spin"] for fact in known}),
+        "nodes": [fact["node"] if fact else None for fact in facts],
+        "faults": msgspec.to_builtins(settings.faults),
+        "settings": msgspec.to_builtins(settings),
+    }  # fmt: skip
+
+
+def salvage(settings: RunSettings, problem: str) -> Path | None:
+    """Write a run folder, marked incomplete, from the parts on disk; None when there are none."""
+    folder = settings.out_path / PARTS
+    found = {path.stem: path for path in folder.glob("*-*.npz")}
+    if not found:
+        return None
+    iterations = 1 + max(int(stem.partition("-")[2]) for stem in found)
+    parts: list[list[bytes] | None] = []
+    for iteration in range(iterations):
+        row = []
+        for rank in range(settings.ranks):
+            path = found.get(f"{rank:05d}-{iteration:05d}")
+            row.append(_readable(path) if path else b"")
+        parts.append(row)
+    write_live_run(settings, [None] * settings.ranks, parts, problem)
+    return settings.out_path
+
+
+def _readable(path: Path) -> bytes:
+    """The part, or nothing when its writer was killed half-way."""
+    data = path.read_bytes()
+    try:
+        unpack(data)
+    except Exception:
+        return b""
+    return data
+
+
+def failures(settings: RunSettings) -> list[dict[str, Any]]:
+    """What failed ranks have left, first failure first."""
+    records = []
+    for path in sorted((settings.out_path / PARTS).glob("*.failed.json")):
+        try:
+            records.append(json.loads(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return sorted(records, key=lambda record: record["time_ns"])

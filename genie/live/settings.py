@@ -1,0 +1,106 @@
+"""What a live run is: everything a rank needs to know, resolved, as it goes into launch.json and run.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A rank's NIC runs at `factor` times its rate, in the iterations [from_iteration, until_iteration)."""
+
+    rank: int
+    factor: float
+    from_iteration: int = 0
+    until_iteration: int | None = None
+    from_s: float = 0.0  # in seconds from each such iteration's start
+    until_s: float | None = None
+
+
+class LossFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A rank's NIC loses every n-th data packet to one peer, or to all."""
+
+    rank: int
+    every: int
+    peer: int | None = None
+
+
+class DelayFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Packets from a rank to a peer come later."""
+
+    rank: int
+    peer: int
+    delay_us: float
+
+
+class Faults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A fault plan: [[rate]], [[loss]] and [[delay]] tables."""
+
+    rate: list[RateFault] = []
+    loss: list[LossFault] = []
+    delay: list[DelayFault] = []
+
+
+class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One live run."""
+
+    workload: str
+    out: str
+    ranks: int
+    addresses: list[str]
+    ports: list[str | None]  # the fabric's hosts that the ranks sit on
+    host_names: list[str]
+    rate_bps: int = 0
+    dilation: int = 1
+    iterations: int = 1
+    warmup: int = 0
+    seed: int = 1
+    slots: str | None = None
+    compute: str | None = None
+    channels: int = 1
+    credit: bool = False
+    algorithms: dict[str, str] = {}
+    mtu: int = 4096
+    window_packets: int = 256
+    ack_every_packets: int = 16
+    ack_timeout_ns: int = 67_000_000
+    retry_limit: int = 7
+    frame_overhead_bytes: int = 38
+    offload: bool = True
+    real_time: bool = True
+    spin: bool | None = None
+    udp_port: int = 4791
+    stall_s: float = 10.0
+    join_s: float = 60.0
+    faults: Faults = Faults()
+    keep_trace: bool = False
+
+    @property
+    def out_path(self) -> Path:
+        return Path(self.out)
+
+
+def load_faults(path: Path, ranks: int) -> Faults:
+    """Read a fault plan. Raises ValueError that names the file, the place and what is allowed."""
+    try:
+        faults = msgspec.toml.decode(path.read_bytes(), type=Faults)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
+    for name, entries in (("rate", faults.rate), ("loss", faults.loss), ("delay", faults.delay)):
+        for number, entry in enumerate(entries):
+            peers = [entry.rank, *([entry.peer] if isinstance(entry, LossFault | DelayFault) and entry.peer is not None else [])]
+            if not all(0 <= rank < ranks for rank in peers):
+                raise ValueError(f"{path}: {name}[{number}]: rank and peer must be in 0..{ranks - 1}")
+    for number, rate in enumerate(faults.rate):
+        if not 0 < rate.factor <= 1:
+            raise ValueError(f"{path}: rate[{number}].factor = {rate.factor}: must be above 0 and at most 1")
+    for number, loss in enumerate(faults.loss):
+        if loss.every < 1:
+            raise ValueError(f"{path}: loss[{number}].every = {loss.every}: must be 1 or more")
+    for number, delay in enumerate(faults.delay):
+        if delay.delay_us < 0:
+            raise ValueError(f"{path}: delay[{number}].delay_us = {delay.delay_us}: must not be negative")
+    return faults

@@ -1,0 +1,104 @@
+"""A simulation as a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from genie.plan.build import Lowering, Slots
+from genie.plan.facts import facts_of_build
+from genie.record import Run, open_run, write_run
+from genie.workload.graph import Workload
+from simtwin.fabric_toml import to_toml
+from simtwin.simulate import SimulationError, Twin, arrivals_of
+from simtwin.topology import Network
+
+Progress = Any
+
+
+def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
+    """Names of what a rank hangs on: its host, NIC, link and switch."""
+    uplink = next(link for link in range(network.links) if network.src_node[link] == host)
+    name = network.node_names[host]
+    return {
+        "rank": rank,
+        "host": name,
+        "nic": f"{name}/nic0",
+        "link": network.link_names[uplink],
+        "switch": network.node_names[network.dst_node[uplink]],
+    }
+
+
+def simulate_to_folder(
+    twin: Twin,
+    workload: Workload,
+    out: Path,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    progress: Progress = None,
+) -> Run:
+    """Simulate, write the run folder and the fabric beside it. Raises SimulationError."""
+    arrivals = None
+    numbers: list[int] = list(range(iterations))
+    if follow is not None:
+        if follow.info.get("ranks") != workload.world_size:
+            raise SimulationError(
+                f"{follow.path} is a run of {follow.info.get('ranks')} ranks and the workload has {workload.world_size}"
+            )
+        arrivals = arrivals_of(workload, _complete_iterations(follow, workload.world_size))
+        numbers = sorted(arrivals)
+        if not numbers:
+            raise SimulationError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+    result = twin.play(
+        workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
+    )
+    network = twin.network
+    info = {
+        "world": "twin",
+        "level": "packet",
+        "complete": True,
+        **facts_of_build(),
+        "workload": workload_path,
+        "ranks": workload.world_size,
+        "iterations": len(numbers),
+        "warmup": 0,
+        "seed": twin.seed,
+        "follow": follow is not None,
+        "follows": str(follow.path) if follow else None,
+        "error_bound": 0.0,
+        "slots": slots,
+        "compute": compute,
+        "lowering": vars(lowering) if lowering else None,
+        "fabric": twin.fabric.name,
+        "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
+        "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
+        "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
+        "events": result.counters["events"],
+        "data_packets": result.counters["data_packets"],
+        "wall_s": round(result.counters["wall_s"], 6),
+    }
+    links = [
+        {"link": name, **{key: values[number] for key, values in result.counters["links"].items()}}
+        for number, name in enumerate(network.link_names)
+    ]
+    counters = {"dropped": result.counters["dropped"], "links": links}
+    write_run(out, info, result.timeline, result.transfers, counters)
+    (out / "fabric.toml").write_text(to_toml(twin.fabric))
+    return open_run(out)
+
+
+def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:
+    """Rows of the iterations in which every node of every rank ended."""
+    ended = (
+        live.timeline.group_by("iteration")
+        .agg(unfinished=(pl.col("end_ns") < 0).sum(), ranks=pl.col("rank").n_unique())
+        .filter((pl.col("unfinished") == 0) & (pl.col("ranks") == ranks))
+    )
+    return live.timeline.join(ended.select("iteration"), on="iteration", how="semi")
