@@ -23,6 +23,7 @@ DEVICE_SYNC_CALLS = frozenset(
     {"cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "cuMemFree_v2", "hipFree"}
 )
 SYNC_CALLS = STREAM_SYNC_CALLS | EVENT_SYNC_CALLS | DEVICE_SYNC_CALLS
+WAIT_OPERATOR = "wait_tensor"  # silence, not work: the operator in which a functional collective is waited for
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 
 
@@ -52,17 +53,18 @@ class Action:
     ops: list[DeviceOp] = field(default_factory=list)  # what it launched
     span: Span | None = None  # the communication around the call
     other: Thread | None = None  # the thread handed over to
+    waits_for: int = -1  # call id of the communication waited for; -1: the span's sequence number says it
 
 
-def find_actions(device: DeviceTrace, spans: list[Span]) -> list[Action]:
-    """All points of one rank's profile by time."""
+def find_actions(device: DeviceTrace, spans: list[Span], waits: Iterable[Action] = ()) -> list[Action]:
+    """All points of one rank's profile by time; `waits`: those that the profile does not show itself."""
     main = main_thread(device)
     launched: dict[int, list[DeviceOp]] = defaultdict(list)
     for op in device.device_ops:
         launched[op.correlation].append(op)
     end_ns = _end(device, main)
     actions = _call_actions(device, spans, launched, end_ns)
-    actions += _communication_actions(spans)
+    actions += [*_communication_actions(spans), *waits]
     threads = {action.thread for action in actions if action.thread is not None}
     if not device.device_ops:
         actions += _operator_actions(device, threads | {main})
@@ -160,13 +162,19 @@ def _outermost(events: Iterable[HostEvent]) -> list[HostEvent]:
     return found
 
 
+def _innermost(events: list[HostEvent]) -> list[HostEvent]:
+    """Those of a thread's events, given by start, within which none of them begins."""
+    pairs = zip(events, [*events[1:], None], strict=True)
+    return [event for event, following in pairs if following is None or following.start_ns >= event.end_ns]
+
+
 def _hand_overs(device: DeviceTrace, main: Thread, others: set[Thread]) -> list[Action]:
     """Where the main thread is silent while another runs the backward pass for it.
 
     The engine's thread is started by what the main thread did last before it, and the main thread goes on when it is
     done, or when it hands something back in between. Other threads run beside the main thread.
     """
-    silence = _Silence(device, main)
+    silence = Silence(device, main)
     actions = []
     for thread in sorted(others, key=str):
         operators = _outermost(event for event in device.operators if event.thread == thread)
@@ -187,13 +195,14 @@ def _hand_overs(device: DeviceTrace, main: Thread, others: set[Thread]) -> list[
     return actions
 
 
-class _Silence:
+class Silence:
     """The stretches of a thread between neighbouring starts and ends of its events, numbered in order."""
 
     def __init__(self, device: DeviceTrace, thread: Thread) -> None:
         events = [e for e in (*device.operators, *device.annotations, *device.calls) if e.thread == thread]
         self._marks = sorted({mark for event in events for mark in (event.start_ns, event.end_ns)})
-        operators = _outermost(event for event in device.operators if event.thread == thread)
+        operators = _innermost([event for event in device.operators if event.thread == thread])
+        operators = [event for event in operators if not event.name.endswith(WAIT_OPERATOR)]
         self._starts = [event.start_ns for event in operators]
         self._ends = [event.end_ns for event in operators]
 
@@ -208,11 +217,18 @@ class _Silence:
         return self._marks[index] if index < len(self._marks) else self._marks[-1]
 
     def holds(self, index: int) -> bool:
-        """Whether the thread runs no operator in this stretch and has events on both sides of it."""
+        """Whether the thread runs no innermost operator in this stretch and has events on both sides of it."""
         if not 0 < index < len(self._marks):
             return False
         around = bisect_right(self._starts, self._marks[index - 1]) - 1
         return around < 0 or self._ends[around] <= self._marks[index - 1]
+
+    def first_after(self, time_ns: int) -> tuple[int, int] | None:
+        """Start and end of the silent stretch that holds a time, or of the first after it."""
+        for index in range(self.index(time_ns - 1), len(self._marks)):
+            if self.holds(index):
+                return self.start_ns(index), self.end_ns(index)
+        return None
 
 
 def _label(device: DeviceTrace, actions: list[Action]) -> None:

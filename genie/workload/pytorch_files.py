@@ -6,7 +6,7 @@ import glob
 import gzip
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from genie.workload.graph import WorkloadError
@@ -60,12 +60,15 @@ def _files(location: str) -> list[Path]:
     path = Path(location)
     if path.is_file():
         return [path]
-    if path.is_dir():
-        found = [file for name in NAMES for file in path.glob(name)] or [f for name in NAMES for f in path.rglob(name)]
-    else:
-        found = [file for file in map(Path, glob.glob(location, recursive=True)) if file.is_file()]
-    # "._" files are what macOS puts beside others into archives.
-    return sorted(file for file in found if not file.name.startswith("."))
+    if not path.is_dir():
+        return _visible(file for file in map(Path, glob.glob(location, recursive=True)) if file.is_file())
+    own = _visible(file for name in NAMES for file in path.glob(name))
+    return own or _visible(file for name in NAMES for file in path.rglob(name))
+
+
+def _visible(files: Iterable[Path]) -> list[Path]:
+    """Sorted, without the "._" files that macOS puts beside others into archives."""
+    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def _rank_word(path: Path) -> int | None:

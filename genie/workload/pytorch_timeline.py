@@ -17,6 +17,7 @@ from chakra_schemas.et_def_pb2 import NodeType
 from genie.workload.kineto import DeviceKind, DeviceOp, DeviceTrace, Thread
 from genie.workload.pytorch_actions import DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS, Action, Step, find_actions
 from genie.workload.pytorch_comms import Communication
+from genie.workload.pytorch_gloo import inferred_waits
 from genie.workload.pytorch_join import Span
 from genie.workload.pytorch_nodes import DraftNode, communication_type
 
@@ -71,7 +72,9 @@ class Timeline:
             Step.HAND_OVER: self._hand_over,
             Step.HAND_BACK: self._hand_back,
         }
-        for action in find_actions(self.device, spans):
+        waits = inferred_waits(self.device, spans)
+        self.notes += ["waits for gloo's collectives inferred from silence: the trace records none"] * len(waits)
+        for action in find_actions(self.device, spans, waits):
             steps[action.step](action)
         for thread in self.threads.values():
             self._start_unlaunched(thread)
@@ -264,8 +267,11 @@ class Timeline:
         if communication.on_device:
             thread.unlaunched.append((action.span, thread.front))
             return
-        self._advance(thread, action.time_ns, action.label)
-        node = self._communication_node(action.span, thread.front, action.time_ns, action.time_ns)
+        # The call's own time is the library's (gloo copies the buffers in it): a replay has its own transport.
+        called_ns, returned_ns = action.span.event.start_ns, action.span.event.end_ns
+        self._advance(thread, called_ns, action.label)
+        thread.cursor_ns = max(thread.cursor_ns, returned_ns)
+        node = self._communication_node(action.span, thread.front, called_ns, returned_ns)
         node.on_cpu = True
         self.carried[communication.node.id] = self._remember(action.span, node)
 
@@ -300,9 +306,12 @@ class Timeline:
             for communication, node in self.work[wait.sequence]
             if wait.group in ("", communication.group) or wait.group.startswith("backend ")
         ]
-        if not candidates:
+        if action.waits_for in self.carried:
+            node = self.carried[action.waits_for]
+        elif candidates:
+            node = candidates[-1][1]
+        else:
             return  # for a communication of the iteration before
-        node = candidates[-1][1]
         if self.nodes[node].stream >= 0:
             if not self.events_are_known:
                 thread.work_waits.append(node)

@@ -127,7 +127,7 @@ def replay(dlrm: Dlrm, offset_ns: dict[int, int]) -> dict[int, list[int]]:
     start_ns: dict[int, list[int]] = {rank: [] for rank in graphs}
     end_ns: dict[int, list[int]] = {rank: [] for rank in graphs}
     ready: dict[int, dict[int, int]] = defaultdict(dict)  # by number of the collective and rank
-    played = {rank: 0 for rank in graphs}
+    played = dict.fromkeys(graphs, 0)
     # Rows are in the order of the recording, and no row depends on a later one, so rounds of "as far as it goes" end.
     while any(len(end_ns[rank]) < len(graph) for rank, graph in graphs.items()):
         before = sum(map(len, end_ns.values()))
@@ -180,9 +180,9 @@ def test_traces_of_different_ranks_are_refused(dlrm: Dlrm, tmp_path: Path) -> No
         convert(dlrm.host, swapped, tmp_path, "dlrm")
     with pytest.raises(WorkloadError, match=r"ranks \[3\] have no device trace"):
         convert(dlrm.host, {rank: path for rank, path in dlrm.device.items() if rank != 3}, tmp_path, "dlrm")
-    with pytest.raises(WorkloadError, match="expected a PyTorch profiler trace .*, this is a host execution trace"):
+    with pytest.raises(WorkloadError, match=r"expected a PyTorch profiler trace .*, this is a host execution trace"):
         convert({0: dlrm.host[0]}, {0: dlrm.host[0]}, tmp_path, "dlrm")
-    with pytest.raises(WorkloadError, match="expected a PyTorch host execution trace .*, this is a profiler trace"):
+    with pytest.raises(WorkloadError, match=r"expected a PyTorch host execution trace .*, this is a profiler trace"):
         convert({0: dlrm.device[0]}, {}, tmp_path, "dlrm")
     assert not list(tmp_path.iterdir())
 
