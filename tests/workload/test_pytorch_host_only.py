@@ -92,7 +92,7 @@ def test_flat_and_nested_schemas_are_the_same_trace(tmp_path: Path) -> None:
     )
     nested.write_text(
         '{"schema": "1.1.1", "nodes": [{"name": "aten::mm", "id": 4, "ctrl_deps": 3, "inputs": {"values": [1], '
-        '"shapes": [[]]}, "outputs": {"values": [2]}, "attrs": [{"name": "rf_id", "value": 2}, {"name": "tid", "value": 1}, '
-        '{"name": "op_schema", "value": "s"}]}]}'
+        '"shapes": [[]]}, "outputs": {"values": [2]}, "attrs": [{"name": "rf_id", "value": 2}, '
+        '{"name": "tid", "value": 1}, {"name": "op_schema", "value": "s"}]}]}'
     )
     assert read_host_trace(flat).nodes == read_host_trace(nested).nodes
