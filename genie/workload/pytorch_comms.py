@@ -95,11 +95,15 @@ def find_communications(trace: HostTrace) -> list[Communication]:
     found: dict[int, Communication] = {}
     for node in trace.nodes:
         if node.name == RECORD_NAME:
-            communication = _from_record(trace, node, backends)
+            read = _from_record
         elif node.name.startswith(OPERATOR_PREFIX) and node.id not in holders:
-            communication = _from_operator(trace, node)
+            read = _from_operator
         else:
             continue
+        try:
+            communication = read(trace, node, backends)
+        except (TypeError, ValueError, IndexError) as error:
+            raise _error(trace, node, f"its arguments cannot be read: {error}") from error
         # A barrier is recorded with the all-reduce that carries it out: the outer one counts.
         if any(outer.id in found and found[outer.id].moves_data for outer in trace.ancestors(node)):
             communication.role = Role.NOTHING
@@ -156,7 +160,7 @@ def _from_record(trace: HostTrace, node: HostNode, backends: dict[int, str]) -> 
     return found
 
 
-def _from_operator(trace: HostTrace, node: HostNode) -> Communication:
+def _from_operator(trace: HostTrace, node: HostNode, backends: dict[int, str]) -> Communication:
     """A `c10d::` operator, whose signature names its arguments."""
     try:
         role, op = role_of(node.name)

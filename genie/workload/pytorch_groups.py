@@ -8,7 +8,7 @@ from typing import Any
 
 from genie.workload.graph import WorkloadError
 from genie.workload.kineto import DeviceTrace
-from genie.workload.pytorch_comms import Communication, process_groups
+from genie.workload.pytorch_comms import Communication, Role, process_groups
 from genie.workload.pytorch_trace import HostTrace
 
 Members = tuple[int, ...]
@@ -76,6 +76,13 @@ def members_by_name(view: RankView, world: int) -> dict[str, Members]:
             raise WorkloadError(
                 f"{_source(view)}: rank {view.rank} takes part in group {communication.group!r}, whose ranks are "
                 f"{list(members[communication.group])}; is this file of another rank?"
+            )
+        position = communication.root if communication.role is Role.COLLECTIVE else communication.peer
+        size = len(members[communication.group])
+        if not 0 <= position < size:
+            raise WorkloadError(
+                f"{_source(view)}: call {communication.node.id} ({communication.recorded_name}): its other end is "
+                f"member {position} of {size}; a receive from any source cannot be converted"
             )
     return members
 

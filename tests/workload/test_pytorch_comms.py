@@ -145,6 +145,20 @@ def test_peers_are_ranks_of_the_job(tmp_path: Path) -> None:
         assert [attributes[key] for key in ("comm_src", "comm_dst", "comm_tag", "comm_size")] == [2, 3, 7, 128]
 
 
+def test_a_receive_from_any_source_is_an_error(tmp_path: Path) -> None:
+    sample = Sample()
+    sample.communication("recvAnySource", 0, 1, [tensor(8)], [tensor(8)], 1, peer=-1, rest=(0, 1, 2))
+    with pytest.raises(WorkloadError, match="a receive from any source cannot be converted"):
+        convert({0: sample.write(tmp_path)[0]}, {}, tmp_path / "out", "job")
+
+
+def test_arguments_that_make_no_sense_are_one_clear_line(tmp_path: Path) -> None:
+    sample = Sample()
+    sample.node("record_param_comms", [[tensor(8)], None, ["0", ""], 0, "allreduce", [], []], [])
+    with pytest.raises(WorkloadError, match=r"call 2 \(record_param_comms\): its arguments cannot be read"):
+        only(sample, tmp_path)
+
+
 def write_groups(folder: Path, init: dict[int, list[dict[str, Any]]], group: dict[int, str]) -> dict[int, Path]:
     """Host traces of ranks that list `init` and all-reduce once in the group named `group`."""
     paths = {}
