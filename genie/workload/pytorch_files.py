@@ -38,10 +38,12 @@ def find_traces(location: str | Path, marker: bytes = b"") -> dict[int, Path]:
     otherwise. Raises WorkloadError.
     """
     files = _files(str(location))
-    if len(files) > 1 and marker:
-        files = [path for path in files if marker in _content(path)]
     if not files:
         raise WorkloadError(f"{location}: no .json or .json.gz traces here; unpack archives first")
+    if len(files) > 1 and marker:
+        count, files = len(files), [path for path in files if marker in _content(path)]
+        if not files:
+            raise WorkloadError(f"{location}: none of {count} files holds {marker.decode()}; is it the other folder?")
     methods: tuple[Callable[[Path], int | None], ...] = (_rank_word, _rank_inside, _last_number)
     for method in methods:
         ranks = [method(path) for path in files]

@@ -48,6 +48,12 @@ def test_both_kinds_of_traces_in_one_folder(tmp_path: Path) -> None:
     assert find_traces(f"{tmp_path}/*.host.json") == find_host_traces(tmp_path)
 
 
+def test_the_other_kind_of_traces_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "rank0.json", "rank1.json", content='{"nodes": []}')
+    with pytest.raises(WorkloadError, match=r'none of 2 files holds "traceEvents"; is it the other folder\?'):
+        find_device_traces(tmp_path)
+
+
 def test_one_file_is_rank_0_unless_it_says_otherwise(tmp_path: Path) -> None:
     write(tmp_path, "graph_vgg13-iter41.json", "rank3.json")
     assert list(find_traces(tmp_path / "graph_vgg13-iter41.json")) == [0]
