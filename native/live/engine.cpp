@@ -185,8 +185,11 @@ RunState Engine::loop(TimePs deadline, bool playing) {
   while (true) {
     TimePs time = now();
     receive(time);
-    fire_timers(now());
-    if (playing) walk(now());
+    do {
+      time = now();
+      fire_timers(time);
+      if (playing) walk(time);
+    } while (playing && !timers_.empty() && timers_.top().at <= time);
     transmit(now());
     if (!error_.empty()) return RunState::kFailed;
     if (playing && walker_->done()) return RunState::kDone;
@@ -323,7 +326,8 @@ void Engine::fire_timers(TimePs now) {
     if (timer.kind == TimerKind::kWalker) {
       --walker_timers_;
       last_progress_ = now;
-      completions_.push_back({.type = Completion::Type::kTimer, .handle = timer.data, .time = now - origin_});
+      completions_.push_back(
+          {.type = Completion::Type::kTimer, .handle = timer.data, .time = timer.at - origin_});
       continue;
     }
     Connection& connection = connections_[timer.data];

@@ -57,6 +57,8 @@ void Walker::reset() {
   send_record_of_.assign(count, -1);
   instance_of_.assign(count, -1);
   slot_busy_.assign(index(plan_->slots), 0);
+  slot_free_.assign(index(plan_->slots), 0);
+  ready_floor_.assign(count, 0);
   slot_queue_.assign(index(plan_->slots), RowQueue{});
   runnable_.clear();
   free_slots_.clear();
@@ -79,7 +81,7 @@ void Walker::reset() {
 }
 
 void Walker::begin(TimePs now, std::vector<Operation>& operations) {
-  now_ = now;
+  now_ = logical_ = now;
   out_ = &operations;
   for (std::int32_t node = 0; node < plan_->nodes(); ++node) {
     if (remaining_deps_[index(node)] == 0) make_ready(node);
@@ -92,6 +94,7 @@ void Walker::advance(TimePs now, std::span<const Completion> completions,
   now_ = now;
   out_ = &operations;
   for (const Completion& completion : completions) {
+    logical_ = completion.type == Completion::Type::kTimer ? completion.time : now;
     switch (completion.type) {
       case Completion::Type::kTimer:
         timer(completion);
@@ -139,7 +142,7 @@ void Walker::timer(const Completion& completion) {
     make_ready(node);  // its release time has come
     return;
   }
-  record.overshoot = completion.time - (record.start + plan_->duration_ps[index(node)]);
+  record.overshoot = now_ - completion.time;
   end(node);
 }
 
@@ -150,7 +153,7 @@ void Walker::make_ready(std::int32_t node) {
     out_->push_back({.type = Operation::Type::kTimer, .handle = handle_of(node, kWholeNode), .at = release});
     return;
   }
-  records_[index(node)].ready = now_;
+  records_[index(node)].ready = std::max(logical_, ready_floor_[index(node)]);
   const std::int32_t slot = plan_->slot[index(node)];
   if (slot < 0) {
     runnable_.push_back(node);
@@ -162,8 +165,14 @@ void Walker::make_ready(std::int32_t node) {
 
 void Walker::start(std::int32_t node) {
   const std::size_t row = index(node);
-  records_[row].start = now_;
-  switch (static_cast<NodeKind>(plan_->kind[row])) {
+  // Sleeps follow one another at the times they were due; messages can only start now.
+  const std::int32_t slot = plan_->slot[row];
+  const auto kind = static_cast<NodeKind>(plan_->kind[row]);
+  const bool sleeps = kind == NodeKind::kMeta || kind == NodeKind::kComp || kind == NodeKind::kMem;
+  const TimePs free = slot >= 0 ? slot_free_[index(slot)] : 0;
+  records_[row].start = sleeps ? std::max(records_[row].ready, free) : now_;
+  logical_ = records_[row].start;
+  switch (kind) {
     case NodeKind::kMeta:
       end(node);
       break;
@@ -174,7 +183,7 @@ void Walker::start(std::int32_t node) {
       } else {
         out_->push_back({.type = Operation::Type::kTimer,
                          .handle = handle_of(node, kWholeNode),
-                         .at = now_ + plan_->duration_ps[row]});
+                         .at = records_[row].start + plan_->duration_ps[row]});
       }
       break;
     case NodeKind::kSend:
@@ -200,15 +209,17 @@ void Walker::start(std::int32_t node) {
 
 void Walker::end(std::int32_t node) {
   const std::size_t row = index(node);
-  records_[row].end = now_;
+  records_[row].end = logical_;
   --unfinished_;
   for (std::int32_t at = plan_->successor_start[row]; at < plan_->successor_start[row + 1]; ++at) {
     const std::int32_t next = plan_->successors[index(at)];
+    ready_floor_[index(next)] = std::max(ready_floor_[index(next)], logical_);
     if (--remaining_deps_[index(next)] == 0) make_ready(next);
   }
   const std::int32_t slot = plan_->slot[row];
   if (slot < 0) return;
   slot_busy_[index(slot)] = 0;
+  slot_free_[index(slot)] = logical_;
   free_slots_.push_back(slot);
 }
 

@@ -1,5 +1,8 @@
 // The walker: one rank's plan in motion. Pure: advance(now, completions) -> operations.
 //
+// A sleep that ends late does not delay the sleeps after it: they follow from when it was due, so that
+// lateness is caught up and never adds up. Messages start when they can, which is now.
+//
 // A node becomes ready when its dependencies are done and its release time has come; it starts when its slot
 // is free (lowest row first) and ends when its sleep, its message or all steps of its collective are done.
 #pragma once
@@ -141,6 +144,7 @@ class Walker {
   const SharedPlan* shared_;
   const RankPlan* plan_;
   TimePs now_ = 0;
+  TimePs logical_ = 0;  // of what is being handled: a timer's due time, `now` for everything else
   std::vector<Operation>* out_ = nullptr;
 
   std::vector<NodeRecord> records_;
@@ -148,7 +152,9 @@ class Walker {
   std::vector<std::int32_t> send_record_of_;  // of a send or recv node
   std::vector<std::int32_t> runnable_;        // ready nodes that need no slot
   std::vector<std::int32_t> free_slots_;      // slots to be looked at, free or not
+  std::vector<TimePs> ready_floor_;           // latest end of the dependencies that are done
   std::vector<std::uint8_t> slot_busy_;
+  std::vector<TimePs> slot_free_;
   using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
   std::vector<RowQueue> slot_queue_;
   std::vector<Instance> instances_;
