@@ -63,6 +63,7 @@ void Walker::reset() {
   runnable_.clear();
   free_slots_.clear();
   finished_steps_.clear();
+  next_finished_ = 0;
   instances_.clear();
   counters_.clear();
   matches_.clear();
@@ -113,10 +114,14 @@ void Walker::advance(TimePs now, std::span<const Completion> completions,
 // Finishes what can be finished and starts what can be started, until only the driver can change anything.
 void Walker::run() {
   while (true) {
-    if (!finished_steps_.empty()) {
-      const auto [instance, step] = finished_steps_.back();
-      finished_steps_.pop_back();
+    if (next_finished_ < finished_steps_.size()) {
+      // In the order in which they finished: sends of one channel must go out in step order.
+      const auto [instance, step] = finished_steps_[next_finished_++];
       step_done(instance, step);
+      if (next_finished_ == finished_steps_.size()) {
+        finished_steps_.clear();
+        next_finished_ = 0;
+      }
     } else if (!runnable_.empty()) {
       const std::int32_t node = runnable_.back();
       runnable_.pop_back();

@@ -160,7 +160,8 @@ class Walker {
   std::vector<Instance> instances_;
   std::vector<std::int32_t> instance_of_;  // node -> instance
   std::vector<std::int32_t> counters_;
-  std::vector<std::pair<std::int32_t, std::int32_t>> finished_steps_;
+  std::vector<std::pair<std::int32_t, std::int32_t>> finished_steps_;  // (instance, step), from next_finished_ on
+  std::size_t next_finished_ = 0;
   FlatMap<Match> matches_;
   FlatMap<CreditMatch> credits_;
   std::vector<Lane> lanes_;

@@ -16,9 +16,6 @@ from genie.collectives import Template
 from genie.collectives.check import bytes_sent, lower_all
 from genie.collectives.meaning import expand
 
-# Remove once Walker::run() takes finished_steps_ first in, first out.
-pytestmark = pytest.mark.xfail(strict=True, reason="the walker finishes early arrivals last in, first out")
-
 TAG = 64
 CREDIT = 1 << 31
 COMP, COLL = 1, 5
