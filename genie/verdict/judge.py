@@ -16,7 +16,7 @@ from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.series import Series, against_peers, both_directions
-from genie.verdict.words import percent, suspects_of, times
+from genie.verdict.words import duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
     from genie.record import Run
@@ -182,7 +182,9 @@ def smallest_detectable(
     By how long it lasts: `whole` run or its `second_half`. None: not even a factor of five.
     """
     part = series["egress"]
-    columns = [c for c, rank in enumerate(part.ranks) if ("egress", rank) not in accused][:INJECTED_RANKS_MAX]
+    clean = [column for column, rank in enumerate(part.ranks) if ("egress", rank) not in accused]
+    part = Series(part.direction, [part.ranks[column] for column in clean], part.iteration, part.values[:, clean])
+    columns = list(range(len(clean)))[:INJECTED_RANKS_MAX]
     limit = tested / options.false_discovery
     result: dict[str, float | None] = {}
     for name in ("whole", "second_half"):
@@ -241,9 +243,15 @@ def notes(live: Run, aligned: Aligned) -> list[str]:
     result = []
     bounds = clock_bounds(live, aligned.ranks)
     limit = 2 * max(bounds.values(), default=0)
-    early = live.transfers.filter(pl.col("first_ns").is_between(0, pl.col("post_ns") - limit, closed="left")).height
-    if early:
-        result.append(f"clock alarm: {early} transfers arrived before they were sent")
+    early = (
+        live.transfers.select(pl.col("post_ns") - pl.col("first_ns"))
+        .to_series()
+        .filter(live.transfers["first_ns"] >= 0)
+    )
+    early = early.filter(early > limit)
+    if len(early):
+        latest = duration(int(early.to_numpy().max()))
+        result.append(f"clock alarm: {len(early)} transfers arrived before they were sent, by up to {latest}")
     if count := aligned.coverage["iterations_not_ended"]:
         result.append(f"{count} iterations did not end and are not judged")
     for what in ("collectives", "transfers"):

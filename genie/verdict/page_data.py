@@ -74,7 +74,7 @@ def window_label(verdict: Verdict) -> str:
 def title(item: Collective) -> str:
     """A collective's name on the page."""
     size = amount(item.size_bytes) if item.size_bytes else ""
-    return " · ".join(part for part in (item.op, size, f"{item.group or 'group'} #{item.seq}") if part)
+    return " · ".join(part for part in (item.op, size, f"group {item.group} #{item.seq}") if part)
 
 
 def _part(name: str, items: list[Collective]) -> dict[str, Any]:

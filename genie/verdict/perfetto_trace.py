@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def write_perfetto(path: Path, live: Run, twin: Run) -> None:
     """Write the trace; iteration after iteration, both worlds from one origin in each. Raises OSError."""
     offsets = iteration_offsets(live, twin)
     with open(path, "wb") as file:
-        builder = StreamingTraceProtoBuilder(file)
+        writer = _Writer(file)
         for world, run in (("live", live), ("twin", twin)):
-            _write_world(builder, world, run, offsets)
+            _write_world(writer, world, run, offsets)
 
 
 def iteration_offsets(live: Run, twin: Run) -> dict[str, dict[int, int]]:
@@ -63,14 +63,14 @@ def lanes_of(rows: list[dict[str, Any]]) -> list[int]:
     return result
 
 
-def _write_world(builder: StreamingTraceProtoBuilder, world: str, run: Run, offsets: dict[str, dict[int, int]]) -> None:
+def _write_world(writer: _Writer, world: str, run: Run, offsets: dict[str, dict[int, int]]) -> None:
     pid = PIDS[world]
-    packet = builder.create_packet()
+    packet = writer.packet()
     packet.track_descriptor.uuid = pid
     packet.track_descriptor.process.pid = pid
     packet.track_descriptor.process.process_name = TITLES[world]
     packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
-    builder.write_packet(packet)
+    writer.write(packet)
     played = run.timeline.filter(
         (pl.col("kind") != "meta") & (pl.col("start_ns") >= 0) & (pl.col("end_ns") >= pl.col("start_ns"))
     ).with_columns(
@@ -87,62 +87,91 @@ def _write_world(builder: StreamingTraceProtoBuilder, world: str, run: Run, offs
                 continue
             table = rows.sort("start_ns", "node_id").to_dicts()
             for row, lane in zip(table, lanes_of(table), strict=True):
-                track = _describe(builder, pid, int(rank), lane, described)
-                _write_slice(builder, track, row, shift)
+                track = _describe(writer, pid, int(rank), lane, described)
+                _write_slice(writer, track, row, shift)
 
 
-def _describe(builder: StreamingTraceProtoBuilder, pid: int, rank: int, lane: int, described: set[int]) -> int:
+def _describe(writer: _Writer, pid: int, rank: int, lane: int, described: set[int]) -> int:
     """The track of a rank's lane, written when it is first used."""
     tid = 1000 * pid + rank * LANES_MAX + lane + 1
     track = (pid << 40) + tid
     if lane not in described:
         described.add(lane)
-        packet = builder.create_packet()
+        packet = writer.packet()
         packet.track_descriptor.uuid = track
         packet.track_descriptor.parent_uuid = pid
         packet.track_descriptor.sibling_order_rank = rank * LANES_MAX + lane
         packet.track_descriptor.thread.pid = pid
         packet.track_descriptor.thread.tid = tid
         packet.track_descriptor.thread.thread_name = f"rank {rank}" if lane == 0 else f"rank {rank} (also)"
-        builder.write_packet(packet)
+        writer.write(packet)
     return track
 
 
-def _write_slice(builder: StreamingTraceProtoBuilder, track: int, row: dict[str, Any], shift: int) -> None:
+def _write_slice(writer: _Writer, track: int, row: dict[str, Any], shift: int) -> None:
     start, end = row["start_ns"] + shift, row["end_ns"] + shift
-    keys = ("node_id", "kind", "op", "group", "seq", "size_bytes", "overshoot_ns", "iteration")
-    shown = {key: row[key] for key in keys if row[key] is not None}
-    shown["queued_ns"] = row["start_ns"] - row["ready_ns"]
-    _write_event(builder, track, start, TrackEvent.TYPE_SLICE_BEGIN, row["name"] or row["kind"], row["kind"], shown)
+    shown = {key: row[key] for key in ("node_id", "iteration", "op", "group", "seq") if row[key] is not None}
+    queued = row["start_ns"] - row["ready_ns"]
+    for key, value in (("size_bytes", row["size_bytes"]), ("overshoot_ns", row["overshoot_ns"]), ("queued_ns", queued)):
+        if value:
+            shown[key] = value
+    writer.begin(track, start, row["name"] or row["kind"], row["kind"], shown)
     there = min(row["all_there_ns"], row["end_ns"]) + shift
     if there > start:
-        _write_event(builder, track, start, TrackEvent.TYPE_SLICE_BEGIN, "wait for the last rank", "wait", {})
-        _write_event(builder, track, there, TrackEvent.TYPE_SLICE_END)
-    _write_event(builder, track, end, TrackEvent.TYPE_SLICE_END)
+        writer.begin(track, start, "wait for the last rank", "wait", {})
+        writer.end(track, there)
+    writer.end(track, end)
 
 
-def _write_event(
-    builder: StreamingTraceProtoBuilder,
-    track: int,
-    at_ns: int,
-    kind: int,
-    name: str = "",
-    category: str = "",
-    shown: dict[str, Any] | None = None,
-) -> None:
-    packet = builder.create_packet()
-    packet.timestamp = at_ns
-    packet.trusted_packet_sequence_id = SEQUENCE
-    packet.track_event.type = kind
-    packet.track_event.track_uuid = track
-    if name:
-        packet.track_event.name = name
-        packet.track_event.categories.append(category)
-    for key, value in (shown or {}).items():
-        annotation = packet.track_event.debug_annotations.add()
-        annotation.name = key
-        if isinstance(value, int):
-            annotation.int_value = value
-        else:
-            annotation.string_value = str(value)
-    builder.write_packet(packet)
+class _Writer:
+    """Packets of one sequence; names are written once and referred to by number."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._builder = StreamingTraceProtoBuilder(file)
+        self._names: dict[tuple[str, str], int] = {}
+        packet = self.packet()
+        packet.trusted_packet_sequence_id = SEQUENCE
+        packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        self.write(packet)
+
+    def packet(self) -> Any:
+        return self._builder.create_packet()
+
+    def write(self, packet: Any) -> None:
+        self._builder.write_packet(packet)
+
+    def begin(self, track: int, at_ns: int, name: str, category: str, shown: dict[str, Any]) -> None:
+        packet = self._event(track, at_ns, TrackEvent.TYPE_SLICE_BEGIN)
+        event = packet.track_event
+        event.name_iid = self._number(packet, "event_names", name)
+        event.category_iids.append(self._number(packet, "event_categories", category))
+        for key, value in shown.items():
+            annotation = event.debug_annotations.add()
+            annotation.name_iid = self._number(packet, "debug_annotation_names", key)
+            if isinstance(value, int):
+                annotation.int_value = value
+            else:
+                annotation.string_value = str(value)
+        self.write(packet)
+
+    def end(self, track: int, at_ns: int) -> None:
+        self.write(self._event(track, at_ns, TrackEvent.TYPE_SLICE_END))
+
+    def _event(self, track: int, at_ns: int, kind: int) -> Any:
+        packet = self.packet()
+        packet.timestamp = at_ns
+        packet.trusted_packet_sequence_id = SEQUENCE
+        packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = track
+        return packet
+
+    def _number(self, packet: Any, table: str, name: str) -> int:
+        """The name's number in a table of interned names, which the packet introduces if it is new."""
+        number = self._names.get((table, name))
+        if number is None:
+            number = self._names[(table, name)] = len(self._names) + 1
+            entry = getattr(packet.interned_data, table).add()
+            entry.iid = number
+            entry.name = name
+        return number

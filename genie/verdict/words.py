@@ -87,7 +87,8 @@ def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[
     hit, of = finding.hits
     evidence = (
         f"{_who(component, attached)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
-        f"; slower than every peer in {hit} of {of} iterations; {100 * finding.share:.0f} % of its paths are slow"
+        f"; slower than every peer in {hit} of {of} iterations"
+        f"; paths with {100 * finding.share:.0f} % of its traffic are slow"
     )
     return Suspect(
         kind=component.kind if component.kind != "path" else "link",

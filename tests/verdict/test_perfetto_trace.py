@@ -34,17 +34,23 @@ def test_slices_nest_and_carry_their_facts(tmp_path: Path) -> None:
     write_perfetto(tmp_path / "t.pftrace", live, twin)
     open_slices: dict[int, list[tuple[str, int]]] = {}
     names: Counter[str] = Counter()
+    interned: dict[int, str] = {}
     for packet in read(tmp_path / "t.pftrace").packet:
+        tables = packet.interned_data
+        for entry in (*tables.event_names, *tables.event_categories, *tables.debug_annotation_names):
+            assert entry.iid not in interned
+            interned[entry.iid] = entry.name
         if not packet.HasField("track_event"):
             continue
         event = packet.track_event
         stack = open_slices.setdefault(event.track_uuid, [])
         if event.type == TrackEvent.TYPE_SLICE_BEGIN:
             assert not stack or packet.timestamp >= stack[-1][1]
-            stack.append((event.name, packet.timestamp))
-            names[event.name] += 1
-            facts = {a.name: a.int_value or a.string_value for a in event.debug_annotations}
-            if event.name == "all_reduce1":
+            name = interned[event.name_iid]
+            stack.append((name, packet.timestamp))
+            names[name] += 1
+            facts = {interned[a.name_iid]: a.int_value or a.string_value for a in event.debug_annotations}
+            if name == "all_reduce1":
                 assert facts["size_bytes"] == 1_580_000
                 assert facts["op"] == "all_reduce"
         else:
