@@ -13,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from genie.live.merge import failures, salvage
+from genie.live.merge import failures, remove_parts, salvage
 from genie.live.settings import RunSettings
-from genie.live.worker import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, PARTS
+from genie.live.worker import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, LAUNCHED, PARTS
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
 LAUNCH_FILE = "launch.json"
+LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
 
 
 class LaunchError(Exception):
@@ -66,8 +67,12 @@ def launch(settings: RunSettings, line: list[str]) -> Outcome:
     """Run all ranks to their end. Nothing is left running, and what was recorded is readable."""
     _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
     (settings.out_path / PARTS).mkdir(exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GENIE_LAUNCHED": "1"}
-    process = subprocess.Popen(line, env=environment, start_new_session=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", LAUNCHED: "1"}
+    log = settings.out_path / PARTS / LOG_FILE
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     try:
         problem = _watch(settings, process)
     except KeyboardInterrupt:
@@ -75,6 +80,7 @@ def launch(settings: RunSettings, line: list[str]) -> Outcome:
     finally:
         _end(process)
     if problem is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
+        remove_parts(settings)
         return Outcome(EXIT_OK)
     return _failed(settings, problem, process.returncode)
 
@@ -84,8 +90,10 @@ def _watch(settings: RunSettings, process: subprocess.Popen[bytes]) -> str | Non
     folder = settings.out_path / PARTS
     first_failure: float | None = None
     gone: str | None = None
+    progress = _Progress(settings)
     while process.poll() is None:
         time.sleep(POLL_S)
+        progress.look()
         if first_failure is None:
             gone = _vanished(settings)
             if gone or any(folder.glob("*.failed.json")):
@@ -93,6 +101,27 @@ def _watch(settings: RunSettings, process: subprocess.Popen[bytes]) -> str | Non
         elif time.monotonic() - first_failure > GRACE_S:
             break
     return gone
+
+
+class _Progress:
+    """A line on standard error about once in a tenth of the run; on a terminal one line that changes."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._folder = settings.out_path / PARTS
+        self._total = settings.iterations + settings.warmup
+        self._shown = 0
+
+    def look(self) -> None:
+        done = self._shown
+        while (self._folder / f"00000-{done:05d}.npz").exists():
+            done += 1
+        terminal = sys.stderr.isatty()
+        step = 1 if terminal else max(1, self._total // 10)
+        if done == self._shown or (done - self._shown < step and done < self._total):
+            return
+        self._shown = done
+        end = "\r" if terminal and done < self._total else "\n"
+        print(f"genie: iteration {done}/{self._total} played", end=end, file=sys.stderr, flush=True)
 
 
 def _vanished(settings: RunSettings) -> str | None:
@@ -131,6 +160,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         return
 
 
+def _last_words(settings: RunSettings) -> str:
+    """The last line of mpirun's own output."""
+    try:
+        lines = (settings.out_path / PARTS / LOG_FILE).read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it said nothing"
+
+
 def _failed(settings: RunSettings, gone: str | None, returncode: int | None) -> Outcome:
     records = failures(settings)
     code = EXIT_FAILED
@@ -143,10 +181,12 @@ def _failed(settings: RunSettings, gone: str | None, returncode: int | None) -> 
         problem = f"rank {records[0]['rank']}: {records[0]['error']}"
         code = records[0]["code"]
     else:
-        problem = f"mpirun ended with exit code {returncode} before all ranks were done; see its output above"
+        problem = f"mpirun ended with exit code {returncode} before all ranks were done: {_last_words(settings)}"
         code = EXIT_ENVIRONMENT
     try:
         salvaged = salvage(settings, problem)
+        if salvaged is not None:
+            remove_parts(settings)
     except Exception as error:
         salvaged = None
         problem += f" (what was recorded stays in {settings.out_path / PARTS}: {error})"

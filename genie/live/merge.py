@@ -51,6 +51,10 @@ def write_live_run(
     transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
     counters = {"ranks": [fact["counters"] if fact else None for fact in facts]}
     write_run(settings.out_path, info_of(settings, facts, problem), pl.concat(timelines), transfers, counters)
+
+
+def remove_parts(settings: RunSettings) -> None:
+    """Remove what ranks left while they ran; the run folder holds it all."""
     shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
 
 

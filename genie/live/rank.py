@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import msgspec
 
 from genie.live.rendezvous import RendezvousError, join
 from genie.live.settings import RunSettings
-from genie.live.worker import EXIT_ENVIRONMENT, PARTS, run_rank
+from genie.live.worker import EXIT_ENVIRONMENT, LAUNCHED, PARTS, run_rank
 
 
 def main(path: str) -> int:
@@ -31,8 +32,12 @@ def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> i
     sign = folder / f"{rank:05d}.pid"
     sign.write_text(f"{os.uname().nodename} {os.getpid()} running")
     code = int(body())
-    if sign.exists():
+    with contextlib.suppress(OSError):
         sign.write_text(f"{os.uname().nodename} {os.getpid()} finished")
+    if code == 0 and rank == 0 and LAUNCHED not in os.environ:
+        from genie.live.merge import remove_parts  # here, because it imports much
+
+        remove_parts(settings)
     return code
 
 

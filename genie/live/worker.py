@@ -33,6 +33,7 @@ CLOCK_EXCHANGES = 32
 CLOCK_TAG = 4
 REAL_TIME_PRIORITY = 10
 PARTS = "parts"
+LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
 
@@ -338,7 +339,7 @@ def _fail(settings: RunSettings, rank: int, iteration: int, text: str, code: int
         (settings.out_path / PARTS / f"{rank:05d}.failed.json").write_text(json.dumps(record))
     except OSError as error:
         text += f" (and {settings.out}/{PARTS} cannot be written: {error.strerror})"
-    if "GENIE_LAUNCHED" not in os.environ:  # otherwise the launcher says it, once
+    if LAUNCHED not in os.environ:
         print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
 
 
@@ -375,6 +376,8 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
 def report_progress(settings: RunSettings, done: int, total: int) -> None:
     """One line now and then on standard error, for people and logs."""
     every = max(1, total // 10)
+    if LAUNCHED in os.environ:
+        return
     if done == total or done % every == 0:
         print(f"genie: iteration {done}/{total} played", file=sys.stderr, flush=True)
 
