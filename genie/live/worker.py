@@ -27,7 +27,7 @@ from genie.workload.load import load
 
 PS_PER_NS = 1000
 SLICE_NS = 250_000_000  # between two looks for alarms while playing
-IDLE_NS = 300_000  # engine's share of a wait for others
+IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
 LEAD_NS = 3_000_000  # from the agreement on an iteration's origin until it starts
 CLOCK_EXCHANGES = 32
 CLOCK_TAG = 4
@@ -237,9 +237,12 @@ class Rank:
             if alarm is not None and state != "failed":
                 self.save(iteration)
                 raise RankError(alarm)
-        self.save(iteration)
         if state == "failed":
+            self.save(iteration)
             raise RankError(self._explain(self.engine.error))
+        # Saving takes CPU: not before all have played.
+        self.meet.agree(None, idle=self.idle)
+        self.save(iteration)
 
     def _explain(self, problem: str) -> str:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
