@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
+PEERS_MIN = 6  # transfers whose median is a baseline for each of them
+NOISE_MIN = 0.01  # of a logarithm: closer than that no two worlds are
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -109,11 +111,12 @@ def _best(
         pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
     )
     standardised = standardise(inside)
+    likelihood = Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
         share = slow_share(standardised, component, size)
-        log_likelihood = explained(standardised, component)
-        if len(component.ranks) > 1 and not _is_common(component, standardised, series, options):
+        log_likelihood = likelihood.of(component)
+        if len(component.ranks) > 1 and not _is_common(component, likelihood, series, options):
             continue
         scored.append((log_likelihood, component, e, when, size, share))
     if not scored:
@@ -122,24 +125,24 @@ def _best(
     close = [entry for entry in scored if entry[0] > top - options.rival_log_likelihood]
     close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
     _, component, e, when, size, share = close[0]
-    rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, component, options)
+    rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, likelihood, component, options)
     hits = _hits(series[component.direction], component, when)
-    path = _single_path(standardised, component) if share < options.slow_share else None
+    path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
         size = float(standardised.filter(path.touches())["excess"].median() or 0.0)  # type: ignore[arg-type]
         component, share, rivals = path, 1.0, tuple(rival for rival in rivals if rival != path)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
 
 
-def _is_common(component: Component, standardised: pl.DataFrame, series: dict[str, Series], options: Options) -> bool:
+def _is_common(component: Component, likelihood: Likelihood, series: dict[str, Series], options: Options) -> bool:
     """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them."""
     part = series[component.direction]
     beside = np.median(part.values[:, ~np.isin(part.ranks, component.ranks)], axis=1)
     sizes = [float(np.median(part.values[:, part.column(rank)] - beside)) for rank in component.ranks]
     slow = sum(size >= np.log1p(options.practical) for size in sizes)
     singles = [Component("nic", component.direction, (rank,)) for rank in component.ranks]
-    best = max(explained(standardised, single) for single in singles)
-    return slow >= max(2, options.slow_share * len(sizes)) and explained(standardised, component) > best
+    best = max(likelihood.of(single) for single in singles)
+    return slow >= max(2, options.slow_share * len(sizes)) and likelihood.of(component) > best
 
 
 def _rank_of(component: Component) -> int:
@@ -157,31 +160,57 @@ def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]
 
 
 def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Adds `bin`, a class of about equal times in the twin, `excess`, ln(measured / twin) less the median of its class
-    in its iteration, and `noise`, the usual size of that in its class (small messages are noisier).
+    """Adds `bin`, a class of about equal sizes, and `excess`, ln(measured / twin) less the median of its collective
+    in its iteration (of its class, where a collective has few transfers).
     """
-    return (
-        transfers.with_columns(
-            (pl.col("live_busy") / pl.col("twin_busy")).log().alias("ratio"),
-            pl.col("twin_busy").log(4).floor().cast(pl.Int64).alias("bin"),
-        )
-        .with_columns((pl.col("ratio") - pl.col("ratio").median().over("iteration", "bin")).alias("excess"))
-        .with_columns(
-            pl.max_horizontal(
-                (pl.col("excess") - pl.col("excess").median()).abs().median().over("bin") * 1.4427, 0.01
-            ).alias("noise")
-        )
+    peers = pl.len().over("iteration", "group", "item")
+    return transfers.with_columns(
+        (pl.col("live_busy") / pl.col("twin_busy")).log().alias("ratio"),
+        pl.col("size_bytes").log(16).floor().cast(pl.Int64).alias("bin"),
+    ).with_columns(
+        pl.when((peers >= PEERS_MIN) & (pl.col("item") >= 0))
+        .then(pl.col("ratio") - pl.col("ratio").median().over("iteration", "group", "item"))
+        .otherwise(pl.col("ratio") - pl.col("ratio").median().over("iteration", "bin"))
+        .alias("excess")
     )
 
 
-def explained(standardised: pl.DataFrame, component: Component) -> float:
-    """Log likelihood ratio (Laplace noise) of "its transfers are slower", one non-negative effect per size class."""
-    total = 0.0
-    for _, part in standardised.filter(component.touches()).group_by("bin"):
-        excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
-        size = max(0.0, float(np.median(excess)))
-        total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
-    return total
+class Likelihood:
+    """How well a component explains the excess: one observation per rank or path, iteration and size class.
+
+    The transfers of one iteration share their luck, so that their median is one observation; what its noise is,
+    all ranks or paths together say.
+    """
+
+    def __init__(self, standardised: pl.DataFrame) -> None:
+        self._tables = {
+            ends: self._with_noise(
+                standardised.group_by(*ends, "iteration", "bin").agg(
+                    pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight")
+                )
+            )
+            for ends in (("src",), ("dst",), ("src", "dst"))
+        }
+
+    @staticmethod
+    def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
+        deviation = (pl.col("excess") - pl.col("excess").median().over("bin")).abs().median().over("bin")
+        return table.with_columns(pl.max_horizontal(deviation * 1.4427, NOISE_MIN).alias("noise"))
+
+    def of(self, component: Component) -> float:
+        """Log likelihood ratio (Laplace) of "slower" against "as its peers". Effects are not negative, and those on
+        the other sizes not above the one on the size that takes most time: latency only dilutes a rate.
+        """
+        ends = ("src", "dst") if component.kind == "path" else ("src",) if component.direction == "egress" else ("dst",)
+        own = self._tables[ends].filter(component.touches())
+        classes = sorted(own.partition_by("bin"), key=lambda part: -float(part["weight"].sum()))
+        total, most = 0.0, np.inf
+        for part in classes:
+            excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
+            size = min(most, max(0.0, float(np.median(excess))))
+            most = min(most, size)
+            total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
+        return total
 
 
 def slow_share(standardised: pl.DataFrame, component: Component, size: float) -> float:
@@ -195,24 +224,24 @@ def slow_share(standardised: pl.DataFrame, component: Component, size: float) ->
     return float(weight[paths["excess"].to_numpy() > size / 3].sum() / max(1, weight.sum()))
 
 
-def _single_path(standardised: pl.DataFrame, component: Component) -> Component | None:
+def _single_path(standardised: pl.DataFrame, likelihood: Likelihood, component: Component) -> Component | None:
     """The one path of a NIC that explains more than the NIC as a whole, when not all of its paths are slow."""
     if component.kind != "nic":
         return None
-    own = standardised.filter(component.touches())
-    best = max(_paths(own), key=lambda path: explained(own, path))
-    return best if explained(own, best) > explained(own, component) else None
+    best = max(_paths(standardised, component), key=likelihood.of)
+    return best if likelihood.of(best) > likelihood.of(component) else None
 
 
-def _paths(transfers: pl.DataFrame) -> list[Component]:
-    pairs = transfers.select("src", "dst").unique().sort("src", "dst").iter_rows()
-    return [Component("path", "egress", (src,), dst) for src, dst in pairs]
-
-
-def _path_rivals(standardised: pl.DataFrame, component: Component, options: Options) -> tuple[Component, ...]:
+def _path_rivals(
+    standardised: pl.DataFrame, likelihood: Likelihood, component: Component, options: Options
+) -> tuple[Component, ...]:
     """The single path that explains a NIC's transfers as well as the NIC does."""
     if component.kind != "nic":
         return ()
-    own = standardised.filter(component.touches())
-    likely = explained(own, component) - options.rival_log_likelihood
-    return tuple(path for path in _paths(own) if explained(own, path) > likely)
+    likely = likelihood.of(component) - options.rival_log_likelihood
+    return tuple(path for path in _paths(standardised, component) if likelihood.of(path) > likely)
+
+
+def _paths(standardised: pl.DataFrame, component: Component) -> list[Component]:
+    pairs = standardised.filter(component.touches()).select("src", "dst").unique().sort("src", "dst").iter_rows()
+    return [Component("path", "egress", (src,), dst) for src, dst in pairs]

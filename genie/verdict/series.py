@@ -42,7 +42,9 @@ class Series:
 
 
 def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
-    """`transfers` with a column `phase`: consecutive items of about equal time in the twin, enough of it per rank."""
+    """`transfers` with columns `item`, its collective (-1: a single message), and `phase`: consecutive items of about
+    equal time in the twin, enough of it per rank.
+    """
     items = (
         transfers.group_by("group", "order")
         .agg(pl.col("twin_busy").sum().alias("weight"), pl.col("twin_post").min().alias("at"))
@@ -62,7 +64,7 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
         phase = merged.select(
             "group", "item", (pl.col("middle") * phases).floor().cast(pl.Int64).clip(0, phases - 1).alias("phase")
         )
-        result = keyed.join(phase, on=["group", "item"], how="left").drop("item")
+        result = keyed.join(phase, on=["group", "item"], how="left")
         if phases == 1 or _balanced(result, phases):
             return result
     raise AssertionError("one phase is always balanced")
