@@ -6,6 +6,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   genie::bindings::register_roce_config(m);
   genie::bindings::register_roce_wire(m);
+  genie::bindings::register_roce_endpoint(m);
   genie::bindings::register_plan(m);
   genie::bindings::register_twin(m);
   genie::bindings::register_live(m);
