@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from dataclasses import replace
@@ -21,18 +22,22 @@ from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.simulate import arrivals_of
 
-COMPUTE_NS = 300_000  # before each collective, so that they do not run into each other
+PAUSE_NS = 300_000  # before each collective, so that they do not run into each other
+STAGGER_NS = 400_000  # drawn on top in every second round: ranks in step and out of step cost differently
+SEED = 1
 
 
 def rings(ranks: int) -> Workload:
-    """All-gathers of one, four and sixteen packets a hop, in turn."""
+    """All-gathers of one, four and sixteen packets a hop, in turn; every second round with staggered ranks."""
     workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
     for rank in range(ranks):
         builder = RankBuilder(rank)
+        draw = random.Random(f"{SEED}/{rank}")
         last: tuple[int, ...] = ()
-        for _ in range(PER_SIZE):
+        for number in range(PER_SIZE):
             for size in SIZES_BYTES:
-                last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=COMPUTE_NS),)
+                pause_ns = PAUSE_NS + (draw.randrange(STAGGER_NS) if number % 2 else 0)
+                last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=pause_ns),)
                 last = (
                     builder.add(
                         len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "bindings/arrays.hpp"
+#include "walker/alone.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -129,6 +130,22 @@ class PythonWalker {
   std::vector<Operation> operations_;
 };
 
+nb::dict walk_all(const Plan& plan) {
+  AloneResult result;
+  {
+    nb::gil_scoped_release released;
+    std::vector<const RankPlan*> plans;
+    for (const auto& rank : plan.ranks) plans.push_back(rank.get());
+    result = walk_alone(plan.shared, plans);
+  }
+  nb::dict out;
+  out["steps"] = result.steps;
+  out["messages"] = result.messages;
+  out["end_ps"] = result.end;
+  out["problems"] = result.problems;
+  return out;
+}
+
 }  // namespace
 
 nb::dict records_of(const Walker& walker) {
@@ -172,6 +189,9 @@ void register_plan(nb::module_& m) {
            "dep_start"_a, "deps"_a,
            "Add a rank's nodes, one row per node. ValueError when an index points outside.")
       .def_prop_ro("ranks", [](const Plan& plan) { return plan.ranks.size(); });
+  m.def("walk_alone", &walk_all, "plan"_a,
+        "Play all ranks of a plan (0, 1, ... in order) over a network without delay; gives the steps of "
+        "collectives, the messages, the last node's end_ps and the problems.");
 
   nb::class_<PythonWalker>(m, "Walker", "One rank's plan in motion, driven from Python; times in ps.")
       .def(nb::init<const Plan&, std::size_t>(), "plan"_a, "which"_a, nb::keep_alive<1, 2>())

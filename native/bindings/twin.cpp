@@ -74,6 +74,7 @@ nb::dict links_of(const Simulator& simulator) {
   out["packets"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::packets);
   out["size_bytes"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::bytes);
   out["dropped"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::dropped);
+  out["dropped_bytes"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::dropped_bytes);
   out["longest_queue_ps"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::longest_queue);
   return out;
 }

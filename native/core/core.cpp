@@ -1,3 +1,6 @@
 // Keeps the library non-empty and checks the headers compile on their own.
 #include "core/time.hpp"
 static_assert(genie::serialisation_ps(1, 8) == genie::kPsPerSecond);
+static_assert(genie::serialisation_ps(1 << 20, 8) == (1 << 20) * genie::kPsPerSecond);
+static_assert(genie::serialisation_ps(2 << 20, 16'000'000) == (std::int64_t{2} << 20) * 500'000);
+static_assert(genie::serialisation_ps(std::int64_t{1} << 40, 8) == genie::kNever);

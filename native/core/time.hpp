@@ -13,10 +13,15 @@ inline constexpr TimePs kPsPerUs = 1000 * kPsPerNs;
 inline constexpr TimePs kPsPerSecond = 1'000'000 * kPsPerUs;
 
 // Time to serialise `size_bytes` at `rate_bps`, rounded to the nearest picosecond; 0 when the rate is
-// unlimited (0). Exact up to 1 MiB in one call.
+// unlimited (0), kNever when it is longer than time can say.
 constexpr TimePs serialisation_ps(std::int64_t size_bytes, std::int64_t rate_bps) {
   if (rate_bps == 0) return 0;
-  return (size_bytes * 8 * kPsPerSecond + rate_bps / 2) / rate_bps;
+  if (size_bytes <= 1 << 20) return (size_bytes * 8 * kPsPerSecond + rate_bps / 2) / rate_bps;
+  // A buffer's size overflows 64 bits on the way.
+  __extension__ using Wide = unsigned __int128;
+  const auto rate = static_cast<Wide>(rate_bps);
+  const Wide time = (static_cast<Wide>(size_bytes) * 8 * static_cast<Wide>(kPsPerSecond) + rate / 2) / rate;
+  return time < static_cast<Wide>(kNever) ? static_cast<TimePs>(time) : kNever;
 }
 
 }  // namespace genie

@@ -70,14 +70,24 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
   link_counters_.resize(links + hosts);
   for (std::size_t link = 0; link < links; ++link) {
     LinkState& state = links_[link];
+    state.target = network.link_target[link];
+    state.rate_bps = network.link_rate_bps[link];
     state.delay = network.link_delay_ps[link];
     if (network.link_target[link] < network.hosts)
       state.delay += network.packet_latency_ps[index(network.link_target[link])];
     if (network.link_buffer_bytes[link] >= 0)
       state.buffer_ps = serialisation_ps(network.link_buffer_bytes[link], network.link_rate_bps[link]);
   }
-  for (std::size_t host = 0; host < hosts; ++host)
-    links_[links + host].delay = network.packet_latency_ps[host];
+  for (std::size_t host = 0; host < hosts; ++host) {
+    LinkState& loop = links_[links + host];
+    loop.target = static_cast<std::int32_t>(host);
+    loop.delay = network.packet_latency_ps[host];
+  }
+  // What a host sends to itself leaves at the rate of its (first) cable.
+  for (std::size_t link = links; link-- > 0;) {
+    if (network.link_source[link] < network.hosts)
+      links_[links + index(network.link_source[link])].rate_bps = network.link_rate_bps[link];
+  }
   hosts_.resize(hosts);
   ready_.resize(plans.size());
   delayed_.resize(plans.size());
@@ -150,24 +160,22 @@ void Simulator::arrive(std::uint32_t link) {
   Flight flight = state.ring[state.head];
   state.head = (state.head + 1) & (state.ring.size() - 1);
   if (--state.count > 0) queue_.push({state.ring[state.head].arrival, link, 0});
-  const auto real_links = static_cast<std::uint32_t>(network_->links());
-  const std::int32_t node =
-      link < real_links ? network_->link_target[link] : static_cast<std::int32_t>(link - real_links);
-  if (node < network_->hosts) {
+  if (state.target < network_->hosts) {
     receive(flight);
   } else {
-    forward(flight, next_link(node, flight.target_host, flight.path_hash));
+    forward(flight, next_link(state.target, flight.target_host, flight.path_hash));
   }
 }
 
 // A switch's output port: departure arithmetic over one first-in first-out queue.
 void Simulator::forward(Flight& flight, std::uint32_t link) {
   LinkState& state = links_[link];
-  const TimePs serialisation = serialisation_ps(flight.wire_bytes, network_->link_rate_bps[link]);
+  const TimePs serialisation = serialisation_ps(flight.wire_bytes, state.rate_bps);
   const TimePs backlog = std::max<TimePs>(state.free - now_, 0);
   LinkCounters& counters = link_counters_[link];
   if (backlog + serialisation > state.buffer_ps) {
     ++counters.dropped;
+    counters.dropped_bytes += flight.wire_bytes;
     return;
   }
   counters.longest_queue = std::max(counters.longest_queue, backlog);
@@ -234,10 +242,8 @@ void Simulator::transmit(std::int32_t host) {
     const std::uint32_t link = flight.target_host == host
                                    ? static_cast<std::uint32_t>(network_->links() + host)
                                    : next_link(host, flight.target_host, flight.path_hash);
-    const std::int64_t rate = network_->link_rate_bps[link < network_->link_source.size()
-                                                          ? link
-                                                          : next_link(host, (host + 1) % network_->hosts, 0)];
-    const TimePs departure = state.port.depart(now_, serialisation_ps(flight.wire_bytes, rate));
+    const TimePs departure =
+        state.port.depart(now_, serialisation_ps(flight.wire_bytes, links_[link].rate_bps));
     bool lost = false;
     if (!pick.control) {
       ++data_packets_;
@@ -260,8 +266,7 @@ void Simulator::deliver(std::int32_t rank, const Completion& completion) {
     return;
   }
   std::deque<Pending>& pending = delayed_[index(rank)];
-  Pending entry{now_ + latency, completion};
-  entry.completion.time = entry.time;
+  const Pending entry{now_ + latency, completion};
   if (pending.empty()) queue_.push({entry.time, delay_source_ + static_cast<std::uint32_t>(rank), 0});
   pending.push_back(entry);
 }

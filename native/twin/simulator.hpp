@@ -28,7 +28,7 @@ struct PacketTrace {
 };
 
 struct LinkCounters {
-  std::uint64_t packets = 0, bytes = 0, dropped = 0;
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0;
   TimePs longest_queue = 0;  // time to drain the deepest backlog met
 };
 
@@ -71,6 +71,8 @@ class Simulator {
     std::int32_t target_host = 0;
   };
   struct LinkState {
+    std::int32_t target = 0;
+    std::int64_t rate_bps = 0;
     TimePs free = 0;
     TimePs buffer_ps = kNever;  // backlog that fits
     TimePs delay = 0;           // propagation, and at a host's door its packet latency

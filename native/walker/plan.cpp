@@ -49,6 +49,10 @@ std::string StepTemplate::prepare() {
       if (deps[static_cast<std::size_t>(at)] >= static_cast<std::int32_t>(step))
         return "a template's step depends on a later one";
     }
+    const std::int32_t low = block_base[step] + (relative ? 0 : block[step]);
+    const std::int32_t high = relative ? low + members - 1 : low;
+    lowest_block = step == 0 ? low : std::min(lowest_block, low);
+    highest_block = step == 0 ? high : std::max(highest_block, high);
   }
   reverse(dep_start, deps, successor_start, successors);
   transfer.resize(count);
@@ -94,10 +98,9 @@ std::string RankPlan::prepare(const SharedPlan& shared) {
     const std::int64_t members = shared.group_start[in_group + 1] - shared.group_start[in_group];
     if (members != steps.members || position[row] < 0 || position[row] >= members)
       return "a collective's template does not fit its group";
-    for (std::int32_t step = 0; step < steps.steps(); ++step) {
-      const std::int64_t at = sizes_start[row] + steps.block_of(step, position[row]);
-      if (at < 0 || at >= static_cast<std::int64_t>(shared.block_sizes.size())) return "no such block size";
-    }
+    if (sizes_start[row] + steps.lowest_block < 0 ||
+        sizes_start[row] + steps.highest_block >= static_cast<std::int64_t>(shared.block_sizes.size()))
+      return "no such block size";
   }
   slots = highest_slot + 1;
   reverse(dep_start, deps, successor_start, successors);

@@ -36,6 +36,7 @@ struct StepTemplate {
   std::vector<std::int32_t> next_receive;    // step -> next receive of the same peer and channel, or -1
   std::vector<std::int32_t> first_receives;  // first receive of every peer and channel
   std::vector<std::int32_t> send_peers, receive_peers;  // `peer` values, in order of appearance
+  std::int32_t lowest_block = 0, highest_block = -1;    // that any member's steps name
 
   std::int32_t steps() const { return static_cast<std::int32_t>(action.size()); }
   std::int32_t position_of_peer(std::int32_t peer_value, std::int32_t position) const {

@@ -1,6 +1,7 @@
 #include "walker/walker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace genie {
@@ -57,15 +58,17 @@ void Walker::reset() {
   send_record_of_.assign(count, -1);
   instance_of_.assign(count, -1);
   slot_busy_.assign(index(plan_->slots), 0);
+  slot_listed_.assign(index(plan_->slots), 0);
   slot_free_.assign(index(plan_->slots), 0);
   ready_floor_.assign(count, 0);
   slot_queue_.assign(index(plan_->slots), RowQueue{});
-  runnable_.clear();
+  runnable_ = RowQueue{};
   free_slots_.clear();
   finished_steps_.clear();
   next_finished_ = 0;
   instances_.clear();
   counters_.clear();
+  for (std::vector<std::size_t>& places : free_counters_) places.clear();
   matches_.clear();
   credits_.clear();
   lanes_.clear();
@@ -122,22 +125,39 @@ void Walker::run() {
         finished_steps_.clear();
         next_finished_ = 0;
       }
-    } else if (!runnable_.empty()) {
-      const std::int32_t node = runnable_.back();
-      runnable_.pop_back();
-      start(node);
-    } else if (!free_slots_.empty()) {
-      const std::size_t slot = index(free_slots_.back());
-      free_slots_.pop_back();
-      if (slot_busy_[slot] || slot_queue_[slot].empty()) continue;
-      const std::int32_t node = slot_queue_[slot].top();
-      slot_queue_[slot].pop();
-      slot_busy_[slot] = 1;
-      start(node);
     } else {
-      return;
+      const std::int32_t node = take_startable();
+      if (node < 0) return;
+      start(node);
     }
   }
+}
+
+// The lowest row of all that are ready and find their slot free, which it now holds; -1: none.
+std::int32_t Walker::take_startable() {
+  std::int32_t lowest = runnable_.empty() ? -1 : runnable_.top(), in_slot = -1;
+  for (std::size_t at = 0; at < free_slots_.size();) {
+    const std::int32_t slot = free_slots_[at];
+    const RowQueue& queue = slot_queue_[index(slot)];
+    if (slot_busy_[index(slot)] || queue.empty()) {
+      slot_listed_[index(slot)] = 0;
+      free_slots_[at] = free_slots_.back();
+      free_slots_.pop_back();
+      continue;
+    }
+    if (lowest < 0 || queue.top() < lowest) {
+      lowest = queue.top();
+      in_slot = slot;
+    }
+    ++at;
+  }
+  if (in_slot >= 0) {
+    slot_queue_[index(in_slot)].pop();
+    slot_busy_[index(in_slot)] = 1;
+  } else if (lowest >= 0) {
+    runnable_.pop();
+  }
+  return lowest;
 }
 
 void Walker::timer(const Completion& completion) {
@@ -151,20 +171,26 @@ void Walker::timer(const Completion& completion) {
   end(node);
 }
 
-// The node's dependencies are done. A slot takes the lowest row of all that are ready at the same instant.
+// The node's dependencies are done.
 void Walker::make_ready(std::int32_t node) {
   const TimePs release = plan_->release_ps[index(node)];
   if (release > now_) {
     out_->push_back({.type = Operation::Type::kTimer, .handle = handle_of(node, kWholeNode), .at = release});
     return;
   }
-  records_[index(node)].ready = std::max(logical_, ready_floor_[index(node)]);
+  records_[index(node)].ready = std::max({logical_, ready_floor_[index(node)], release});
   const std::int32_t slot = plan_->slot[index(node)];
   if (slot < 0) {
-    runnable_.push_back(node);
+    runnable_.push(node);
     return;
   }
   slot_queue_[index(slot)].push(node);
+  look_at(slot);
+}
+
+void Walker::look_at(std::int32_t slot) {
+  if (slot_listed_[index(slot)]) return;
+  slot_listed_[index(slot)] = 1;
   free_slots_.push_back(slot);
 }
 
@@ -225,7 +251,7 @@ void Walker::end(std::int32_t node) {
   if (slot < 0) return;
   slot_busy_[index(slot)] = 0;
   slot_free_[index(slot)] = logical_;
-  free_slots_.push_back(slot);
+  look_at(slot);
 }
 
 std::int64_t Walker::block_size(std::int32_t node, std::int32_t step) const {
@@ -246,11 +272,12 @@ void Walker::start_collective(std::int32_t node) {
   const std::size_t row = index(node);
   Instance instance{.node = node,
                     .remaining_steps = steps.steps(),
-                    .counters = counters_.size(),
+                    .counters = take_counters(steps.steps()),
                     .first_send = sends_.size(),
                     .first_receive = receives_.size()};
   for (std::int32_t step = 0; step < steps.steps(); ++step)
-    counters_.push_back(steps.dep_start[index(step) + 1] - steps.dep_start[index(step)]);
+    counters_[instance.counters + index(step)] =
+        steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
   for (std::int32_t peer : steps.send_peers) sends_.push_back({.node = node, .peer = peer_rank(node, peer)});
   for (std::int32_t peer : steps.receive_peers)
     receives_.push_back({.node = node, .peer = peer_rank(node, peer)});
@@ -352,7 +379,28 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
     const std::int32_t counter = --counters_[at.counters + index(next)];
     if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
   }
-  if (--instances_[index(instance)].remaining_steps == 0) end(instances_[index(instance)].node);
+  if (--instances_[index(instance)].remaining_steps > 0) return;
+  give_counters(instances_[index(instance)]);
+  end(instances_[index(instance)].node);
+}
+
+// Room for the counters of `steps` steps; that of ended collectives is used again, so a long trace needs no
+// more than its collectives in progress.
+std::size_t Walker::take_counters(std::int32_t steps) {
+  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(steps - 1)));
+  std::vector<std::size_t>& places = free_counters_[room];
+  if (places.empty()) {
+    places.push_back(counters_.size());
+    counters_.resize(counters_.size() + (std::size_t{1} << room));
+  }
+  const std::size_t place = places.back();
+  places.pop_back();
+  return place;
+}
+
+void Walker::give_counters(const Instance& instance) {
+  const auto steps = static_cast<std::uint32_t>(steps_of(instance.node).steps());
+  free_counters_[static_cast<std::size_t>(std::bit_width(steps - 1))].push_back(instance.counters);
 }
 
 void Walker::skip_empty(Lane& lane) const {
@@ -410,9 +458,9 @@ bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
   const std::int32_t node = whole ? lane.step : instances_[index(lane.instance)].node;
   const std::int64_t expected = whole ? plan_->size_bytes[index(node)] : block_size(node, lane.step);
   if (expected != arrival.size_bytes && error_.empty()) {
-    error_ = "rank " + std::to_string(plan_->rank) + " expected " + std::to_string(expected) +
-             " bytes from rank " + std::to_string(peer) + " for node row " + std::to_string(node) +
-             " and got " + std::to_string(arrival.size_bytes) + ": the two ranks' graphs disagree";
+    error_ = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": expected " +
+             std::to_string(expected) + " bytes from rank " + std::to_string(peer) + " and got " +
+             std::to_string(arrival.size_bytes) + ": the two ranks' graphs disagree";
   }
   const std::size_t record = whole ? index(send_record_of_[index(node)])
                                    : instances_[index(lane.instance)].first_receive +
@@ -456,10 +504,39 @@ void Walker::credit_arrived(std::uint64_t key) {
        handle_of(instance.node, static_cast<std::uint32_t>(wait.step)));
 }
 
+// What a collective in progress lacks: the first peer of which it does, receives before sends.
+std::string Walker::missing_steps(std::int32_t node) const {
+  const Instance& instance = instances_[index(instance_of_[index(node)])];
+  const StepTemplate& steps = steps_of(node);
+  std::vector<std::int64_t> receives(steps.receive_peers.size(), 0), sends(steps.send_peers.size(), 0);
+  for (std::int32_t step = 0; step < steps.steps(); ++step) {
+    if (block_size(node, step) == 0 && !steps.empty_messages) continue;
+    const bool send = steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend);
+    ++(send ? sends : receives)[index(steps.transfer[index(step)])];
+  }
+  std::string text = "collective with " + std::to_string(instance.remaining_steps) + " steps left";
+  for (std::size_t at = 0; at < receives.size(); ++at) {
+    const ReceiveRecord& record = receives_[instance.first_receive + at];
+    if (record.messages < receives[at])
+      return text + ", " + std::to_string(record.messages) + " of " + std::to_string(receives[at]) +
+             " messages received from rank " + std::to_string(record.peer);
+  }
+  for (std::size_t at = 0; at < sends.size(); ++at) {
+    const SendRecord& record = sends_[instance.first_send + at];
+    const std::int64_t acknowledged = record.messages - record.outstanding;
+    if (acknowledged < sends[at])
+      return text + ", " + std::to_string(acknowledged) + " of " + std::to_string(sends[at]) +
+             " messages acknowledged by rank " + std::to_string(record.peer);
+  }
+  return text;
+}
+
 std::vector<std::string> Walker::waiting(std::size_t limit) const {
   std::vector<std::string> lines;
+  std::int32_t not_ready = -1;
   for (std::int32_t node = 0; node < plan_->nodes() && lines.size() < limit; ++node) {
     const std::size_t row = index(node);
+    if (records_[row].ready < 0 && not_ready < 0) not_ready = node;
     if (records_[row].start < 0 || records_[row].end >= 0) continue;
     std::string line = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": ";
     switch (static_cast<NodeKind>(plan_->kind[row])) {
@@ -471,23 +548,17 @@ std::vector<std::string> Walker::waiting(std::size_t limit) const {
         line += "send of " + std::to_string(plan_->size_bytes[row]) + " bytes to rank " +
                 std::to_string(plan_->peer[row]) + ", tag " + std::to_string(plan_->tag[row]);
         break;
-      case NodeKind::kColl: {
-        const Instance& instance = instances_[index(instance_of_[row])];
-        line += "collective with " + std::to_string(instance.remaining_steps) + " steps left";
-        for (std::size_t at = instance.first_receive; at < receives_.size() && receives_[at].node == node;
-             ++at) {
-          if (receives_[at].messages == 0) {
-            line += ", nothing received from rank " + std::to_string(receives_[at].peer);
-            break;
-          }
-        }
+      case NodeKind::kColl:
+        line += missing_steps(node);
         break;
-      }
       default:
         line += "sleep";
     }
     lines.push_back(std::move(line));
   }
+  if (lines.empty() && not_ready >= 0 && limit > 0)
+    lines.push_back("rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(not_ready) +
+                    ": not started: what it depends on or its release time has not come");
   return lines;
 }
 

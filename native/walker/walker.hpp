@@ -4,8 +4,10 @@
 // lateness is caught up and never adds up. Messages start when they can, which is now.
 //
 // A node becomes ready when its dependencies are done and its release time has come; it starts when its slot
-// is free (lowest row first) and ends when its sleep, its message or all steps of its collective are done.
+// is free (lowest row first, over all slots) and ends when its sleep, its message or all steps of its
+// collective are done.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <queue>
 #include <span>
@@ -80,7 +82,8 @@ class Walker {
   std::int32_t rank() const { return plan_->rank; }
   // A message that no plan of this rank can expect, in words; "" while there is none.
   const std::string& error() const { return error_; }
-  // What the nodes that have started and not ended wait for, one line each, at most `limit`.
+  // What the nodes that have started and not ended wait for, one line each, at most `limit`. While none has
+  // started: the first that cannot.
   std::vector<std::string> waiting(std::size_t limit) const;
 
   const RankPlan& plan() const { return *plan_; }
@@ -124,6 +127,8 @@ class Walker {
   std::int32_t peer_rank(std::int32_t node, std::int32_t peer_value) const;
 
   void run();
+  std::int32_t take_startable();
+  void look_at(std::int32_t slot);
   void timer(const Completion& completion);
   void make_ready(std::int32_t node);
   void start(std::int32_t node);
@@ -132,6 +137,8 @@ class Walker {
   void step_ready(std::int32_t instance, std::int32_t step);
   void send_step(std::int32_t instance, std::int32_t step);
   void step_done(std::int32_t instance, std::int32_t step);
+  std::size_t take_counters(std::int32_t steps);
+  void give_counters(const Instance& instance);
   void post(std::size_t record, std::int32_t peer, std::uint32_t tag, std::int64_t size_bytes,
             std::uint64_t handle);
   void sent(const Completion& completion);
@@ -140,6 +147,7 @@ class Walker {
   bool deliver(Lane& lane, const Arrival& arrival, std::int32_t peer);
   void skip_empty(Lane& lane) const;
   void credit_arrived(std::uint64_t key);
+  std::string missing_steps(std::int32_t node) const;
 
   const SharedPlan* shared_;
   const RankPlan* plan_;
@@ -150,17 +158,20 @@ class Walker {
   std::vector<NodeRecord> records_;
   std::vector<std::int32_t> remaining_deps_;
   std::vector<std::int32_t> send_record_of_;  // of a send or recv node
-  std::vector<std::int32_t> runnable_;        // ready nodes that need no slot
-  std::vector<std::int32_t> free_slots_;      // slots to be looked at, free or not
-  std::vector<TimePs> ready_floor_;           // latest end of the dependencies that are done
-  std::vector<std::uint8_t> slot_busy_;
-  std::vector<TimePs> slot_free_;
   using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
+  RowQueue runnable_;                     // ready nodes that need no slot
+  std::vector<std::int32_t> free_slots_;  // slots to be looked at, free or not, each once
+  std::vector<TimePs> ready_floor_;       // latest end of the dependencies that are done
+  std::vector<std::uint8_t> slot_busy_, slot_listed_;
+  std::vector<TimePs> slot_free_;
   std::vector<RowQueue> slot_queue_;
   std::vector<Instance> instances_;
   std::vector<std::int32_t> instance_of_;  // node -> instance
   std::vector<std::int32_t> counters_;
-  std::vector<std::pair<std::int32_t, std::int32_t>> finished_steps_;  // (instance, step), from next_finished_ on
+  std::array<std::vector<std::size_t>, 32>
+      free_counters_;  // places in counters_, by the logarithm of their room
+  std::vector<std::pair<std::int32_t, std::int32_t>>
+      finished_steps_;  // (instance, step), from next_finished_ on
   std::size_t next_finished_ = 0;
   FlatMap<Match> matches_;
   FlatMap<CreditMatch> credits_;
