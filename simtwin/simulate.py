@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -93,11 +94,12 @@ class Twin:
         keep_trace: bool = False,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Simulation:
-        """Play the workload once per iteration number, each from an idle network.
+        """Play the workload once per iteration number, each from an idle network and with a seed of its own.
 
         `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out
-        (`--follow`). `progress` is called with (iteration, events, simulated seconds). Raises SimulationError when
-        ranks wait for what never comes.
+        (`--follow`); a run that is followed kept its paths, so all iterations then share the seed. `progress` is
+        called with (iteration, events, simulated seconds). Raises SimulationError when ranks wait for what never
+        comes.
         """
         timelines, sends, receives, traces = [], [], [], []
         counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0, "links": {}}
@@ -106,7 +108,7 @@ class Twin:
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
             assert plan is not None
-            simulator = self._run(plan, workload, iteration, losses, keep_trace, progress, counters)
+            simulator = self._run(plan, workload, iteration, bool(arrivals_ns), losses, keep_trace, progress, counters)
             for rank in plan.ranks:
                 graph = workload.ranks[rank]
                 records: Records = simulator.records(rank)
@@ -126,12 +128,14 @@ class Twin:
         plan: Plan,
         workload: Workload,
         iteration: int,
+        following: bool,
         losses: Sequence[Loss],
         keep_trace: bool,
         progress: Callable[[int, int, float], None] | None,
         counters: dict[str, Any],
     ) -> _core.Simulator:
-        simulator = _core.Simulator(self._native, self._config, plan.native, self.host_of_rank, self.seed)
+        seed = self.seed if following else self.seed + iteration
+        simulator = _core.Simulator(self._native, self._config, plan.native, self.host_of_rank, seed)
         for loss in losses:
             simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
         simulator.keep_trace(keep_trace)
@@ -147,14 +151,16 @@ class Twin:
         counters["data_packets"] += simulator.data_packets
         counters["dropped"] += simulator.dropped
         for name, values in simulator.links().items():
-            counters["links"][name] = [int(value) for value in values[: self.network.links]]
+            known = counters["links"].setdefault(name, [0] * self.network.links)
+            over_iterations = max if name == "longest_queue_ps" else operator.add
+            counters["links"][name] = [
+                over_iterations(old, int(new)) for old, new in zip(known, values[: self.network.links], strict=True)
+            ]
         return simulator
 
 
 def _explain(workload: Workload, problems: list[str]) -> str:
-    return "the simulation ended with ranks still waiting: " + "; ".join(
-        name_nodes(workload, problem) for problem in problems
-    )
+    return "the simulation cannot go on: " + "; ".join(name_nodes(workload, problem) for problem in problems)
 
 
 def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:

@@ -37,7 +37,7 @@ class Plan:
     native: _core.Plan
     ranks: list[int]  # in the native plan's order
     slots: Slots
-    algorithms: dict[str, int]  # "operation algorithm" -> number of collectives, for the record
+    algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for the record
     message_max_bytes: int
 
 
@@ -92,14 +92,16 @@ class _Builder:
         self.message_max_bytes = 0
         self._colours = colours(workload.groups)
         if max(self._colours, default=0) >= COLOURS_MAX:
-            raise WorkloadError(f"a rank is in more than {COLOURS_MAX} groups: more than a message's tag can tell apart")
+            raise WorkloadError(
+                f"a rank is in more than {COLOURS_MAX} groups: more than a message's tag can tell apart"
+            )
         self._positions = [{rank: at for at, rank in enumerate(group.ranks)} for group in workload.groups]
         self._template_ids: dict[int, int] = {}
         self._templates: list[Template] = []  # keeps ids unique
         self._table_at: dict[bytes, int] = {}
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
-        self._bound: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
 
     def bind(self, graph: RankGraph) -> _Bound:
         """Choose template, size table, position and tag of every collective of one rank."""
@@ -151,7 +153,9 @@ class _Builder:
             size = 0
         key = (op, members, position, size, root)
         if splits is None and key in self._bound:
-            return self._bound[key]
+            template_id, sizes_start, name = self._bound[key]
+            self.algorithms[name] += 1
+            return template_id, sizes_start
         try:
             algorithm = choose(op, members, size, self.lowering.algorithms.get(op))
             template = lower(op, algorithm, members, position, self.lowering.channels, root, self.lowering.credit)
@@ -167,12 +171,12 @@ class _Builder:
             if self.message_max_bytes > MESSAGE_MAX_BYTES:
                 raise WorkloadError(
                     f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) needs a message of "
-                    f"{self.message_max_bytes} bytes; an RDMA message has at most {MESSAGE_MAX_BYTES}: use more channels"
+                    f"{self.message_max_bytes} bytes; one RDMA message has {MESSAGE_MAX_BYTES} at most: use more channels"
                 )
-        bound = (self._template(template), self._table(sizes))
+        template_id, sizes_start = self._template(template), self._table(sizes)
         if splits is None:
-            self._bound[key] = bound
-        return bound
+            self._bound[key] = (template_id, sizes_start, name)
+        return template_id, sizes_start
 
     def _template(self, template: Template) -> int:
         known = self._template_ids.get(id(template))

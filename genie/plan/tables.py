@@ -56,14 +56,17 @@ def timeline_of(
     return frame.with_columns(seq=pl.when(pl.col("seq") < 0).then(None).otherwise(pl.col("seq")))
 
 
-def _orders(graph: RankGraph, kind: Kind) -> NDArray[np.int64]:
-    """Per node of `kind`: which message of its peer and tag it is, from 0, in row order (first in, first out)."""
-    order = np.zeros(len(graph), np.int64)
+def _orders(graph: RankGraph, node: NDArray[np.int32], kind: Kind) -> NDArray[np.int64]:
+    """Per record of a node of `kind`: which message of its peer and tag it is, from 0.
+
+    Records are in the order in which nodes started, and that is the order in which messages match.
+    """
+    order = np.zeros(len(node), np.int64)
     count: dict[tuple[int, int], int] = {}
-    for row in np.flatnonzero(graph.kind == kind):
-        key = (int(graph.peer[row]), int(graph.tag[row]))
-        order[row] = count.get(key, 0)
-        count[key] = order[row] + 1
+    for at in np.flatnonzero(graph.kind[node] == kind):
+        key = (int(graph.peer[node[at]]), int(graph.tag[node[at]]))
+        order[at] = count.get(key, 0)
+        count[key] = order[at] + 1
     return order
 
 
@@ -74,7 +77,7 @@ def _keys(graph: RankGraph, node: NDArray[np.int32], kind: Kind, iteration: int)
         "group_number": graph.group[node],
         "seq": sequence_numbers(graph)[node],
         "tag": np.where(collective, -1, graph.tag[node]),
-        "order": np.where(collective, 0, _orders(graph, kind)[node]),
+        "order": _orders(graph, node, kind),
     }
 
 
