@@ -6,19 +6,16 @@ While a rank waits it calls `idle`, so that its engine goes on answering peers, 
 from __future__ import annotations
 
 import os
-import select
-import socket
-import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
 Idle = Callable[[], None]
-AGREE_TAG, ANSWER_TAG, ALARM_TAG = 1, 2, 3
-FRAME = struct.Struct("!IBI")  # payload bytes, tag, rank
-FRAME_MAX_BYTES = 1 << 31
+CLOSE_LIMIT_S = 10.0
+AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
 
 
 class RendezvousError(Exception):
@@ -50,6 +47,7 @@ class Rendezvous:
         self.size = channel.size
         self.limit_s = limit_s
         self._early: list[tuple[int, bytes]] = []  # what ranks sent for a later agreement than the present one
+        self._told = time.monotonic()  # when this rank last said that it is alive
 
     def agree(
         self, value: Any, decide: Callable[[list[Any]], Any] | None = None, *, idle: Idle = _sleep_a_little
@@ -59,17 +57,16 @@ class Rendezvous:
         Without `decide` the answer is the list of values. Also the only barrier there is. Raises RendezvousError when
         a rank does not come within the limit, or has raised the alarm.
         """
-        deadline = time.monotonic() + self.limit_s
         if self.rank != 0:
             self.channel.send(0, AGREE_TAG, msgspec.msgpack.encode(value))
-            return msgspec.msgpack.decode(self._wait(ANSWER_TAG, deadline, idle, {0})[1])
+            return msgspec.msgpack.decode(self._wait(ANSWER_TAG, self._heard({0}), idle)[1])
         values: list[Any] = [None] * self.size
         values[0] = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
-        missing = set(range(1, self.size))
+        missing = self._heard(range(1, self.size))
         while missing:
-            source, payload = self._wait(AGREE_TAG, deadline, idle, missing)
+            source, payload = self._wait(AGREE_TAG, missing, idle)
             values[source] = msgspec.msgpack.decode(payload)
-            missing.discard(source)
+            del missing[source]
         answer = msgspec.msgpack.encode(decide(values) if decide else values)
         for rank in range(1, self.size):
             self.channel.send(rank, ANSWER_TAG, answer)
@@ -77,23 +74,27 @@ class Rendezvous:
 
     def collect(self, payload: bytes, *, idle: Idle = _sleep_a_little) -> list[bytes] | None:
         """Give every rank's bytes to rank 0: the list there, None elsewhere."""
-        deadline = time.monotonic() + self.limit_s
         if self.rank != 0:
             self.channel.send(0, AGREE_TAG, payload)
             return None
         payloads = [payload] + [b""] * (self.size - 1)
-        missing = set(range(1, self.size))
+        missing = self._heard(range(1, self.size))
         while missing:
-            source, received = self._wait(AGREE_TAG, deadline, idle, missing)
+            source, received = self._wait(AGREE_TAG, missing, idle)
             payloads[source] = received
-            missing.discard(source)
+            del missing[source]
         return payloads
 
     def alarm(self, text: str) -> None:
         """Tell rank 0, or as rank 0 all others, that this rank has failed."""
-        payload = text.encode()
-        for rank in [0] if self.rank else range(1, self.size):
-            self.channel.send(rank, ALARM_TAG, payload)
+        self._tell(ALARM_TAG, text.encode())
+
+    def alive(self) -> None:
+        """Say now and then that this rank is busy and not gone, to those who wait for it. Cheap: call it often."""
+        now = time.monotonic()
+        if now - self._told > self.limit_s / 4:
+            self._told = now
+            self._tell(ALIVE_TAG, b"")
 
     def alarmed(self) -> str | None:
         """The first alarm that has come, passed on by rank 0 to all others; None while there is none."""
@@ -101,12 +102,24 @@ class Rendezvous:
         if alarm is None:
             return None
         if self.rank == 0:
-            for rank in range(1, self.size):
-                if rank != alarm[0]:
-                    self.channel.send(rank, ALARM_TAG, alarm[1])
+            self._tell(ALARM_TAG, alarm[1], but=alarm[0])
         return alarm[1].decode()
 
-    def _wait(self, tag: int, deadline: float, idle: Idle, missing: set[int]) -> tuple[int, bytes]:
+    def wait_for(self, tag: int, ranks: Iterable[int], idle: Idle = _sleep_a_little) -> tuple[int, bytes]:
+        """The next message of this tag from one of the ranks. Raises RendezvousError like `agree`."""
+        return self._wait(tag, self._heard(ranks), idle)
+
+    def _heard(self, ranks: Iterable[int]) -> dict[int, float]:
+        return dict.fromkeys(ranks, time.monotonic())
+
+    def _tell(self, tag: int, payload: bytes, but: int = -1) -> None:
+        for rank in [0] if self.rank else range(1, self.size):
+            if rank != but:
+                with suppress(RendezvousError):  # the others must hear of it although one is gone
+                    self.channel.send(rank, tag, payload)
+
+    def _wait(self, tag: int, missing: dict[int, float], idle: Idle) -> tuple[int, bytes]:
+        """A message from one of `missing`: rank -> when it was last heard of."""
         for at, (source, _) in enumerate(self._early):
             if tag == AGREE_TAG and source in missing:
                 return self._early.pop(at)
@@ -115,17 +128,31 @@ class Rendezvous:
             if message is not None:
                 if message[0] in missing:
                     return message
-                self._early.append(message)
+                if tag == AGREE_TAG:
+                    self._early.append(message)
                 continue
             text = self.alarmed()
             if text is not None:
                 raise RendezvousError(text)
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            while (sign := self.channel.receive(ALIVE_TAG)) is not None:
+                if sign[0] in missing:
+                    missing[sign[0]] = now
+                if self.rank == 0:
+                    self.alive()  # the others wait for rank 0, which waits for this one
+            silent = [rank for rank, heard in missing.items() if now - heard > self.limit_s]
+            if silent:
                 raise RendezvousError(
-                    f"rank {self.rank} waited {self.limit_s:.0f} s for rank {', '.join(map(str, sorted(missing)[:8]))}: "
-                    "is it running? (see the launcher's output)"
+                    f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:.0f} s: is it running?"
                 )
             idle()
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """"rank 3", "ranks 3, 5", "ranks 0, 1, 2, 3 and 60 more"."""
+    numbers = sorted(ranks)
+    text = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
 
 
 class MpiChannel:
@@ -157,115 +184,10 @@ class MpiChannel:
         return status.Get_source(), bytes(payload)
 
     def close(self) -> None:
-        for request, _ in self._pending:
-            request.Wait()
-
-
-class TcpChannel:
-    """Over TCP with torchrun's variables, for places without MPI. Rank 0 listens."""
-
-    name = "tcp"
-
-    def __init__(self, rank: int, size: int, host: str, port: int, limit_s: float = 60.0) -> None:
-        self.rank, self.size = rank, size
-        self._peers: dict[int, socket.socket] = {}
-        self._buffers: dict[int, bytearray] = {}
-        self._inbox: dict[int, list[tuple[int, bytes]]] = {}
-        deadline = time.monotonic() + limit_s
-        if rank == 0:
-            self._listen(port, deadline)
-        else:
-            self._join(host, port, deadline)
-
-    def _listen(self, port: int, deadline: float) -> None:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", port))
-        except OSError as error:
-            raise RendezvousError(f"rank 0 cannot listen on MASTER_PORT {port}: {error.strerror}") from error
-        listener.listen(self.size)
-        with listener:
-            while len(self._peers) < self.size - 1:
-                listener.settimeout(max(deadline - time.monotonic(), 0.01))
-                try:
-                    peer, _ = listener.accept()
-                    peer.settimeout(5)
-                    _, _, rank = FRAME.unpack(_exactly(peer, FRAME.size))
-                except TimeoutError:
-                    missing = sorted(set(range(1, self.size)) - set(self._peers))
-                    raise RendezvousError(
-                        f"rank {', '.join(map(str, missing[:8]))} did not join within the limit: is it running?"
-                    ) from None
-                except (OSError, struct.error):
-                    continue
-                self._add(rank, peer)
-
-    def _join(self, host: str, port: int, deadline: float) -> None:
-        while True:
-            try:
-                peer = socket.create_connection((host, port), timeout=5)
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise RendezvousError(
-                        f"rank {self.rank} cannot reach rank 0 at {host}:{port} (MASTER_ADDR, MASTER_PORT): {error}"
-                    ) from error
-                time.sleep(0.1)
-        peer.sendall(FRAME.pack(0, 0, self.rank))
-        self._add(0, peer)
-
-    def _add(self, rank: int, peer: socket.socket) -> None:
-        peer.settimeout(None)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._peers[rank] = peer
-        self._buffers[rank] = bytearray()
-
-    def send(self, to: int, tag: int, payload: bytes) -> None:
-        try:
-            self._peers[to].sendall(FRAME.pack(len(payload), tag, self.rank) + payload)
-        except OSError as error:
-            raise RendezvousError(f"rank {self.rank} lost rank {to}: {error.strerror}; see that rank's output") from error
-
-    def receive(self, tag: int) -> tuple[int, bytes] | None:
-        readable, _, _ = select.select(list(self._peers.values()), [], [], 0)
-        for rank, peer in list(self._peers.items()):
-            if peer in readable:
-                self._read(rank, peer)
-        waiting = self._inbox.get(tag)
-        return waiting.pop(0) if waiting else None
-
-    def _read(self, rank: int, peer: socket.socket) -> None:
-        try:
-            chunk = peer.recv(1 << 20)
-        except OSError:
-            chunk = b""
-        if not chunk:
-            del self._peers[rank]
-            self._inbox.setdefault(ALARM_TAG, []).append((rank, f"rank {rank} is gone: it closed its connection".encode()))
-            return
-        buffer = self._buffers[rank]
-        buffer += chunk
-        while len(buffer) >= FRAME.size:
-            size, tag, source = FRAME.unpack_from(buffer)
-            if size > FRAME_MAX_BYTES or len(buffer) < FRAME.size + size:
-                return
-            self._inbox.setdefault(tag, []).append((source, bytes(buffer[FRAME.size : FRAME.size + size])))
-            del buffer[: FRAME.size + size]
-
-    def close(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
-
-
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = peer.recv(size - len(data))
-        if not chunk:
-            raise OSError("closed")
-        data += chunk
-    return data
+        deadline = time.monotonic() + CLOSE_LIMIT_S
+        while self._pending and time.monotonic() < deadline:
+            self._pending = [entry for entry in self._pending if not entry[0].Test()]
+            _sleep_a_little()
 
 
 # Variables by which launchers tell a process its rank; the first of each that is set counts.
@@ -288,12 +210,21 @@ def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> 
     """Meet the other ranks of this launch. Raises RendezvousError."""
     if launched_by(environment) != "tcp":
         return Rendezvous(MpiChannel(), limit_s)
-    for rank_name, size_name in TCP_RANK_VARIABLES:
-        if rank_name in environment:
-            try:
-                rank, size = int(environment[rank_name]), int(environment[size_name])
-                port = int(environment.get("MASTER_PORT", "29500"))
-            except (KeyError, ValueError) as error:
-                raise RendezvousError(f"{rank_name} is set, but {size_name} or MASTER_PORT is not a number") from error
-            return Rendezvous(TcpChannel(rank, size, environment["MASTER_ADDR"], port, limit_s), limit_s)
-    raise RendezvousError("MASTER_ADDR is set without RANK and WORLD_SIZE: set all of torchrun's variables")
+    from genie.live.tcp import TcpChannel
+
+    rank_name, size_name = next(names for names in TCP_RANK_VARIABLES if names[0] in environment)
+    rank = _number(environment, rank_name)
+    size = _number(environment, size_name)
+    port = _number(environment, "MASTER_PORT", "29500")
+    if not 0 <= rank < size:
+        raise RendezvousError(f"{rank_name} is {rank} and {size_name} is {size}: ranks are 0 to {size_name} - 1")
+    return Rendezvous(TcpChannel(rank, size, environment["MASTER_ADDR"], port, limit_s), limit_s)
+
+
+def _number(environment: Mapping[str, str], name: str, default: str | None = None) -> int:
+    text = environment.get(name, default)
+    if text is None:
+        raise RendezvousError(f"{name} is not set: give RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
+    if not text.isdecimal():
+        raise RendezvousError(f"{name}={text}: must be a number")
+    return int(text)

@@ -17,6 +17,7 @@ constexpr std::size_t kBatchMax = 64;     // datagrams handed to the kernel at o
 constexpr int kUnpacedQuantum = 15;       // packets of one queue pair in a row when nothing is paced
 constexpr std::size_t kSegmentsMax = 60;  // of one offloaded send
 constexpr std::size_t kSegmentBytesMax = 65000;
+constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
 constexpr std::uint16_t kIdentificationsTried = 64;
 
 std::int64_t steady_ns() {
@@ -323,6 +324,7 @@ void Engine::fire_timers(TimePs now) {
   while (!timers_.empty() && timers_.top().at <= now) {
     const Timer timer = timers_.top();
     timers_.pop();
+    last_timer_ = now;
     if (timer.kind == TimerKind::kWalker) {
       --walker_timers_;
       last_progress_ = now;
@@ -524,7 +526,9 @@ std::size_t Engine::send_run(std::size_t first) {
 TimePs Engine::next_due(TimePs now) const {
   TimePs due = last_progress_ + config_.stall_limit + kPsPerUs;
   if (due <= now) due = now + config_.stall_limit;
-  if (!timers_.empty()) due = std::min(due, timers_.top().at);
+  // Chains of short sleeps are taken several at a time: each wake-up costs CPU that packets need, and sleeps
+  // follow one another from when they were due.
+  if (!timers_.empty()) due = std::min(due, std::max(timers_.top().at, last_timer_ + kTimerQuantum));
   if (!delayed_.empty()) due = std::min(due, delayed_.top().departure);
   if (staged_) {
     due = std::min(due, staged_->departure);

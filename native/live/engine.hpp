@@ -181,7 +181,7 @@ class Engine {
   std::vector<RateFault> rate_faults_;
   int turn_ = 0;  // packets of the queue pair whose turn it is, unpaced
   std::size_t walker_timers_ = 0;
-  TimePs last_progress_ = 0;
+  TimePs last_progress_ = 0, last_timer_ = 0;
   bool keep_trace_ = false;
   std::vector<TraceEntry> trace_;
   EngineCounters counters_;

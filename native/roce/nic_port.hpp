@@ -1,8 +1,9 @@
 // A NIC port: which connection sends next, and when its packet leaves at the line rate. Pure.
 //
 // Acknowledgements go before data; connections with data take turns. A packet's departure is the end of its
-// serialisation. The live driver may call late: departures are computed from when the port became free or had
-// something to send, so that lateness is caught up, by `debt_limit` at most, and never added up.
+// serialisation. The live driver may call late: what the port would have sent meanwhile is booked at the time
+// it would have left, so that lateness is caught up, by `debt_limit` at most, and never added up. Nothing is
+// booked before it was there: who came late takes no part in catching up.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -28,9 +29,9 @@ class NicPort {
   void mark_more(std::uint32_t id, bool keep_turn = false) {
     marks_[id] |= kDataMark;
     if (keep_turn) {
-      data_.push_front(id);
+      data_.push_front({id, picked_since_});
     } else {
-      data_.push(id);
+      data_.push({id, picked_since_});
     }
   }
 
@@ -41,66 +42,87 @@ class NicPort {
 
   // The next queue pair to ask for a packet; it is off the list and marks itself again if it has more.
   bool pick(Pick& out) {
-    Ring& ring = control_.empty() ? data_ : control_;
-    if (ring.empty()) return false;
-    out.control = &ring == &control_;
-    out.id = ring.pop();
+    if (idle()) return false;
+    // Control goes first unless data would have left before it was there.
+    out.control = data_.empty() || (!control_.empty() && start(control_) <= start(data_));
+    const Waiting next = out.control ? control_.pop(free_) : data_.pop(free_);
+    out.id = next.id;
+    picked_since_ = next.since;
     marks_[out.id] &= static_cast<std::uint8_t>(out.control ? ~kControlMark : ~kDataMark);
     return true;
   }
 
-  // Books a packet and returns when its serialisation ends.
+  // Books a packet of the queue pair just picked and returns when its serialisation ends.
   TimePs depart(TimePs now, TimePs serialisation) {
-    const TimePs start = std::max({free_, ready_since_, now - debt_limit_});
-    free_ = start + serialisation;
+    free_ = std::max({free_, picked_since_, now - debt_limit_}) + serialisation;
     return free_;
   }
 
  private:
   static constexpr std::uint8_t kControlMark = 1, kDataMark = 2;
 
+  struct Waiting {
+    std::uint32_t id;
+    TimePs since;
+  };
+
   // A first-in first-out ring that grows to the number of queue pairs and then allocates no more.
   class Ring {
    public:
     bool empty() const { return count_ == 0; }
-    void push(std::uint32_t value) {
+    void push(Waiting value) {
       if (count_ == slots_.size()) grow();
-      slots_[(head_ + count_++) & (slots_.size() - 1)] = value;
+      at(count_++) = value;
     }
-    void push_front(std::uint32_t value) {
+    void push_front(Waiting value) {
       if (count_ == slots_.size()) grow();
       head_ = (head_ - 1) & (slots_.size() - 1);
       slots_[head_] = value;
       ++count_;
     }
-    std::uint32_t pop() {
-      const std::uint32_t value = slots_[head_];
+    // Place of the first that waited at `free`, when the port became free; if none did, of the earliest.
+    std::size_t first(TimePs free) const {
+      std::size_t best = 0;
+      for (std::size_t place = 0; place < count_ && at(best).since > free; ++place) {
+        if (at(place).since < at(best).since) best = place;
+      }
+      return best;
+    }
+    TimePs since(std::size_t place) const { return at(place).since; }
+    Waiting pop(TimePs free) {
+      std::size_t place = first(free);
+      const Waiting value = at(place);
+      for (; place > 0; --place) at(place) = at(place - 1);
       head_ = (head_ + 1) & (slots_.size() - 1);
       --count_;
       return value;
     }
 
    private:
+    Waiting& at(std::size_t place) { return slots_[(head_ + place) & (slots_.size() - 1)]; }
+    const Waiting& at(std::size_t place) const { return slots_[(head_ + place) & (slots_.size() - 1)]; }
     void grow() {
-      std::vector<std::uint32_t> larger(slots_.empty() ? 8 : slots_.size() * 2);
-      for (std::size_t at = 0; at < count_; ++at) larger[at] = slots_[(head_ + at) & (slots_.size() - 1)];
+      std::vector<Waiting> larger(slots_.empty() ? 8 : slots_.size() * 2);
+      for (std::size_t place = 0; place < count_; ++place) larger[place] = at(place);
       slots_ = std::move(larger);
       head_ = 0;
     }
-    std::vector<std::uint32_t> slots_;
+    std::vector<Waiting> slots_;
     std::size_t head_ = 0, count_ = 0;
   };
+
+  // When the next of a ring's packets could begin to leave.
+  TimePs start(const Ring& ring) const { return std::max(free_, ring.since(ring.first(free_))); }
 
   void mark(Ring& ring, std::uint32_t id, std::uint8_t bit, TimePs now) {
     if (id >= marks_.size()) marks_.resize(std::size_t{id} + 1, 0);
     if (marks_[id] & bit) return;
-    if (idle()) ready_since_ = now;
     marks_[id] |= bit;
-    ring.push(id);
+    ring.push({id, now});
   }
 
   TimePs debt_limit_;
-  TimePs free_ = 0, ready_since_ = 0;
+  TimePs free_ = 0, picked_since_ = 0;
   std::vector<std::uint8_t> marks_;
   Ring control_, data_;
 };

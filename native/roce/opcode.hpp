@@ -33,6 +33,11 @@ enum class Opcode : std::uint8_t {
 constexpr bool is_send(Opcode code) { return code <= Opcode::kSendOnlyImm; }
 constexpr bool is_write(Opcode code) { return code >= Opcode::kWriteFirst && code <= Opcode::kWriteOnlyImm; }
 
+// What a requester sends: all but acknowledgements, responses to READs and atomics, and CNPs.
+constexpr bool is_request(Opcode code) {
+  return code <= Opcode::kReadRequest || (code >= Opcode::kCompareSwap && code < Opcode::kCnp);
+}
+
 // First packet of a message (of one packet or more).
 constexpr bool is_first(Opcode code) {
   return code == Opcode::kSendFirst || code == Opcode::kSendOnly || code == Opcode::kSendOnlyImm ||
@@ -94,7 +99,10 @@ constexpr std::uint32_t wire_bytes(Opcode code, std::uint32_t payload_bytes,
   return frame_overhead_bytes + 20 + 8 + header_bytes(code) + ((payload_bytes + 3) & ~3u) + kIcrcBytes;
 }
 
-// AETH syndromes, section 9.7.5.2.1, tables 44 to 46.
+// AETH syndromes, section 9.7.5.2, tables 44 to 46: two bits of kind and five of value; the top bit is
+// reserved.
+inline constexpr std::uint8_t kSyndromeKind = 0x60, kSyndromeValue = 0x1F, kSyndromeValid = 0x7F;
+inline constexpr std::uint8_t kSyndromePositive = 0x00;
 inline constexpr std::uint8_t kSyndromeAck = 0x1F;  // ACK, no end-to-end credits
 inline constexpr std::uint8_t kSyndromeRnrNak = 0x20;
 inline constexpr std::uint8_t kSyndromeNak = 0x60;

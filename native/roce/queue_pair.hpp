@@ -4,14 +4,15 @@
 // NIC port has room. Section numbers are those of the InfiniBand Architecture Specification, volume 1.
 //
 // A sink has:
-//   void ready(QueuePair&)                                    something to take: control or data
-//   void arm_timer(QueuePair&, TimePs at)                     call timer() at this time; one is pending at
-//   most void sent(QueuePair&, handle, Status, retransmits)        a send request is over bool
-//   may_write(QueuePair&, rkey, address, size_bytes)     whether a peer may write there bool
-//   take_receive(QueuePair&)                             uses one posted receive; false: none left void
-//   place(QueuePair&, const Packet&, address)            the payload belongs there (address: RDMA address of
-//   a
-//                                                             WRITE, offset in the message of a SEND)
+//   void ready(QueuePair&)                                    control or data can be taken
+//   void arm_timer(QueuePair&, TimePs at)                     call timer() at this time; times armed before
+//                                                             stay pending
+//   void sent(QueuePair&, handle, Status, retransmits)        a send request is over
+//   bool may_write(QueuePair&, rkey, address, size_bytes)     whether a peer may write there
+//   bool take_receive(QueuePair&)                             uses one posted receive; false: none left
+//   void place(QueuePair&, const Packet&, address)            the payload belongs there: at the RDMA address
+//                                                             of a WRITE, at an offset in the message of a
+//                                                             SEND
 //   void delivered(QueuePair&, const Delivery&)               a message is complete
 #pragma once
 #include <algorithm>
@@ -25,6 +26,7 @@
 namespace genie::roce {
 
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
+inline constexpr std::uint32_t kMessageMaxBytes = 1u << 31;
 
 // Distance from b to a on the circle of 24-bit PSNs, in [-2^23, 2^23) (section 9.7.1).
 constexpr std::int32_t psn_diff(std::uint32_t a, std::uint32_t b) {
@@ -135,7 +137,7 @@ class QueuePair {
 
   bool has_control() const { return ack_due_ || nak_due_; }
   bool has_data() const {
-    return state_ == RequesterState::kActive && send_psn_ != post_psn_ &&
+    return state_ == RequesterState::kActive && cursor_ != count_ &&
            psn_diff(send_psn_, unacked_psn_) < static_cast<std::int32_t>(config_->window_packets);
   }
 
@@ -166,7 +168,7 @@ class QueuePair {
       packet.psn = expected_psn_;
       packet.syndrome = nak_syndrome_;
       nak_due_ = false;
-      ++((nak_syndrome_ & 0x60) == kSyndromeRnrNak ? counters_.rnr_naks_sent : counters_.naks_sent);
+      ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters_.rnr_naks_sent : counters_.naks_sent);
     } else {
       packet.psn = psn_add(expected_psn_, kPsnMask);  // the last one received: acknowledgements coalesce
       packet.syndrome = kSyndromeAck;
@@ -212,13 +214,14 @@ class QueuePair {
     return true;
   }
 
-  // A packet of this connection has arrived.
+  // A packet of this connection has arrived. Neither congestion notifications nor responses to READs and
+  // atomics, which it never asks for, concern it.
   template <class Sink>
   void receive(const Packet& packet, TimePs now, Sink& sink) {
     if (packet.opcode == Opcode::kAcknowledge) {
       ++counters_.acks_received;
       acknowledged(packet, now, sink);
-    } else {
+    } else if (is_request(packet.opcode)) {
       ++counters_.data_received;
       request(packet, now, sink);
       if (has_control()) sink.ready(*this);
@@ -228,6 +231,7 @@ class QueuePair {
   // The time of arm_timer has come.
   template <class Sink>
   void timer(TimePs now, Sink& sink) {
+    if (now < armed_) return;  // armed before an earlier one took its place
     armed_ = kNever;
     if (deadline_ == kNever) return;
     if (now < deadline_) {  // the deadline moved on while this timer was pending
@@ -325,23 +329,25 @@ class QueuePair {
     return true;
   }
 
-  // Requester: responses (section 9.7.7).
+  // Requester: responses (section 9.7.6). A ghost, for a PSN that is not in flight, changes nothing
+  // (9.7.6.1).
   template <class Sink>
   void acknowledged(const Packet& packet, TimePs now, Sink& sink) {
     if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
-    const std::uint8_t kind = packet.syndrome & 0x60;
-    const bool positive = kind == 0;
-    // A NAK's PSN itself is not acknowledged.
+    const std::uint8_t kind = packet.syndrome & kSyndromeKind;
+    const bool positive = kind == kSyndromePositive;
+    if (!positive && kind != kSyndromeRnrNak && kind != kSyndromeNak) return;  // reserved
+    // A NAK's PSN itself is not acknowledged, but it has been sent.
     const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
-    if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, sent_end_psn_) > 0) return;  // a ghost (9.7.7.1)
+    const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
+    if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0) return;
     const bool progress = advance_to(next, sink);
     if (progress) {
       retries_ = 0;
       rnr_retries_ = 0;
     }
-    if (state_ == RequesterState::kError) return;
     if (positive) {
-      if (progress && state_ == RequesterState::kActive) progressed(now, sink);
+      if (progress) progressed(now, sink);
       return;
     }
     last_syndrome_ = packet.syndrome;
@@ -357,6 +363,8 @@ class QueuePair {
     if (count_ == 0) {
       state_ = RequesterState::kIdle;
       deadline_ = kNever;
+    } else if (state_ == RequesterState::kRnrWait) {
+      // A duplicate got through: what is left waits on.
     } else if (send_psn_ == unacked_psn_) {
       deadline_ = kNever;  // nothing in flight
     } else {
@@ -376,7 +384,8 @@ class QueuePair {
     }
     go_back(packet.psn);
     state_ = RequesterState::kRnrWait;
-    deadline_ = now + static_cast<TimePs>(kRnrDelay10us[packet.syndrome & 0x1F]) * config_->rnr_unit;
+    deadline_ =
+        now + static_cast<TimePs>(kRnrDelay10us[packet.syndrome & kSyndromeValue]) * config_->rnr_unit;
     arm(sink);
   }
 
@@ -384,7 +393,7 @@ class QueuePair {
   template <class Sink>
   void refused(const Packet& packet, TimePs now, Sink& sink) {
     ++counters_.naks_received;
-    if (packet.syndrome == nak(NakCode::kSequence)) {
+    if ((packet.syndrome & kSyndromeValid) == nak(NakCode::kSequence)) {
       if (state_ != RequesterState::kActive) return;
       if (retries_++ >= config_->retry_limit) {
         fail(Status::kRetryExceeded, sink);
@@ -395,7 +404,7 @@ class QueuePair {
       if (has_data()) sink.ready(*this);
       return;
     }
-    switch (packet.syndrome & 0x1F) {
+    switch (packet.syndrome & kSyndromeValue) {
       case static_cast<std::uint8_t>(NakCode::kRemoteAccess):
         return fail(Status::kRemoteAccess, sink);
       case static_cast<std::uint8_t>(NakCode::kRemoteOperation):
@@ -433,7 +442,7 @@ class QueuePair {
       return;
     }
     if (ahead > 0) {
-      // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2.8).
+      // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2).
       ++counters_.out_of_sequence;
       if (!nak_outstanding_) refuse(nak(NakCode::kSequence));
       return;
@@ -458,12 +467,13 @@ class QueuePair {
   void execute(const Packet& packet, TimePs now, Sink& sink) {
     const bool first = is_first(packet.opcode);
     const bool last = is_last(packet.opcode);
-    // Opcode sequence (section 9.7.4.1.5) and length (9.7.4.1.6).
-    if (!(is_send(packet.opcode) || is_write(packet.opcode)) || first == in_message_ ||
-        (!first && is_send(packet.opcode) != message_is_send_) || packet.payload_bytes > config_->mtu_bytes ||
-        (!last && packet.payload_bytes != config_->mtu_bytes)) {
+    // Opcode, opcode sequence and length (section 9.7.4.1): only the last packet of a message may be short,
+    // and only an only one empty.
+    const bool known = is_send(packet.opcode) || is_write(packet.opcode);
+    const bool in_sequence = first != in_message_ && (first || is_send(packet.opcode) == message_is_send_);
+    const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
+    if (!known || !in_sequence || packet.payload_bytes < least || packet.payload_bytes > config_->mtu_bytes)
       return refuse_for_good(NakCode::kInvalidRequest);
-    }
     if (first) {
       message_is_send_ = is_send(packet.opcode);
       message_received_ = 0;
@@ -476,15 +486,14 @@ class QueuePair {
         message_bytes_ = packet.message_bytes;
       }
     }
-    if (!message_is_send_) {
-      const std::uint64_t end = std::uint64_t{message_received_} + packet.payload_bytes;
-      if (end > message_bytes_ || (last && end != message_bytes_))
-        return refuse_for_good(NakCode::kInvalidRequest);
-    }
+    const std::uint64_t end = std::uint64_t{message_received_} + packet.payload_bytes;
+    const std::uint64_t most = message_is_send_ ? kMessageMaxBytes : message_bytes_;
+    if (end > most || (last && !message_is_send_ && end != most))
+      return refuse_for_good(NakCode::kInvalidRequest);
     // A receive is used by a SEND's first packet and by an immediate (section 9.7.5.2.8).
     const bool uses_receive = message_is_send_ ? first : has_immediate(packet.opcode);
     if (uses_receive && !sink.take_receive(*this)) {
-      refuse(static_cast<std::uint8_t>(kSyndromeRnrNak | (config_->rnr_timer & 0x1F)));
+      refuse(static_cast<std::uint8_t>(kSyndromeRnrNak | (config_->rnr_timer & kSyndromeValue)));
       return;
     }
     in_message_ = !last;
