@@ -15,7 +15,7 @@ from genie.verdict.evidence import e_value, lag_correlation, sign_e_value, upper
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
-from genie.verdict.series import Series, against_peers, both_directions
+from genie.verdict.series import Series, against_peers, both_directions, fleet_series
 from genie.verdict.words import duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     findings = locate(aligned, series, candidates, options, stride)
     suspects = suspects_of(findings, aligned, attached)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
-    fleet = fleet_gate(aligned, series["egress"], live, options)
+    fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = upper_bounds(series, accused)
     coverage: dict[str, Any] = {
         **aligned.coverage,
@@ -63,7 +63,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=notes(live, aligned),
+        notes=notes(live, aligned, series),
     )
     return conclude(verdict)
 
@@ -238,9 +238,13 @@ def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str,
     return sorted(late, key=lambda entry: -entry["late_ns_per_iteration"])
 
 
-def notes(live: Run, aligned: Aligned) -> list[str]:
-    """Remarks on the data: clocks that contradict each other, what had no partner."""
+def notes(live: Run, aligned: Aligned, series: dict[str, Series]) -> list[str]:
+    """Remarks on the data: who could not be judged, clocks that contradict each other, what had no partner."""
     result = []
+    for direction, verb in (("egress", "send"), ("ingress", "receive")):
+        if little := sorted(set(aligned.ranks) - set(series[direction].ranks)):
+            named = ", ".join(map(str, little[:8])) + (f" and {len(little) - 8} more" if len(little) > 8 else "")
+            result.append(f"not judged, because they {verb} too little beside the others: ranks {named}")
     bounds = clock_bounds(live, aligned.ranks)
     limit = 2 * max(bounds.values(), default=0)
     early = (

@@ -10,7 +10,7 @@ import polars as pl
 
 from genie.verdict.components import Component
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
-from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series
+from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series, standardise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
-PEERS_MIN = 6  # transfers whose median is a baseline for each of them
 NOISE_MIN = 0.01  # of a logarithm: closer than that no two worlds are
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
@@ -70,7 +69,7 @@ def locate(
 ) -> list[Finding]:
     """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size."""
     found: list[Finding] = []
-    transfers = phase_column(aligned.transfers)
+    transfers = standardise(phase_column(aligned.transfers))
     remaining, left = series, candidates
     while left and len(found) < SUSPECTS_MAX:
         tested = [(c, e) for c, e, rejected in test_all(remaining, left, options, stride) if rejected]
@@ -83,7 +82,7 @@ def locate(
             break
         found.append(finding)
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
-        transfers = transfers.filter(~finding.component.touches())
+        transfers = standardise(transfers.filter(~finding.component.touches()))
         remaining = {d: rank_series(transfers, d) for d in DIRECTIONS} if transfers.height else {}
         left = [
             c
@@ -98,7 +97,7 @@ def _testable(component: Component, part: Series) -> bool:
 
 
 def _best(
-    transfers: pl.DataFrame,
+    standardised: pl.DataFrame,
     series: dict[str, Series],
     slow: list[tuple[Component, float, Window, float]],
     options: Options,
@@ -107,10 +106,9 @@ def _best(
     strongest = max(slow, key=lambda entry: entry[3])
     iterations = np.unique(series[strongest[0].direction].iteration)
     window = strongest[2]
-    inside = transfers.filter(
+    standardised = standardised.filter(
         pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
     )
-    standardised = standardise(inside)
     likelihood = Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
@@ -157,22 +155,6 @@ def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]
     inside = _inside(part, window)
     which = np.unique(part.iteration[inside])
     return sum(bool(np.mean(above[part.iteration == i]) > 0.5) for i in which), len(which)
-
-
-def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Adds `bin`, a class of about equal sizes, and `excess`, ln(measured / twin) less the median of its collective
-    in its iteration (of its class, where a collective has few transfers).
-    """
-    peers = pl.len().over("iteration", "group", "item")
-    return transfers.with_columns(
-        (pl.col("live_busy") / pl.col("twin_busy")).log().alias("ratio"),
-        pl.col("size_bytes").log(16).floor().cast(pl.Int64).alias("bin"),
-    ).with_columns(
-        pl.when((peers >= PEERS_MIN) & (pl.col("item") >= 0))
-        .then(pl.col("ratio") - pl.col("ratio").median().over("iteration", "group", "item"))
-        .otherwise(pl.col("ratio") - pl.col("ratio").median().over("iteration", "bin"))
-        .alias("excess")
-    )
 
 
 class Likelihood:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from genie.verdict.align import align
-from genie.verdict.locate import standardise
-from genie.verdict.series import phase_column
+from genie.verdict.series import phase_column, standardise
 from genie.verdict.words import amount
 
 if TYPE_CHECKING:

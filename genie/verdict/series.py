@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from genie.verdict.align import Aligned
 
 PHASES_MAX = 4
+PEERS_MIN = 6  # transfers whose median is a baseline for each of them
+TRAFFIC_SHARE_MIN = 0.25  # of the median rank's time on the wire, for a rank to be compared with the others
 DIRECTIONS = ("egress", "ingress")
 
 
 @dataclass(frozen=True)
 class Series:
-    """ln(measured / twin) of the time with a message outstanding, summed over a rank's transfers of a unit."""
+    """ln(measured / twin) of the time with a message outstanding, over a rank's transfers of a unit, each beside the
+    median of its like (what the twin misjudges for all of them cancels).
+    """
 
     direction: str  # egress: transfers from the rank; ingress: transfers to it
     ranks: list[int]  # (n,) those with transfers in every unit
@@ -80,12 +84,37 @@ def _balanced(transfers: pl.DataFrame, phases: int) -> bool:
     return True
 
 
-def rank_series(transfers: pl.DataFrame, direction: str) -> Series:
-    """The series of one direction from transfers with a `phase`; ranks that miss a unit are left out."""
+def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
+    """Adds `bin`, a class of about equal sizes, and `excess`, ln(measured / twin) less the median of its collective
+    in its iteration (of its class, where a collective has few transfers).
+    """
+    peers = pl.len().over("iteration", "group", "item")
+    return transfers.with_columns(
+        (pl.col("live_busy") / pl.col("twin_busy")).log().alias("ratio"),
+        pl.col("size_bytes").log(16).floor().cast(pl.Int64).alias("bin"),
+    ).with_columns(
+        pl.when((peers >= PEERS_MIN) & (pl.col("item") >= 0))
+        .then(pl.col("ratio") - pl.col("ratio").median().over("iteration", "group", "item"))
+        .otherwise(pl.col("ratio") - pl.col("ratio").median().over("iteration", "bin"))
+        .alias("excess")
+    )
+
+
+def rank_series(transfers: pl.DataFrame, direction: str, raw: bool = False) -> Series:
+    """The series of one direction from standardised transfers with a `phase`; `raw`: not beside each one's like.
+
+    Left out are ranks that miss a unit, and those with so little traffic beside the others that they would be compared
+    by their noise.
+    """
     end = "src" if direction == "egress" else "dst"
+    took = pl.col("live_busy") if raw else pl.col("twin_busy") * pl.col("excess").exp()
     table = (
         transfers.group_by("iteration", "phase", end)
-        .agg((pl.col("live_busy").sum() / pl.col("twin_busy").sum()).log().alias("value"))
+        .agg((took.sum() / pl.col("twin_busy").sum()).log().alias("value"), pl.col("twin_busy").sum().alias("weight"))
+        .with_columns((pl.col("weight") / pl.col("weight").median().over("iteration", "phase")).alias("share"))
+        .with_columns(pl.col("share").median().over("phase", end).alias("share"))
+        .filter(pl.col("share").min().over(end) >= TRAFFIC_SHARE_MIN)
+        .select("iteration", "phase", end, "value")
         .sort("iteration", "phase", end)
     )
     ranks = sorted(table[end].unique().to_list())
@@ -106,8 +135,13 @@ def rank_series(transfers: pl.DataFrame, direction: str) -> Series:
 
 def both_directions(aligned: Aligned) -> dict[str, Series]:
     """Egress and ingress series of a run."""
-    transfers = phase_column(aligned.transfers)
+    transfers = standardise(phase_column(aligned.transfers))
     return {direction: rank_series(transfers, direction) for direction in DIRECTIONS}
+
+
+def fleet_series(aligned: Aligned) -> Series:
+    """What each rank's sending took, as it is: for the gate on all of them together."""
+    return rank_series(standardise(phase_column(aligned.transfers)), "egress", raw=True)
 
 
 def against_peers(series: Series, members: Sequence[int]) -> NDArray[np.float64]:
