@@ -57,7 +57,7 @@ class Job:
         self.play = Play(str(workload), rate=rate, dilation=dilation, algorithm=tuple(algorithm))
         self.workload = load_workload(self.play)
         self.scratch = scratch
-        self.hosts: Hosts = hosts_of(self.play, self.workload.world_size)
+        self.hosts: Hosts = hosts_of(self.play, self.workload.world_size, 4791)
         rate_bps = settings_of(self.play, Live(), scratch, self.workload, self.hosts, None).rate_bps
         self.fabric = loopback_fabric(self.workload.world_size, rate_bps)
 

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def diff(
     live: Annotated[Path, typer.Argument(help="Run folder of genie run.", show_default=False)],
     twin: Annotated[Path, typer.Argument(help="Run folder of genie simulate.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the verdict.  [default: only printed]")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the verdict.  [default: none]")] = None,
 ) -> int:
     """Compare a measured run with a simulated one: wait, wire and excess, and who is to blame."""
     verdict = conclude(open_run(live), open_run(twin), out)
@@ -107,7 +107,7 @@ def validate(
     live = Live(iterations, warmup, faults, not no_offload, udp_port, stall)
     lowering = lowering_of(play)
     loaded = load_workload(play)
-    placed = hosts_of(play, loaded.world_size)
+    placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     settings = settings_of(
         replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if fabric is None else None)),

@@ -20,9 +20,10 @@ from genie.cli.resolve import (
     settings_of,
 )
 from genie.live.launcher import Outcome, launch, mpirun_line
+from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
-from genie.plan.hosts import Hosts, load_hosts, loopback_hosts, write_calibration
+from genie.plan.hosts import Hosts, load_hosts, write_calibration
 from genie.record import prepare_folder
 
 RUN_EXAMPLES = """
@@ -86,7 +87,8 @@ def run(
 
 def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
     loaded = load_workload(play)
-    placed = hosts_of(play, loaded.world_size)
+    # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
+    placed = hosts_of(play, loaded.world_size, None if launched_by() else live.udp_port)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
     return settings_of(play, live, out, loaded, placed, fabric), placed
 
@@ -156,14 +158,14 @@ def calibrate(
 
     if hosts is None and ranks is None:
         raise UsageError("give --hosts FILE, or --ranks N for loopback")
-    placed = load_hosts(hosts) if hosts else loopback_hosts(ranks or 2)
+    placed = load_hosts(hosts) if hosts else free_loopback_hosts(ranks or 2, udp_port)
     if ranks is not None:
         placed = placed.first(ranks)
     play = Play("", None, hosts, fabric, rate or "200Mb/s" if fabric is None else rate, dilation)
     calibration = measure(play, placed, out, udp_port)
     print(
-        f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, spread {calibration.packet_latency_spread_ns / 1000:.1f} us "
-        f"({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
+        f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, "
+        f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us ({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
     )
     if hosts:
         write_calibration(hosts, calibration)

@@ -14,7 +14,7 @@ Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the results; 
 Ranks = Annotated[int | None, typer.Option(help="Number of ranks; must fit the workload.  [default: the workload's]")]
 HostsFile = Annotated[
     Path | None,
-    typer.Option("--hosts", help="Hosts file: rank to address and fabric port.  [default: loopback, one address a rank]"),
+    typer.Option("--hosts", help="Hosts file: rank to address and port of the fabric.  [default: loopback]"),
 ]
 Transport = Annotated[str, typer.Option(help="softroce or verbs.")]
 Rate = Annotated[
@@ -32,7 +32,7 @@ FaultsFile = Annotated[
 Iterations = Annotated[int, typer.Option("--iterations", "-n", min=1, help="Plays of the whole graph that count.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Plays before them that do not.")]
 Wire = Annotated[str, typer.Option(help="plain: one message a step; nccl: NCCL's messages.")]
-NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet, so that captures show a real wire.")]
+NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet: captures show a real wire.")]
 Lab = Annotated[Path | None, typer.Option(help="Run in a lab of network namespaces built from this fabric file.")]
 FabricFile = Annotated[
     Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
@@ -55,4 +55,4 @@ Algorithm = Annotated[
 Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each collective.")]
 Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
 UdpPort = Annotated[int, typer.Option(min=1024, max=65535, help="UDP port of softroce.")]
-Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress after which a run is given up.")]
+Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress before giving up.")]

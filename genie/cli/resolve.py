@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.collectives import ALGORITHMS
+from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import Faults, RunSettings, load_faults
 from genie.plan.build import Lowering
 from genie.plan.hosts import Hosts, load_hosts, loopback_hosts
@@ -72,13 +73,13 @@ def lowering_of(play: Play) -> Lowering:
     return Lowering(play.channels, play.credit, chosen)
 
 
-def hosts_of(play: Play, ranks: int) -> Hosts:
-    """The hosts file, or loopback addresses."""
+def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
+    """The hosts file, or loopback addresses; with `udp_port`, on which that port is free."""
     if play.hosts is None:
-        return loopback_hosts(ranks)
+        return loopback_hosts(ranks) if udp_port is None else free_loopback_hosts(ranks, udp_port)
     hosts = load_hosts(play.hosts)
     if hosts.ranks < ranks:
-        raise UsageError(f"{play.hosts}: places {hosts.ranks} ranks, and the workload has {ranks}: add hosts or ranks to it")
+        raise UsageError(f"{play.hosts}: places {hosts.ranks} ranks, the workload has {ranks}: add the others")
     return hosts.first(ranks)
 
 

@@ -1,0 +1,29 @@
+"""Loopback addresses for a run without a hosts file: a block that no other run is using."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from genie.plan.hosts import Hosts, loopback_hosts
+
+BLOCKS = 200  # tried, of 256 addresses each
+
+
+def free_loopback_hosts(ranks: int, udp_port: int) -> Hosts:
+    """The first block of loopback addresses, one a rank, on which the port is free; the first block if none is."""
+    step = 256 * (1 + ranks // 256)
+    for block in range(BLOCKS):
+        base = str(ipaddress.IPv4Address("127.0.1.1") + block * step)
+        if _free(base, udp_port):
+            return loopback_hosts(ranks, base)
+    return loopback_hosts(ranks)
+
+
+def _free(address: str, udp_port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, udp_port))
+        except OSError:
+            return False
+    return True
