@@ -54,7 +54,9 @@ class NicPort {
 
   // Books a packet of the queue pair just picked and returns when its serialisation ends.
   TimePs depart(TimePs now, TimePs serialisation) {
-    free_ = std::max({free_, picked_since_, now - debt_limit_}) + serialisation;
+    // On a line without a limit nothing is ever late.
+    const TimePs earliest = serialisation == 0 ? now : now - debt_limit_;
+    free_ = std::max({free_, picked_since_, earliest}) + serialisation;
     return free_;
   }
 

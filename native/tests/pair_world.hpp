@@ -1,0 +1,200 @@
+// Two queue pairs, the packets between them and their timers, in the hands of a test.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "roce/queue_pair.hpp"
+
+namespace genie::test {
+
+using roce::Packet;
+using roce::psn_add;
+using roce::psn_diff;
+using roce::QueuePair;
+using roce::QueuePairConfig;
+using roce::SendRequest;
+using roce::Status;
+using roce::Verb;
+
+struct Posted {
+  SendRequest request;
+  bool over = false;
+  Status status = Status::kOk;
+};
+
+// One end. A message's handle is its number; its payload is known by local addresses that start at
+// handle << 32, and a WRITE goes to remote addresses that start at (handle << 32) + 5.
+struct End {
+  End(const QueuePairConfig& config, std::uint32_t first_psn, std::uint32_t peer_first_psn)
+      : pair(config, 0, first_psn, peer_first_psn), top_psn(first_psn) {}
+
+  QueuePair pair;
+  std::uint32_t top_psn;  // after the highest that was sent
+  std::vector<Posted> posted;
+  std::vector<Packet> arriving;  // packets on their way here
+  std::multiset<TimePs> timers;
+  std::uint64_t arms = 0;
+  std::int64_t receives = -1;
+  bool writable = true;
+  // What came from the peer.
+  std::uint64_t delivered = 0, placed_bytes = 0;
+};
+
+struct World {
+  World(const QueuePairConfig& its_config, std::uint32_t psn_a, std::uint32_t psn_b, std::string its_name)
+      : config(its_config), name(std::move(its_name)), ends{{config, psn_a, psn_b}, {config, psn_b, psn_a}} {}
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  struct Sink {
+    World& world;
+    End &end, &peer;
+
+    void ready(QueuePair& pair) { CHECK_IN(pair.has_control() || pair.has_data(), world.name); }
+    void arm_timer(QueuePair&, TimePs at) {
+      CHECK_IN(at >= world.now, world.name);
+      end.timers.insert(at);
+      ++end.arms;
+    }
+    void sent(QueuePair&, std::uint64_t handle, Status status, std::uint32_t) {
+      Posted& message = end.posted.at(handle);
+      CHECK_IN(!message.over, world.name);
+      CHECK_IN(handle == 0 || end.posted[handle - 1].over, world.name);  // completions come in order
+      message.over = true;
+      message.status = status;
+      if (status == Status::kOk) CHECK_IN(peer.delivered > handle, world.name);
+    }
+    bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
+    bool take_receive(QueuePair&) { return end.receives < 0 || end.receives-- > 0 || (end.receives = 0); }
+    void place(QueuePair&, const Packet& packet, std::uint64_t address) {
+      const std::uint64_t message = end.delivered;
+      const SendRequest& request = peer.posted.at(message).request;
+      CHECK_EQUAL_IN(packet.local_address, (message << 32) + end.placed_bytes, world.name);
+      const bool is_send = request.verb == Verb::kSend || request.verb == Verb::kSendImm;
+      CHECK_EQUAL_IN(address, end.placed_bytes + (is_send ? 0 : (message << 32) + 5), world.name);
+      end.placed_bytes += packet.payload_bytes;
+    }
+    void delivered(QueuePair&, const roce::Delivery& delivery) {
+      const SendRequest& request = peer.posted.at(end.delivered).request;
+      CHECK_EQUAL_IN(end.placed_bytes, std::uint64_t{request.size_bytes}, world.name);
+      CHECK_EQUAL_IN(delivery.size_bytes, request.size_bytes, world.name);
+      CHECK_EQUAL_IN(delivery.has_immediate,
+                     request.verb == Verb::kSendImm || request.verb == Verb::kWriteImm, world.name);
+      if (delivery.has_immediate) CHECK_EQUAL_IN(delivery.immediate, request.immediate, world.name);
+      CHECK_EQUAL_IN(delivery.is_send, request.verb == Verb::kSend || request.verb == Verb::kSendImm,
+                     world.name);
+      ++end.delivered;
+      end.placed_bytes = 0;
+    }
+  };
+
+  Sink sink(int at) { return {*this, ends[at], ends[1 - at]}; }
+
+  void post(int at, Verb verb, std::uint32_t size_bytes) {
+    End& end = ends[at];
+    const std::uint64_t handle = end.posted.size();
+    const SendRequest request{verb,
+                              handle,
+                              size_bytes,
+                              static_cast<std::uint32_t>(handle * 7 + 1),
+                              handle << 32,
+                              (handle << 32) + 5,
+                              0};
+    end.posted.push_back({request});
+    Sink s = sink(at);
+    end.pair.post(request, now, s);
+    look(at);
+  }
+
+  // Takes what an end has to say onto the wire: control first. False when it has nothing.
+  bool send(int at) {
+    End &end = ends[at], &peer = ends[1 - at];
+    Sink s = sink(at);
+    Packet packet;
+    if (end.pair.take_control(packet)) {
+      peer.arriving.push_back(packet);
+      return true;
+    }
+    if (!end.pair.take_data(now, packet, s)) return false;
+    if (psn_diff(packet.psn, end.top_psn) >= 0) {
+      CHECK_EQUAL_IN(packet.psn, end.top_psn, name);  // no PSN is left out
+      end.top_psn = psn_add(packet.psn, 1);
+    }
+    peer.arriving.push_back(packet);
+    look(at);
+    return true;
+  }
+
+  void receive(int at, const Packet& packet) {
+    Sink s = sink(at);
+    ends[at].pair.receive(packet, now, s);
+    look(at);
+  }
+
+  // Delivers packet number `which` of those on their way; it stays there too when `keep`.
+  void deliver(int at, std::size_t which, bool keep = false) {
+    std::vector<Packet>& arriving = ends[at].arriving;
+    const Packet packet = arriving.at(which);
+    if (!keep) arriving.erase(arriving.begin() + static_cast<std::ptrdiff_t>(which));
+    receive(at, packet);
+  }
+
+  void fire(int at) {
+    End& end = ends[at];
+    const TimePs due = *end.timers.begin();
+    now = std::max(now, due);
+    end.timers.erase(end.timers.begin());
+    Sink s = sink(at);
+    end.pair.timer(now, s);
+    look(at);
+  }
+
+  // What must hold at any moment.
+  void look(int at) {
+    const End& end = ends[at];
+    const QueuePair& pair = end.pair;
+    const std::int32_t in_flight = psn_diff(pair.send_psn(), pair.unacked_psn());
+    CHECK_IN(in_flight >= 0 && in_flight <= static_cast<std::int32_t>(config.window_packets), name);
+    CHECK_IN(psn_diff(end.top_psn, pair.send_psn()) >= 0, name);
+    const auto over =
+        std::count_if(end.posted.begin(), end.posted.end(), [](const Posted& m) { return m.over; });
+    CHECK_EQUAL_IN(pair.pending(), end.posted.size() - static_cast<std::size_t>(over), name);
+    CHECK_EQUAL_IN(pair.state() == roce::RequesterState::kIdle && pair.pending() == 0,
+                   pair.state() != roce::RequesterState::kError && pair.pending() == 0, name);
+    // Whoever waits can go on by himself: nothing hangs because a packet was lost.
+    if (pair.pending() > 0) CHECK_IN(pair.has_data() || !end.timers.empty(), name);
+  }
+
+  // From now on nothing is lost: plays until nothing is left to do.
+  void finish() {
+    for (bool busy = true; busy;) {
+      busy = false;
+      for (int at : {0, 1}) {
+        ends[at].receives = -1;
+        while (send(at)) busy = true;
+        while (!ends[1 - at].arriving.empty()) {
+          deliver(1 - at, 0);
+          busy = true;
+        }
+      }
+      if (busy) continue;
+      for (int at : {0, 1}) {
+        if (ends[at].pair.pending() == 0 || ends[at].timers.empty()) continue;
+        fire(at);
+        busy = true;
+      }
+    }
+  }
+
+  QueuePairConfig config;
+  std::string name;
+  TimePs now = 0;
+  End ends[2];
+};
+
+}  // namespace genie::test
