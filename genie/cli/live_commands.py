@@ -165,7 +165,8 @@ def calibrate(
     calibration = measure(play, placed, out, udp_port)
     print(
         f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, "
-        f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us ({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
+        f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us "
+        f"({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
     )
     if hosts:
         write_calibration(hosts, calibration)
