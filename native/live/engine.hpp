@@ -62,6 +62,8 @@ struct RateFault {
   double factor = 1.0;
 };
 
+inline constexpr std::size_t kReceiveMessages = 16, kReceiveBytes = 65536;  // of one call
+
 enum class RunState : std::uint8_t { kDone, kTimeout, kFailed };
 
 class Engine {

@@ -61,6 +61,13 @@ sockaddr_in address_of(std::uint32_t ipv4, std::uint16_t port) {
   return address;
 }
 
+std::array<std::byte, 4> network_order(std::uint32_t ipv4) {
+  std::array<std::byte, 4> bytes{};
+  const std::uint32_t value = htonl(ipv4);
+  std::memcpy(bytes.data(), &value, 4);
+  return bytes;
+}
+
 std::string text_of(std::uint32_t ipv4) {
   char text[INET_ADDRSTRLEN] = "";
   const in_addr address{htonl(ipv4)};

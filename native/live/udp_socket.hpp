@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,6 +30,7 @@ class Socket {
 };
 
 sockaddr_in address_of(std::uint32_t ipv4, std::uint16_t port);  // both host integers
+std::array<std::byte, 4> network_order(std::uint32_t ipv4);
 std::string text_of(std::uint32_t ipv4);
 
 // A socket bound to ipv4:port for receiving, with generic receive offload. `shared`: several ranks of this

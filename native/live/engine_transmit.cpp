@@ -1,0 +1,180 @@
+// The engine's way out: from queue pairs through the soft NIC's line to sockets.
+#include <arpa/inet.h>
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "live/engine.hpp"
+#include "live/engine_sink.hpp"
+
+namespace genie::live {
+namespace {
+
+constexpr std::size_t kBatchMax = 64;     // datagrams handed to the kernel at once
+constexpr int kUnpacedQuantum = 15;       // packets of one queue pair in a row when nothing is paced
+constexpr std::size_t kSegmentsMax = 60;  // of one offloaded send
+constexpr std::size_t kSegmentBytesMax = 65000;
+
+}  // namespace
+
+std::int64_t Engine::rate_at(TimePs now) const {
+  double rate = static_cast<double>(config_.rate_bps);
+  for (const RateFault& fault : rate_faults_) {
+    if (now >= fault.from && now < fault.until) rate *= fault.factor;
+  }
+  return static_cast<std::int64_t>(rate);
+}
+
+// Takes the next packet into the serialiser; false when there is none.
+bool Engine::stage(TimePs now) {
+  roce::NicPort::Pick pick;
+  while (port_.pick(pick)) {
+    Connection& connection = connections_[pick.id];
+    Sink sink{*this, connection, now};
+    roce::Packet packet;
+    const bool taken = pick.control ? connection.queue_pair.take_control(packet)
+                                    : connection.queue_pair.take_data(now, packet, sink);
+    if (!taken) continue;
+    const std::uint32_t wire =
+        roce::wire_bytes(packet.opcode, packet.payload_bytes, config_.frame_overhead_bytes);
+    const TimePs departure = port_.depart(now, serialisation_ps(wire, rate_at(now)));
+    staged_.emplace();
+    build(packet, pick.id, departure, *staged_);
+    bool lost = false;
+    if (!pick.control) {
+      if (connection.queue_pair.has_data()) {
+        // Unpaced, one queue pair keeps its turn for as much as one offloaded send takes.
+        const bool keep = config_.rate_bps == 0 && ++turn_ < kUnpacedQuantum;
+        if (!keep) turn_ = 0;
+        port_.mark_more(pick.id, keep);
+      } else {
+        turn_ = 0;
+      }
+      lost = connection.loss.lose_next();
+    }
+    if (keep_trace_) trace_.push_back({departure, connection.rank, packet, lost});
+    if (lost) {
+      ++counters_.injected_losses;
+      staged_->payload = nullptr;
+      staged_->header_bytes = 0;  // takes its time on the line and goes nowhere
+    }
+    return true;
+  }
+  return false;
+}
+
+void Engine::build(const roce::Packet& packet, std::uint32_t connection, TimePs departure,
+                   Datagram& out) const {
+  roce::PacketHeader& header = out.fields;
+  header.opcode = packet.opcode;
+  header.ack_request = packet.ack_request;
+  header.dest_qpn = connections_[connection].destination_qpn;
+  header.psn = packet.psn;
+  header.payload_bytes = packet.payload_bytes;
+  header.reth = {.va = packet.remote_address, .rkey = packet.rkey, .length_bytes = packet.message_bytes};
+  header.aeth = {.syndrome = packet.syndrome, .msn = packet.msn};
+  header.imm = packet.immediate;
+  out.departure = departure;
+  out.connection = connection;
+  out.header_bytes = static_cast<std::uint32_t>(roce::encode_headers(header, out.header));
+  out.payload_bytes = packet.payload_bytes;
+  out.payload = source_.data() + packet.local_address;
+}
+
+void Engine::transmit(TimePs now) {
+  const bool paced = config_.rate_bps != 0;
+  while (batch_.size() < kBatchMax) {
+    if (!staged_ && !stage(now)) break;
+    if (paced && staged_->departure > now) break;
+    counters_.latest_departure = std::max(counters_.latest_departure, paced ? now - staged_->departure : 0);
+    const TimePs delay = connections_[staged_->connection].delay;
+    if (staged_->header_bytes == 0) {
+      // lost
+    } else if (delay == 0) {
+      batch_.push_back(std::move(*staged_));
+    } else {
+      staged_->departure += delay;
+      delayed_.push(std::move(*staged_));
+    }
+    staged_.reset();
+  }
+  while (!delayed_.empty() && delayed_.top().departure <= now) {
+    batch_.push_back(delayed_.top());
+    delayed_.pop();
+  }
+  flush();
+}
+
+void Engine::flush() {
+  for (std::size_t at = 0; at < batch_.size();) at += send_run(at);
+  batch_.clear();
+}
+
+// Sends datagram `first`, and with it those after it that fit the same offloaded send; returns how many.
+std::size_t Engine::send_run(std::size_t first) {
+  const Datagram& head = batch_[first];
+  const Connection& connection = connections_[head.connection];
+  const auto size_of = [](const Datagram& d) {
+    return std::size_t{d.header_bytes} + d.payload_bytes + roce::pad_bytes(d.payload_bytes) +
+           roce::kIcrcBytes;
+  };
+  const std::size_t segment = size_of(head);
+  std::size_t count = 1, total = segment;
+  while (config_.offload && first + count < batch_.size() && count < kSegmentsMax) {
+    const Datagram& next = batch_[first + count];
+    const std::size_t size = size_of(next);
+    if (next.connection != head.connection || size > segment || total + size > kSegmentBytesMax) break;
+    total += size;
+    ++count;
+    if (size < segment) break;  // a shorter segment can only be the last
+  }
+  iovec vectors[kSegmentsMax * 3];
+  std::byte trailers[kSegmentsMax][8];
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < count; ++at) {
+    Datagram& datagram = batch_[first + at];
+    const std::uint32_t pad = roce::pad_bytes(datagram.payload_bytes);
+    const std::uint32_t icrc =
+        connection.out_flow.icrc({datagram.header.data(), datagram.header_bytes},
+                                 {datagram.payload, datagram.payload_bytes}, static_cast<std::uint16_t>(at));
+    std::memset(trailers[at], 0, pad);
+    roce::store_icrc(icrc, trailers[at] + pad);
+    vectors[used++] = {datagram.header.data(), datagram.header_bytes};
+    if (datagram.payload_bytes > 0)
+      vectors[used++] = {const_cast<std::byte*>(datagram.payload), datagram.payload_bytes};
+    vectors[used++] = {trailers[at], pad + roce::kIcrcBytes};
+  }
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr_in*>(&connection.target);
+  message.msg_namelen = sizeof connection.target;
+  message.msg_iov = vectors;
+  message.msg_iovlen = used;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))] = {};
+  if (count > 1) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* item = CMSG_FIRSTHDR(&message);
+    item->cmsg_level = SOL_UDP;
+    item->cmsg_type = UDP_SEGMENT;
+    item->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+    const auto value = static_cast<std::uint16_t>(segment);
+    std::memcpy(CMSG_DATA(item), &value, sizeof value);
+  }
+  // A send that the kernel refuses is a lost packet: the connection sends it again.
+  const ssize_t sent = sendmsg(connection.sender.get(), &message, MSG_NOSIGNAL);
+  ++counters_.send_calls;
+  if (sent >= 0) {
+    counters_.datagrams_sent += count;
+    counters_.bytes_sent += total;
+  } else if (errno != ENOBUFS && errno != EAGAIN && errno != ECONNREFUSED && errno != EINTR &&
+             error_.empty()) {
+    error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
+             std::to_string(connection.rank) + " at " + text_of(ntohl(connection.target.sin_addr.s_addr)) +
+             ": " + std::strerror(errno);
+  }
+  return count;
+}
+
+}  // namespace genie::live
