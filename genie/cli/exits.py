@@ -7,7 +7,7 @@ from genie.cli.resolve import UsageError
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
 from genie.plan.strict_toml import SettingsError
-from genie.record import RecordError
+from genie.record import RecordError, RecordWriteError
 from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError
 from simtwin.routing import RoutingError
@@ -23,6 +23,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (RoutingError, EXIT_USAGE),
     (VerdictError, EXIT_USAGE),
     (SimulationError, EXIT_GATE),
+    (RecordWriteError, EXIT_ENVIRONMENT),
     (RecordError, EXIT_USAGE),
     (LaunchError, EXIT_ENVIRONMENT),
     (RendezvousError, EXIT_ENVIRONMENT),
@@ -34,5 +35,5 @@ def exit_code_of(error: Exception) -> int | None:
     """The code for an error that a user can mend; None for a fault of ours."""
     for kind, code in CODES:
         if isinstance(error, kind):
-            return code
+            return error.code if isinstance(error, LaunchError) else code
     return None

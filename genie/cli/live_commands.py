@@ -105,8 +105,6 @@ def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None
     outcome = launch(settings, line)
     if outcome.problem:
         print(f"genie: {outcome.problem}", file=sys.stderr)
-    if outcome.salvaged:
-        print(f"genie: what was recorded up to then is in {outcome.salvaged}", file=sys.stderr)
     return settings, outcome
 
 

@@ -30,7 +30,7 @@ def main() -> None:
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
-        print(f"genie: {error}", file=sys.stderr)
+        print("genie: " + " ".join(error.format_message().split()), file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except (KeyboardInterrupt, typer.Abort):
         print("genie: interrupted", file=sys.stderr)

@@ -102,7 +102,7 @@ def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
-    return Twin(fabric, network, placed, play.seed)
+    return Twin(fabric, network, placed.tolist(), play.seed)
 
 
 def rate_of(play: Play, fabric: Fabric | None) -> int:

@@ -1,12 +1,20 @@
 """Clock offsets between ranks, from ping-pongs with rank 0 (reference: NTP's offset; the fastest exchange counts).
 
-Ranks with one boot id share a clock: their offset is 0 and exact. Others fit offset = a + b·t through the best
-exchanges before and after the run.
+Ranks of one boot and one time namespace share a clock: their offset is 0 and exact. Others fit offset = a + b·t
+through the best exchanges before and after the run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+
+def clock_identity() -> tuple[str, str]:
+    """This machine's boot id, and with it what tells whose monotonic clock a process reads (its time namespace)."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = Path("/proc/self/ns/time")
+    return boot, str(namespace.stat().st_ino) if namespace.exists() else ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,10 @@ class ClockFit:
     def at(self, time_ns: float) -> float:
         """Offset at a time of our clock."""
         return self.offset_ns + self.drift * (time_ns - self.origin_ns)
+
+    def at_reference(self, time_ns: float) -> float:
+        """Offset at a time of rank 0's clock."""
+        return (self.offset_ns + self.drift * (time_ns - self.origin_ns)) / (1 - self.drift)
 
 
 SHARED_CLOCK = ClockFit()

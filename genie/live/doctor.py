@@ -41,7 +41,9 @@ def _mpi() -> Finding:
     except (LaunchError, OSError, subprocess.TimeoutExpired) as error:
         return Finding("missing", "mpirun", str(error))
     found = re.search(r"Version:\s*(\S+)", text) or re.search(r"\(Open MPI\) (\S+)", text)
-    return Finding("ok", "mpirun", f"{mpirun}, {'HYDRA' if 'HYDRA' in text else 'Open MPI'} {found[1] if found else ''}")
+    return Finding(
+        "ok", "mpirun", f"{mpirun}, {'HYDRA' if 'HYDRA' in text else 'Open MPI'} {found[1] if found else ''}"
+    )
 
 
 def _mpi4py() -> Finding:
@@ -60,7 +62,9 @@ def _port() -> Finding:
         try:
             probe.bind(("127.0.0.1", ROCE_PORT))
         except OSError as error:
-            return Finding("limited", f"UDP port {ROCE_PORT}", f"{error.strerror} on 127.0.0.1; see ss -ulpn, or --udp-port")
+            return Finding(
+                "limited", f"UDP port {ROCE_PORT}", f"{error.strerror} on 127.0.0.1; see ss -ulpn, or --udp-port"
+            )
     return Finding("ok", f"UDP port {ROCE_PORT}", "free on loopback")
 
 
@@ -87,7 +91,9 @@ def _receive_buffer() -> Finding:
     if limit >= GOOD_BUFFER_BYTES or os.geteuid() == 0:
         return Finding("ok", "socket buffers", f"up to {limit >> 10} KiB without privilege")
     return Finding(
-        "limited", "socket buffers", f"{limit >> 10} KiB; for unpaced runs: sysctl -w net.core.rmem_max={GOOD_BUFFER_BYTES}"
+        "limited",
+        "socket buffers",
+        f"{limit >> 10} KiB; for unpaced runs: sysctl -w net.core.rmem_max={GOOD_BUFFER_BYTES}",
     )
 
 

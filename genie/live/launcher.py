@@ -7,24 +7,41 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import msgspec
 
-from genie.live.merge import failures, remove_parts, salvage
+from genie.live.endings import (
+    ENDING_SIGNALS,
+    EXIT_ENVIRONMENT,
+    EXIT_FAILED,
+    EXIT_OK,
+    LAUNCH_FILE,
+    LAUNCHED,
+    PARTS,
+    STOPPED,
+    name_rank,
+)
+from genie.live.merge import failures, remove_parts, try_to_salvage
 from genie.live.settings import RunSettings
-from genie.live.worker import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, LAUNCHED, PARTS
+from genie.live.watch import Watch
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
-LAUNCH_FILE = "launch.json"
 LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
 
 
 class LaunchError(Exception):
-    """mpirun cannot be found or used; the message says what to install."""
+    """mpirun cannot be found or used, or a run failed: what to print, and the exit code."""
+
+    def __init__(self, text: str, code: int = EXIT_ENVIRONMENT) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -32,8 +49,7 @@ class Outcome:
     """How a launch ended: an exit code, and one line when it is not 0."""
 
     code: int
-    problem: str | None = None
-    salvaged: Path | None = None
+    problem: str | None = None  # what went wrong, and where what was recorded is
 
 
 def find_mpirun() -> str:
@@ -67,78 +83,72 @@ def launch(settings: RunSettings, line: list[str]) -> Outcome:
     """Run all ranks to their end. Nothing is left running, and what was recorded is readable."""
     _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
     (settings.out_path / PARTS).mkdir(exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", LAUNCHED: "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment[LAUNCHED] = f"{os.uname().nodename} {os.getpid()}"
     log = settings.out_path / PARTS / LOG_FILE
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-    try:
-        problem = _watch(settings, process)
-    except KeyboardInterrupt:
-        problem = "interrupted"
-    finally:
-        _end(process)
+    with _Signals() as told:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        try:
+            problem = _watch(settings, process, told)
+        finally:
+            _end(process)
     if problem is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
         remove_parts(settings)
         return Outcome(EXIT_OK)
-    return _failed(settings, problem, process.returncode)
+    return _failed(settings, problem, told.code, process.returncode)
 
 
-def _watch(settings: RunSettings, process: subprocess.Popen[bytes]) -> str | None:
+class _Signals:
+    """Notes the first signal that would end the launcher, which has tidying up to do."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, as shells give it."""
+        return None if self.number is None else 128 + self.number
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in ENDING_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.number = self.number or number
+
+
+def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals) -> str | None:
     """Wait for the end; what went wrong with a rank that could not say so itself."""
-    folder = settings.out_path / PARTS
-    first_failure: float | None = None
+    watch = Watch(settings)
+    began = time.monotonic()
+    failed_at: float | None = None
     gone: str | None = None
-    progress = _Progress(settings)
     while process.poll() is None:
         time.sleep(POLL_S)
-        progress.look()
-        if first_failure is None:
-            gone = _vanished(settings)
-            if gone or any(folder.glob("*.failed.json")):
-                first_failure = time.monotonic()
-        elif time.monotonic() - first_failure > GRACE_S:
+        watch.look()
+        if told.number is not None:
+            return (
+                "interrupted" if told.number == signal.SIGINT else f"told to end by {signal.Signals(told.number).name}"
+            )
+        now = time.monotonic()
+        if failed_at is None:
+            gone = watch.vanished()
+            if gone is None and now - began > settings.join_s and (missing := watch.not_started()):
+                gone = f"{missing} did not start within {settings.join_s:g} s: {_last_words(settings)}"
+            if gone or watch.failed():
+                failed_at = now
+        elif now - failed_at > GRACE_S or watch.nobody_runs():
             break
-    return gone
-
-
-class _Progress:
-    """A line on standard error about once in a tenth of the run; on a terminal one line that changes."""
-
-    def __init__(self, settings: RunSettings) -> None:
-        self._folder = settings.out_path / PARTS
-        self._total = settings.iterations + settings.warmup
-        self._shown = 0
-
-    def look(self) -> None:
-        done = self._shown
-        while (self._folder / f"00000-{done:05d}.npz").exists():
-            done += 1
-        terminal = sys.stderr.isatty()
-        step = 1 if terminal else max(1, self._total // 10)
-        if done == self._shown or (done - self._shown < step and done < self._total):
-            return
-        self._shown = done
-        end = "\r" if terminal and done < self._total else "\n"
-        print(f"genie: iteration {done}/{self._total} played", end=end, file=sys.stderr, flush=True)
-
-
-def _vanished(settings: RunSettings) -> str | None:
-    """A rank of this machine whose process is gone although it has neither finished nor failed."""
-    here = os.uname().nodename
-    for path in (settings.out_path / PARTS).glob("*.pid"):
-        try:
-            node, pid, state = path.read_text().split()
-        except (OSError, ValueError):
-            continue
-        if node != here or state == "finished" or Path(f"/proc/{pid}").exists():
-            continue
-        rank = int(path.stem)
-        if not (path.parent / f"{path.stem}.failed.json").exists() and path.exists():
-            done = len(list(path.parent.glob(f"{rank:05d}-*.npz")))
-            return f"rank {rank} died in iteration {done}: its process {pid} was killed or crashed"
-    return None
+    return gone or watch.stopped()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -169,29 +179,18 @@ def _last_words(settings: RunSettings) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def _failed(settings: RunSettings, gone: str | None, returncode: int | None) -> Outcome:
-    records = failures(settings)
-    code = EXIT_FAILED
-    if gone:
-        problem = gone
-        others = [record for record in records if "stopped:" not in record["error"]]
-        if others:
-            problem += f"; rank {others[0]['rank']} then: {others[0]['error']}"
-    elif records:
-        problem = f"rank {records[0]['rank']}: {records[0]['error']}"
-        code = records[0]["code"]
+def _failed(settings: RunSettings, gone: str | None, code: int | None, returncode: int | None) -> Outcome:
+    """One line for what went wrong, and where what was recorded is."""
+    causes = [record for record in failures(settings) if STOPPED not in record["error"]]
+    told = f"{name_rank(causes[0]['rank'], causes[0]['error'])}" if causes else None
+    if code is not None:
+        problem = gone or "ended"
+    elif gone:
+        problem, code = gone + (f"; then {told}" if told else ""), EXIT_FAILED
+    elif told:
+        problem, code = told, int(causes[0]["code"])
     else:
         problem = f"mpirun ended with exit code {returncode} before all ranks were done: {_last_words(settings)}"
         code = EXIT_ENVIRONMENT
-    try:
-        salvaged = salvage(settings, problem)
-        if salvaged is not None:
-            remove_parts(settings)
-    except Exception as error:
-        salvaged = None
-        problem += f" (what was recorded stays in {settings.out_path / PARTS}: {error})"
-    if salvaged is None:
-        leftovers = settings.out_path / PARTS
-        if leftovers.exists() and not any(leftovers.glob("*.npz")):
-            shutil.rmtree(leftovers, ignore_errors=True)
-    return Outcome(code, problem, salvaged)
+    where = try_to_salvage(settings, problem)
+    return Outcome(code, f"{problem}; {where}" if where else problem)

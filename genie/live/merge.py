@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS
 from genie.live.settings import RunSettings
-from genie.live.worker import PARTS
 from genie.plan.facts import facts_of_build
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
-from genie.record import write_run
+from genie.record import RUN_FILES, RecordWriteError, Run, open_run, write_run
 from genie.workload.graph import Workload
 from genie.workload.load import load
 
@@ -32,9 +32,12 @@ def unpack(part: bytes) -> Records:
 
 
 def write_live_run(
-    settings: RunSettings, facts: list[dict[str, Any] | None], parts: list[list[bytes] | None], problem: str | None = None
+    settings: RunSettings,
+    facts: list[dict[str, Any] | None],
+    parts: list[list[bytes] | None],
+    problem: str | None = None,
 ) -> None:
-    """Write the run folder. `facts`: one a rank, None where it is lost; `parts`: iteration -> rank -> bytes, b"" if lost."""
+    """Write the run folder. `facts`: one a rank, None if lost; `parts`: iteration -> rank -> bytes, b"" if lost."""
     workload = load(settings.workload)
     timelines, sends, receives = [], [], []
     for iteration, of_ranks in enumerate(parts):
@@ -120,21 +123,60 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
 
 
 def salvage(settings: RunSettings, problem: str) -> Path | None:
-    """Write a run folder, marked incomplete, from the parts on disk; None when there are none."""
+    """Write a run folder, marked incomplete, from the parts on disk; None without any. Raises RecordWriteError."""
     folder = settings.out_path / PARTS
-    found = {path.stem: path for path in folder.glob("*-*.npz")}
-    if not found:
+    found = {path: _readable(path) for path in sorted(folder.glob("*-*.npz"))}
+    by_name = {path.stem.removesuffix(CUT): data for path, data in found.items() if data}
+    if not by_name:
         return None
-    iterations = 1 + max(int(stem.partition("-")[2]) for stem in found)
-    parts: list[list[bytes] | None] = []
-    for iteration in range(iterations):
-        row = []
-        for rank in range(settings.ranks):
-            path = found.get(f"{rank:05d}-{iteration:05d}")
-            row.append(_readable(path) if path else b"")
-        parts.append(row)
-    write_live_run(settings, [None] * settings.ranks, parts, problem)
+    iterations = 1 + max(int(name.partition("-")[2]) for name in by_name)
+    parts: list[list[bytes] | None] = [
+        [by_name.get(f"{rank:05d}-{iteration:05d}", b"") for rank in range(settings.ranks)]
+        for iteration in range(iterations)
+    ]
+    facts = [_facts(folder / f"{rank:05d}{FACTS}") for rank in range(settings.ranks)]
+    try:
+        write_live_run(settings, facts, parts, problem)
+    except RecordWriteError:
+        # The disk may be full of these very parts: the tables are smaller.
+        for path in found:
+            path.unlink()
+        try:
+            write_live_run(settings, facts, parts, problem)
+        except RecordWriteError:
+            for name in RUN_FILES:
+                (settings.out_path / name).unlink(missing_ok=True)
+            for path, data in found.items():
+                path.write_bytes(data)
+            raise
     return settings.out_path
+
+
+def try_to_salvage(settings: RunSettings, problem: str) -> str:
+    """Salvage, and remove the parts when that went well; says where what was recorded is, "" when nothing was."""
+    parts = settings.out_path / PARTS
+    try:
+        salvaged = salvage(settings, problem)
+    except Exception as error:  # whatever it is, the first problem is the one to report
+        return f"what was recorded stays in {parts} ({' '.join(str(error).split())})"
+    remove_parts(settings)
+    return f"what was recorded is in {settings.out_path}" if salvaged else ""
+
+
+def open_live_run(path: Path) -> Run:
+    """Open a run folder; one whose run was cut off before anyone could gather its parts is completed first."""
+    if not (path / RUN_FILES[0]).exists() and any((path / PARTS).glob("*-*.npz")):
+        settings = msgspec.json.decode((path / LAUNCH_FILE).read_bytes(), type=RunSettings)
+        settings = msgspec.structs.replace(settings, out=str(path.resolve()))
+        try_to_salvage(settings, "cut off: whoever gathers the records was gone")
+    return open_run(path)
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text())  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return None
 
 
 def _readable(path: Path) -> bytes:
@@ -150,7 +192,7 @@ def _readable(path: Path) -> bytes:
 def failures(settings: RunSettings) -> list[dict[str, Any]]:
     """What failed ranks have left, first failure first."""
     records = []
-    for path in sorted((settings.out_path / PARTS).glob("*.failed.json")):
+    for path in sorted((settings.out_path / PARTS).glob(f"*{FAILED}")):
         try:
             records.append(json.loads(path.read_text()))
         except (OSError, ValueError):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from genie.live.endings import EXIT_ENVIRONMENT, LAUNCHED, PARTS, SIGN
 from genie.live.rendezvous import RendezvousError, join
 from genie.live.settings import RunSettings
-from genie.live.worker import EXIT_ENVIRONMENT, LAUNCHED, PARTS, run_rank
+from genie.live.worker import run_rank
 
 
 def main(path: str) -> int:
@@ -27,10 +28,13 @@ def main(path: str) -> int:
 
 def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> int:
     """Leave this process's id beside the records while it runs, so that the launcher sees a rank vanish."""
-    folder = settings.out_path / PARTS
-    folder.mkdir(parents=True, exist_ok=True)
-    sign = folder / f"{rank:05d}.pid"
-    sign.write_text(f"{os.uname().nodename} {os.getpid()} running")
+    sign = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
+    try:
+        sign.parent.mkdir(parents=True, exist_ok=True)
+        sign.write_text(f"{os.uname().nodename} {os.getpid()} running")
+    except OSError as error:
+        print(f"genie: rank {rank}: {sign} cannot be written: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others
     code = int(body())
     with contextlib.suppress(OSError):
         sign.write_text(f"{os.uname().nodename} {os.getpid()} finished")

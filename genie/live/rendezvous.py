@@ -149,7 +149,7 @@ class Rendezvous:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """"rank 3", "ranks 3, 5", "ranks 0, 1, 2, 3 and 60 more"."""
+    """Such as `rank 3`, `ranks 3, 5`, `ranks 0, 1, ... and 60 more`."""
     numbers = sorted(ranks)
     text = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
     return f"rank{'s' if len(numbers) > 1 else ''} {text}"
@@ -164,7 +164,9 @@ class MpiChannel:
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
-            raise RendezvousError(f"MPI cannot be loaded: {error}; pip install mpich, or load your site's MPI") from error
+            raise RendezvousError(
+                f"MPI cannot be loaded: {error}; pip install mpich, or load your site's MPI"
+            ) from error
         self._mpi = MPI
         self._world = MPI.COMM_WORLD
         self.rank = self._world.Get_rank()
@@ -196,12 +198,16 @@ TCP_RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
-    """"mpi" or "tcp" when this process is a rank that a launcher started, None when a person started it."""
+    """`mpi` or `tcp` when this process is a rank that a launcher started, None when a person started it."""
     if any(name in environment for name in MPI_RANK_VARIABLES):
         return "mpi"
     if "MASTER_ADDR" in environment and any(rank in environment for rank, _ in TCP_RANK_VARIABLES):
         return "tcp"
-    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+    if (
+        "SLURM_PROCID" in environment
+        and "SLURM_STEP_ID" in environment
+        and int(environment.get("SLURM_NTASKS", "1")) > 1
+    ):
         return "mpi"
     return None
 

@@ -89,18 +89,24 @@ def load_faults(path: Path, ranks: int) -> Faults:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
-    for name, entries in (("rate", faults.rate), ("loss", faults.loss), ("delay", faults.delay)):
-        for number, entry in enumerate(entries):
-            peers = [entry.rank, *([entry.peer] if isinstance(entry, LossFault | DelayFault) and entry.peer is not None else [])]
-            if not all(0 <= rank < ranks for rank in peers):
-                raise ValueError(f"{path}: {name}[{number}]: rank and peer must be in 0..{ranks - 1}")
+    named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
+    named += [("loss", entry.rank, entry.peer) for entry in faults.loss]
+    named += [("delay", entry.rank, entry.peer) for entry in faults.delay]
+    for name, rank, peer in named:
+        for key, value in (("rank", rank), ("peer", peer)):
+            if value is not None and not 0 <= value < ranks:
+                raise ValueError(f"{path}: [[{name}]] {key} = {value}: must be in 0..{ranks - 1}")
     for number, rate in enumerate(faults.rate):
         if not 0 < rate.factor <= 1:
-            raise ValueError(f"{path}: rate[{number}].factor = {rate.factor}: must be above 0 and at most 1")
+            raise ValueError(
+                f"{path}: [[rate]] number {number + 1}: factor = {rate.factor}: must be above 0 and at most 1"
+            )
     for number, loss in enumerate(faults.loss):
         if loss.every < 1:
-            raise ValueError(f"{path}: loss[{number}].every = {loss.every}: must be 1 or more")
+            raise ValueError(f"{path}: [[loss]] number {number + 1}: every = {loss.every}: must be 1 or more")
     for number, delay in enumerate(faults.delay):
         if delay.delay_us < 0:
-            raise ValueError(f"{path}: delay[{number}].delay_us = {delay.delay_us}: must not be negative")
+            raise ValueError(
+                f"{path}: [[delay]] number {number + 1}: delay_us = {delay.delay_us}: must not be negative"
+            )
     return faults

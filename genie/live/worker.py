@@ -6,18 +6,33 @@ import io
 import json
 import os
 import random
-import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from genie import _core
-from genie.live.clocks import SHARED_CLOCK, ClockFit, Exchange, fit
-from genie.live.rendezvous import Rendezvous, RendezvousError
+from genie.live.clocks import SHARED_CLOCK, Exchange, clock_identity, fit
+from genie.live.endings import (
+    CUT,
+    EXIT_ENVIRONMENT,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    FACTS,
+    LAUNCHED,
+    LAUNCHER_GONE,
+    PARTS,
+    RankError,
+    heed_signals,
+    launcher_process,
+    leave,
+    reserve,
+)
+from genie.live.rendezvous import CLOCK_TAG, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.plan.build import Lowering, build_plan
 from genie.plan.names import name_nodes
@@ -30,20 +45,7 @@ SLICE_NS = 250_000_000  # between two looks for alarms while playing
 IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
 LEAD_NS = 3_000_000  # from the agreement on an iteration's origin until it starts
 CLOCK_EXCHANGES = 32
-CLOCK_TAG = 4
 REAL_TIME_PRIORITY = 10
-PARTS = "parts"
-LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
-
-
-class RankError(Exception):
-    """This rank cannot go on: what to print, and the exit code."""
-
-    def __init__(self, text: str, code: int = EXIT_FAILED) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 @dataclass
@@ -68,11 +70,8 @@ class Rank:
         self.clock = SHARED_CLOCK
         self.origins_ns: list[int] = []
         self.assumed_offsets_ns: list[float] = []
-        if rendezvous.size != settings.ranks:
-            raise RankError(
-                f"the launcher started {rendezvous.size} ranks and the run needs {settings.ranks}: start that many",
-                EXIT_USAGE,
-            )
+        self.launcher = launcher_process()
+        check_size(settings, rendezvous)
 
     # -- setting up ------------------------------------------------------------------------------------------
 
@@ -91,6 +90,9 @@ class Rank:
             time_factor=settings.dilation,
         )
         largest = self.meet.agree(self.plan.message_max_bytes, max)
+        # Nothing needs to come while another rank computes.
+        compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
+        self.stall_s = settings.stall_s + compute_ns / 1e9
         rkey = random.Random(f"{settings.seed}/{self.rank}/rkey").getrandbits(32)
         self.engine = _core.Engine(self._engine_config(rkey, max(int(largest), 4096)))
         self._open()
@@ -100,16 +102,19 @@ class Rank:
         self.engine.keep_trace(settings.keep_trace)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
         self.scheduling = _core.claim_real_time(priority)
-        if not self.site.shared_clock or self.rank == 0:
-            self.before = self._exchange_clocks()
+        self.before = self._exchange_clocks()
+        if not self.site.shared_clock:
+            self.clock = fit(self.before, [])
+        self._leave_facts()
 
     def _find_site(self) -> Site:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        boots: list[str] = self.meet.agree(boot_id)
+        boot, clock = clock_identity()
+        everyone: list[list[str]] = self.meet.agree([boot, clock])
         address = self.settings.addresses[self.rank]
         same = [rank for rank, other in enumerate(self.settings.addresses) if other == address]
-        self.remote_clocks = [rank for rank, boot in enumerate(boots) if boot != boots[0]]
-        return Site(same.index(self.rank), len(same), boots.count(boot_id), boot_id == boots[0])
+        self.remote_clocks = [rank for rank, other in enumerate(everyone) if other != everyone[0]]
+        neighbours = sum(other[0] == boot for other in everyone)
+        return Site(same.index(self.rank), len(same), neighbours, [boot, clock] == everyone[0])
 
     def _load(self) -> Workload:
         workload = load(self.settings.workload, ranks=[self.rank])
@@ -130,7 +135,7 @@ class Rank:
         config.frame_overhead_bytes = settings.frame_overhead_bytes
         config.rkey = rkey
         config.memory_bytes = memory_bytes
-        config.stall_limit_ps = int(settings.stall_s * 1e12) * k
+        config.stall_limit_ps = int(self.stall_s * 1e12) * k
         config.queue_pair = queue_pair_of(settings)
         return config
 
@@ -145,9 +150,8 @@ class Rank:
                     problem = f"rank {self.rank} {error}"
             problems = [text for text in self.meet.agree(problem) if text]
             if problems:
-                raise RankError(
-                    f"{problems[0]}; is another run using it? (see ss -ulpn), or choose --udp-port", EXIT_ENVIRONMENT
-                )
+                text = f"{problems[0]}; is another run using it? (see ss -ulpn), or choose --udp-port"
+                raise RankError(text, EXIT_ENVIRONMENT, agreed=True)
 
     def _connect(self, rkey: int) -> None:
         size = self.meet.size
@@ -189,29 +193,19 @@ class Rank:
             self.engine.add_rate_fault(origin_ps + int(fault.from_s * 1e12) * k, until_ps, fault.factor)
 
     def _exchange_clocks(self) -> list[Exchange]:
-        """Ping-pongs between rank 0 and each rank that has a clock of its own, one rank after another."""
+        """Ping-pongs between rank 0 and each rank that has a clock of its own: that rank's, none elsewhere."""
         exchanges: list[Exchange] = []
-        for remote in self.remote_clocks:
-            if self.rank not in (0, remote):
-                continue
-            channel = self.meet.channel
+        if self.rank == 0:
+            for _ in range(CLOCK_EXCHANGES * len(self.remote_clocks)):
+                remote, _ = self.meet.wait_for(CLOCK_TAG, self.remote_clocks, _do_nothing)
+                self.meet.channel.send(remote, CLOCK_TAG, str(time.monotonic_ns()).encode())
+        elif self.rank in self.remote_clocks:
             for _ in range(CLOCK_EXCHANGES):
-                if self.rank == 0:
-                    self._wait_for(CLOCK_TAG)
-                    channel.send(remote, CLOCK_TAG, str(time.monotonic_ns()).encode())
-                else:
-                    sent = time.monotonic_ns()
-                    channel.send(0, CLOCK_TAG, b"")
-                    _, payload = self._wait_for(CLOCK_TAG)
-                    exchanges.append(Exchange(sent, int(payload), time.monotonic_ns()))
+                sent = time.monotonic_ns()
+                self.meet.channel.send(0, CLOCK_TAG, b"")
+                _, payload = self.meet.wait_for(CLOCK_TAG, [0], _do_nothing)
+                exchanges.append(Exchange(sent, int(payload), time.monotonic_ns()))
         return exchanges
-
-    def _wait_for(self, tag: int) -> tuple[int, bytes]:
-        deadline = time.monotonic() + self.meet.limit_s
-        while (message := self.meet.channel.receive(tag)) is None:
-            if time.monotonic() > deadline:
-                raise RendezvousError(f"rank {self.rank}: no answer while comparing clocks")
-        return message
 
     # -- playing ---------------------------------------------------------------------------------------------
 
@@ -225,54 +219,69 @@ class Rank:
         self.iteration = iteration
         lead_ns = LEAD_NS + 50_000 * self.meet.size
         origin_ns = int(self.meet.agree(0, lambda _: time.monotonic_ns() + lead_ns, idle=self.idle))
-        offset_ns = self.clock.at(origin_ns)
+        offset_ns = self.clock.at_reference(origin_ns)
         origin_ps = (origin_ns + round(offset_ns) - self.engine.epoch_ns) * PS_PER_NS
         self.origins_ns.append(origin_ns)
         self.assumed_offsets_ns.append(offset_ns)
         self._rate_faults(iteration, origin_ps)
-        state = self.engine.begin(origin_ps)
-        while state == "timeout":
-            state = self.engine.run(self.engine.now_ps + SLICE_NS * PS_PER_NS)
-            alarm = self.meet.alarmed()
-            if alarm is not None and state != "failed":
-                self.save(iteration)
-                raise RankError(alarm)
-        if state == "failed":
-            self.save(iteration)
-            raise RankError(self._explain(self.engine.error))
-        # Saving takes CPU: not before all have played.
-        self.meet.agree(None, idle=self.idle)
+        try:
+            state = self.engine.begin(origin_ps)
+            while state == "timeout":
+                state = self.engine.run(self.engine.now_ps + SLICE_NS * PS_PER_NS)
+                self.meet.alive()
+                alarm = self.meet.alarmed() or self._launcher_gone()
+                if alarm is not None and state != "failed":
+                    raise RankError(alarm)
+            if state == "failed":
+                raise RankError(self._explain(self.engine.error))
+            # Saving takes CPU: not before all have played.
+            self.meet.agree(None, idle=self.idle)
+        except (RankError, RendezvousError):
+            self.save(iteration, cut=True)
+            raise
         self.save(iteration)
+
+    def _launcher_gone(self) -> str | None:
+        return None if self.launcher is None or self.launcher.exists() else LAUNCHER_GONE
 
     def _explain(self, problem: str) -> str:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
         if "gave up" not in text and "cannot send" not in text and "disagree" not in text:
-            text = f"nothing came for {self.settings.stall_s:.0f} s: {text}"
+            text = f"nothing came for {self.stall_s:.3g} s: {text}"
         waiting = "; ".join(name_nodes(self.workload, part) for part in self.engine.waiting().split("; "))
         if waiting and waiting not in text:
             text += f"; waiting: {waiting}"
         return f"iteration {self.iteration}: {text}"
 
-    def save(self, iteration: int) -> None:
-        """Keep the iteration's records, and put them on disk so that they outlive this process."""
+    def save(self, iteration: int, *, cut: bool = False) -> None:
+        """Keep the iteration's records, and put them on disk to outlive this process. `cut`: it was not played out."""
         records = self.engine.records()
         arrays = {f"{table}.{name}": values for table, columns in records.items() for name, values in columns.items()}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         self.parts.append(buffer.getvalue())
-        path = self.settings.out_path / PARTS / f"{self.rank:05d}-{iteration:05d}.npz"
+        name = f"{self.rank:05d}-{iteration:05d}{CUT if cut else ''}.npz"
+        path = self.settings.out_path / PARTS / name
         try:
             path.write_bytes(buffer.getvalue())
         except OSError as error:
-            raise RankError(f"rank {self.rank}: {path} cannot be written: {error.strerror}", EXIT_ENVIRONMENT) from error
+            with suppress(OSError):
+                path.unlink()
+            if not cut:
+                problem = f"iteration {iteration}: {path} cannot be written: {error.strerror}"
+                raise RankError(f"{problem}; free some space or choose another -o", EXIT_ENVIRONMENT) from error
+
+    def _leave_facts(self) -> None:
+        """Put on disk what the record says about this rank, in case it cannot say so itself at the end."""
+        path = self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}"
+        with suppress(OSError):
+            path.write_text(json.dumps(self.facts()))
 
     # -- leaving ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Compare clocks again and give everything to rank 0, which writes the run folder."""
-        after: list[Exchange] = []
-        if not self.site.shared_clock or self.rank == 0:
-            after = self._exchange_clocks()
+        after = self._exchange_clocks()
         if not self.site.shared_clock:
             self.clock = fit(self.before, after)
         facts = self.facts()
@@ -290,12 +299,12 @@ class Rank:
                 problem = str(error)
         problem = self.meet.agree(problem, idle=self.idle)[0]
         if problem:
-            raise RankError(problem, EXIT_ENVIRONMENT)
+            raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
 
     def facts(self) -> dict[str, Any]:
         """What the record says about this rank."""
         corrections = [
-            round(assumed - self.clock.at(origin))
+            round(assumed - self.clock.at_reference(origin))
             for origin, assumed in zip(self.origins_ns, self.assumed_offsets_ns, strict=True)
         ]
         own = self.workload.ranks[self.rank]
@@ -336,22 +345,34 @@ def queue_pair_of(settings: RunSettings) -> _core.QueuePairConfig:
     return config
 
 
-def _fail(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> None:
-    record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.monotonic_ns()}
-    try:
-        (settings.out_path / PARTS / f"{rank:05d}.failed.json").write_text(json.dumps(record))
-    except OSError as error:
-        text += f" (and {settings.out}/{PARTS} cannot be written: {error.strerror})"
-    if LAUNCHED not in os.environ:
-        print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
+def check_size(settings: RunSettings, rendezvous: Rendezvous) -> None:
+    """Raises RankError when another number of ranks has been started than the run has."""
+    size = rendezvous.size
+    if size == settings.ranks:
+        return
+    text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
+    if size == 1:
+        text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
+    raise RankError(text, EXIT_USAGE)
+
+
+def _compute_ns(workload: Workload, rank: int) -> int:
+    """All that a rank computes in an iteration, ns."""
+    graph = workload.ranks[rank]
+    return int(graph.duration_ns[np.isin(graph.kind, (Kind.COMP, Kind.MEM))].sum())
+
+
+def _do_nothing() -> None:
+    """While clocks are compared, a rank that slept would answer late."""
 
 
 def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
     """Be one rank of a run; returns its exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))
+    heed_signals()
     rank: Rank | None = None
     try:
         (settings.out_path / PARTS).mkdir(parents=True, exist_ok=True)
+        reserve(settings, rendezvous.rank)
         rank = Rank(settings, rendezvous)
         rank.set_up()
         total = settings.warmup + settings.iterations
@@ -363,17 +384,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         rendezvous.channel.close()
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
-        code = error.code if isinstance(error, RankError) else EXIT_USAGE if isinstance(error, WorkloadError) else EXIT_ENVIRONMENT
-        if isinstance(error, RendezvousError) and rank is not None and rank.iteration >= 0:
-            code = EXIT_FAILED
-        _fail(settings, rendezvous.rank, rank.iteration if rank else -1, str(error), code)
-        try:
-            rendezvous.alarm(f"rank {rendezvous.rank} stopped: {error}")
-            time.sleep(0.2)  # let the alarm leave before this process does
-        except RendezvousError:
-            pass
-        sys.stdout.flush()
-        os._exit(code)  # MPI's own end would wait for ranks that are gone
+        leave(settings, rendezvous, error, rank.iteration if rank else -1)
 
 
 def report_progress(settings: RunSettings, done: int, total: int) -> None:
@@ -385,4 +396,4 @@ def report_progress(settings: RunSettings, done: int, total: int) -> None:
         print(f"genie: iteration {done}/{total} played", file=sys.stderr, flush=True)
 
 
-__all__ = ["EXIT_ENVIRONMENT", "EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "ClockFit", "RankError", "run_rank"]
+__all__ = ["EXIT_ENVIRONMENT", "EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "LAUNCHED", "PARTS", "RankError", "run_rank"]

@@ -100,7 +100,7 @@ def sends_of(
             "acked_ns": _ns(sends["acked_ps"], time_factor),
             "busy_ns": np.asarray(sends["busy_ps"]) // (1000 * time_factor),
             "retransmits": np.asarray(sends["retransmits"]),
-            "path": [paths.get(int(peer), "") for peer in sends["peer"]],
+            "path": pl.Series([paths.get(int(peer), "") for peer in sends["peer"]], dtype=pl.String),
         }
     ).filter(pl.col("messages") > 0)
 

@@ -1,9 +1,11 @@
 """A run is a folder: the schema of its tables and how they are written and read, the same for both worlds."""
 
 from genie.record.folder import (
+    RUN_FILES,
     TIMELINE_SCHEMA,
     TRANSFERS_SCHEMA,
     RecordError,
+    RecordWriteError,
     Run,
     open_run,
     prepare_folder,
@@ -11,9 +13,11 @@ from genie.record.folder import (
 )
 
 __all__ = [
+    "RUN_FILES",
     "TIMELINE_SCHEMA",
     "TRANSFERS_SCHEMA",
     "RecordError",
+    "RecordWriteError",
     "Run",
     "open_run",
     "prepare_folder",

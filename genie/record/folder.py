@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import polars as pl
 
 # One row per node that was played. Times in ns from the iteration's common origin.
-TIMELINE_SCHEMA: dict[str, Any] = {
+TIMELINE_SCHEMA = pl.Schema({
     "rank": pl.Int32,
     "node_id": pl.UInt64,
     "name": pl.String,
@@ -26,11 +25,11 @@ TIMELINE_SCHEMA: dict[str, Any] = {
     "end_ns": pl.Int64,
     "overshoot_ns": pl.Int64,  # comp and mem: how much later than asked the sleep ended; 0 elsewhere
     "iteration": pl.Int32,
-}
+})  # fmt: skip
 
 # One row per (iteration, sending rank, node of the sender, receiving rank): all messages of a collective, or
 # of a send, from `src` to `dst`. first_ns and last_ns are taken at the receiver.
-TRANSFERS_SCHEMA: dict[str, Any] = {
+TRANSFERS_SCHEMA = pl.Schema({
     "iteration": pl.Int32,
     "src": pl.Int32,
     "dst": pl.Int32,
@@ -46,11 +45,15 @@ TRANSFERS_SCHEMA: dict[str, Any] = {
     "busy_ns": pl.Int64,  # time with a message posted and not acknowledged: needs only the sender's clock
     "retransmits": pl.Int64,  # packets sent again
     "path": pl.String,  # UDP source ports, comma separated
-}
+})  # fmt: skip
 
 
 class RecordError(Exception):
-    """A run folder that cannot be written or read; the message names it and says what to do."""
+    """A run folder that cannot be used; the message names it and says what to do."""
+
+
+class RecordWriteError(RecordError):
+    """A run folder that the machine cannot write: its disk is full, for example."""
 
 
 @dataclass
@@ -65,26 +68,24 @@ class Run:
 
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
-OWN_NAMES = {
-    *RUN_FILES, "verdict.json", "report.html", "timeline.pftrace",
-    "live", "twin", "parts", "calibration", "launch.json", "fabric.toml", "hosts.toml",
-}  # fmt: skip
+OWN_FILES = {*RUN_FILES, "verdict.json", "report.html", "timeline.pftrace", "launch.json", "fabric.toml"}
+OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
+PARTS = "parts"  # what ranks leave while they run
+OWN_PARTS = ("*-*.npz", "*.pid", "*.reserve", "*.facts.json", "*.failed.json", "mpirun.log")
 
 
 def prepare_folder(path: Path) -> None:
     """Make `path` an empty folder, replacing an earlier run in it but never anything else.
 
-    Raises RecordError when it holds files that Genie did not write, or cannot be made or written.
+    Raises RecordError when it holds files that Genie did not write, RecordWriteError when it cannot be written.
     """
     try:
         if path.exists():
             if not path.is_dir():
                 raise RecordError(f"{path}: is not a folder; choose another -o")
-            strangers = sorted(set(os.listdir(path)) - OWN_NAMES)
-            if strangers:
-                raise RecordError(
-                    f"{path}: holds files that are no run of Genie's ({', '.join(strangers[:3])}); choose another -o"
-                )
+            if strangers := _strangers(path):
+                names = ", ".join(str(stranger.relative_to(path)) for stranger in strangers[:3])
+                raise RecordError(f"{path}: holds files that are no run of Genie's ({names}); choose another -o")
             for entry in path.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -95,7 +96,25 @@ def prepare_folder(path: Path) -> None:
         probe.write_text("{}\n")
         probe.unlink()
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error.strerror}; choose another -o") from error
+        raise RecordWriteError(f"{path}: cannot be written: {error.strerror}; choose another -o") from error
+
+
+def _strangers(folder: Path) -> list[Path]:
+    """What is in a run folder that Genie did not write; links are never followed."""
+    found = []
+    for entry in sorted(folder.iterdir()):
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if is_folder and entry.name in OWN_FOLDERS:
+            found += _strangers(entry)
+        elif is_folder and entry.name == PARTS:
+            found += [part for part in sorted(entry.iterdir()) if not _is_part(part)]
+        elif not (entry.is_file() and entry.name in OWN_FILES):
+            found.append(entry)
+    return found
+
+
+def _is_part(path: Path) -> bool:
+    return path.is_file() and any(path.match(pattern) for pattern in OWN_PARTS)
 
 
 def write_run(
@@ -109,7 +128,8 @@ def write_run(
         (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
         (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error.strerror or error}; free some space or choose another -o") from error
+        problem = error.strerror or str(error)
+        raise RecordWriteError(f"{path}: cannot be written: {problem}; free some space or choose another -o") from error
 
 
 def open_run(path: Path) -> Run:

@@ -1,0 +1,118 @@
+"""How a rank ends before its time: which errors, which exit code, and how it says so even on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from genie.live.rendezvous import Rendezvous, RendezvousError
+from genie.live.settings import RunSettings
+from genie.workload.graph import WorkloadError
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
+
+LAUNCH_FILE = "launch.json"
+PARTS = "parts"  # the folder in which ranks leave, while they run:
+CUT = ".cut"  # in the name of an iteration's records that were not played to the end
+FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
+LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID" of it
+LAUNCHER_GONE = "the launcher was killed"
+STOPPED = " stopped: "  # in what a rank says because another one told it
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
+ALARM_LEAVES_S = 0.2
+SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
+
+
+class RankError(Exception):
+    """This rank cannot go on: what to print, and the exit code. `agreed`: all ranks know and raise the same."""
+
+    def __init__(self, text: str, code: int = EXIT_FAILED, *, agreed: bool = False) -> None:
+        super().__init__(text)
+        self.code = code
+        self.agreed = agreed
+
+
+def launcher_process() -> Path | None:
+    """Where the kernel shows the launcher, when it is a process of this machine."""
+    node, _, pid = os.environ.get(LAUNCHED, "").partition(" ")
+    path = Path("/proc") / (pid or "none")
+    return path if node == os.uname().nodename and path.exists() else None
+
+
+def reserve(settings: RunSettings, rank: int) -> None:
+    """Take the disk that a last record needs, while there is some."""
+    with suppress(OSError):
+        (settings.out_path / PARTS / f"{rank:05d}{RESERVE}").write_bytes(b" " * RESERVE_BYTES)
+
+
+def heed_signals() -> None:
+    """Being told to end raises RankError, so that records are saved."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _told_to_end)
+
+
+def _told_to_end(number: int, _: object) -> None:
+    _ignore_signals()  # once is enough
+    raise RankError(f"told to end by {signal.Signals(number).name}")
+
+
+def _ignore_signals() -> None:
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def code_of(error: Exception, played: bool) -> int:
+    """The exit code for an error of a rank; `played`: it had begun to play."""
+    if isinstance(error, RankError):
+        return error.code
+    if isinstance(error, WorkloadError):
+        return EXIT_USAGE
+    return EXIT_FAILED if played and isinstance(error, RendezvousError) else EXIT_ENVIRONMENT
+
+
+def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> NoReturn:
+    """Say why, to the launcher and the other ranks, and go."""
+    _ignore_signals()
+    text, code = str(error), code_of(error, iteration >= 0)
+    # Where no launcher speaks for all, whoever knows the cause says it.
+    others_say_it = STOPPED in text or (isinstance(error, RankError) and error.agreed and rendezvous.rank != 0)
+    recorded = _record_failure(settings, rendezvous.rank, iteration, text, code)
+    if not recorded or not (others_say_it or LAUNCHED in os.environ):
+        print(f"genie: {name_rank(rendezvous.rank, text)}", file=sys.stderr, flush=True)
+    with suppress(RendezvousError):
+        rendezvous.alarm(text if STOPPED in text else f"rank {rendezvous.rank}{STOPPED}{text}")
+    time.sleep(ALARM_LEAVES_S)
+    if rendezvous.rank == 0 and (LAUNCHED not in os.environ or LAUNCHER_GONE in text):
+        from genie.live.merge import try_to_salvage  # here, because it imports much
+
+        time.sleep(SALVAGE_WAIT_S)
+        try_to_salvage(settings, name_rank(0, text))
+    sys.stdout.flush()
+    os._exit(code)  # MPI's own end would wait for ranks that are gone
+
+
+def _record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
+    record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.time_ns()}
+    folder = settings.out_path / PARTS
+    kept = folder / f"{rank:05d}{RESERVE}"
+    try:
+        # Into the blocks that the reserve has, which needs no free disk; JSON takes blanks at the end.
+        with kept.open("r+b") as file:
+            file.write(json.dumps(record).encode())
+        kept.rename(folder / f"{rank:05d}{FAILED}")
+    except OSError:
+        return False
+    return True
+
+
+def name_rank(rank: int, text: str) -> str:
+    """A rank's error, with the rank in front unless the text names it."""
+    return text if re.search(rf"\brank {rank}\b", text) else f"rank {rank}: {text}"
