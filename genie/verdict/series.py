@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PHASES_MAX = 4
 PEERS_MIN = 6  # transfers whose median is a baseline for each of them
-TRAFFIC_SHARE_MIN = 0.25  # of the median rank's time on the wire, for a rank to be compared with the others
+TRAFFIC_SHARE_MIN = 0.25  # of the median rank's bytes, for a rank to be compared with the others
 DIRECTIONS = ("egress", "ingress")
 
 
 @dataclass(frozen=True)
 class Series:
-    """ln(measured / twin) of the time with a message outstanding, over a rank's transfers of a unit, each beside the
-    median of its like (what the twin misjudges for all of them cancels).
+    """ln(measured / twin) of the time with a message outstanding: the mean over a rank's transfers of a unit, by bytes,
+    each beside the median of its like (what the twin misjudges for all of them cancels).
     """
 
     direction: str  # egress: transfers from the rank; ingress: transfers to it
@@ -47,11 +47,11 @@ class Series:
 
 def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
     """`transfers` with columns `item`, its collective (-1: a single message), and `phase`: consecutive items of about
-    equal time in the twin, enough of it per rank.
+    equal bytes, enough of them per rank (small messages say more of the hosts than of the network).
     """
     items = (
         transfers.group_by("group", "order")
-        .agg(pl.col("twin_busy").sum().alias("weight"), pl.col("twin_post").min().alias("at"))
+        .agg(pl.col("size_bytes").sum().alias("weight"), pl.col("twin_post").min().alias("at"))
         .with_columns(
             # Single messages have no common order over ranks: they are one item.
             pl.when(pl.col("group") == "").then(-1).otherwise(pl.col("order")).alias("item")
@@ -75,11 +75,11 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _balanced(transfers: pl.DataFrame, phases: int) -> bool:
-    """Every rank has at least half of an even share of its time in every phase, in both directions."""
+    """Every rank has at least half of an even share of its bytes in every phase, in both directions."""
     for end in ("src", "dst"):
-        share = transfers.group_by(end, "phase").agg(pl.col("twin_busy").sum())
-        share = share.with_columns((pl.col("twin_busy") / pl.col("twin_busy").sum().over(end)).alias("share"))
-        if share.height < phases * share[end].n_unique() or float(share["share"].min()) < 0.5 / phases:  # type: ignore[arg-type]
+        part = transfers.group_by(end, "phase").agg(pl.col("size_bytes").sum())
+        share = (part["size_bytes"] / part.select(pl.col("size_bytes").sum().over(end)).to_series()).to_numpy()
+        if part.height < phases * part[end].n_unique() or float(share.min()) < 0.5 / phases:
             return False
     return True
 
@@ -107,10 +107,10 @@ def rank_series(transfers: pl.DataFrame, direction: str, raw: bool = False) -> S
     by their noise.
     """
     end = "src" if direction == "egress" else "dst"
-    took = pl.col("live_busy") if raw else pl.col("twin_busy") * pl.col("excess").exp()
+    slower, size = pl.col("ratio" if raw else "excess"), pl.col("size_bytes")
     table = (
         transfers.group_by("iteration", "phase", end)
-        .agg((took.sum() / pl.col("twin_busy").sum()).log().alias("value"), pl.col("twin_busy").sum().alias("weight"))
+        .agg(((slower * size).sum() / size.sum()).alias("value"), size.sum().alias("weight"))
         .with_columns((pl.col("weight") / pl.col("weight").median().over("iteration", "phase")).alias("share"))
         .with_columns(pl.col("share").median().over("phase", end).alias("share"))
         .filter(pl.col("share").min().over(end) >= TRAFFIC_SHARE_MIN)
