@@ -171,7 +171,7 @@ class _Builder:
             if self.message_max_bytes > MESSAGE_MAX_BYTES:
                 raise WorkloadError(
                     f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) needs a message of "
-                    f"{self.message_max_bytes} bytes; one RDMA message has {MESSAGE_MAX_BYTES} at most: use more channels"
+                    f"{self.message_max_bytes} bytes; an RDMA message has {MESSAGE_MAX_BYTES}: give more channels"
                 )
         template_id, sizes_start = self._template(template), self._table(sizes)
         if splits is None:

@@ -1,0 +1,267 @@
+// The walker without Python, under the sanitizers: what a plan refuses, rings in drawn orders, playing again.
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "walker/alone.hpp"
+#include "walker/walker.hpp"
+
+namespace {
+
+using namespace genie;
+using Random = std::mt19937_64;
+
+constexpr std::uint32_t kTag = 1u << 30;
+
+// Ring all-gather: round k sends block p - k to p + 1 and receives block p - k - 1 from p - 1.
+StepTemplate ring(std::int32_t members, bool credit) {
+  StepTemplate it;
+  it.members = members;
+  it.relative = true;
+  it.dep_start.push_back(0);
+  for (std::int32_t round = 0; round + 1 < members; ++round) {
+    for (const bool send : {true, false}) {
+      it.action.push_back(static_cast<std::uint8_t>(send ? StepAction::kSend : StepAction::kRecv));
+      it.peer.push_back(send ? 1 : members - 1);
+      it.block_base.push_back(0);
+      it.block.push_back((2 * members - round - (send ? 0 : 1)) % members);
+      it.channel.push_back(0);
+      it.credit.push_back(credit ? 1 : 0);
+      if (send && round > 0) it.deps.push_back(2 * round - 1);
+      it.dep_start.push_back(static_cast<std::int32_t>(it.deps.size()));
+    }
+  }
+  return it;
+}
+
+SharedPlan shared_plan(std::int32_t members, bool credit, std::vector<std::int64_t> sizes) {
+  SharedPlan shared;
+  shared.templates.push_back(ring(members, credit));
+  CHECK_EQUAL(shared.templates[0].prepare(), std::string());
+  shared.block_sizes = std::move(sizes);
+  shared.group_start = {0, members};
+  for (std::int32_t rank = 0; rank < members; ++rank) shared.group_members.push_back(rank);
+  return shared;
+}
+
+void add_node(RankPlan& plan, NodeKind kind, std::int32_t slot, std::int64_t duration_ps, std::uint32_t tag,
+              std::int32_t dep) {
+  plan.kind.push_back(static_cast<std::uint8_t>(kind));
+  plan.slot.push_back(slot);
+  plan.duration_ps.push_back(duration_ps);
+  plan.release_ps.push_back(0);
+  plan.template_id.push_back(kind == NodeKind::kColl ? 0 : -1);
+  plan.sizes_start.push_back(0);
+  plan.group.push_back(kind == NodeKind::kColl ? 0 : -1);
+  plan.position.push_back(plan.rank);
+  plan.peer.push_back(-1);
+  plan.tag.push_back(tag);
+  plan.size_bytes.push_back(0);
+  if (plan.dep_start.empty()) plan.dep_start.push_back(0);
+  if (dep >= 0) plan.deps.push_back(dep);
+  plan.dep_start.push_back(static_cast<std::int32_t>(plan.deps.size()));
+}
+
+// `count` collectives, each after a sleep, two of them at a time.
+RankPlan rank_plan(const SharedPlan& shared, std::int32_t rank, std::int32_t count) {
+  RankPlan plan;
+  plan.rank = rank;
+  for (std::int32_t at = 0; at < count; ++at) {
+    add_node(plan, NodeKind::kComp, 0, 1 + (rank * 7 + at) % 5, 0, at > 1 ? 2 * at - 3 : -1);
+    add_node(plan, NodeKind::kColl, at % 2 == 0 ? 1 : 2, 0, kTag + 64u * static_cast<std::uint32_t>(at),
+             2 * at);
+  }
+  CHECK_EQUAL(plan.prepare(shared), std::string());
+  return plan;
+}
+
+// Messages of one pair of ranks stay in order; everything else is drawn.
+class Drawn {
+ public:
+  Drawn(std::vector<Walker>& walkers, std::uint64_t seed) : walkers_(walkers), random_(seed) {}
+
+  void play() {
+    for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
+      operations_.clear();
+      walkers_[rank].begin(0, operations_);
+      take(static_cast<std::int32_t>(rank));
+    }
+    while (!events_.empty()) {
+      const std::size_t at = random_() % events_.size();
+      auto [rank, completion] = events_[at];
+      events_[at] = events_.back();
+      events_.pop_back();
+      if (completion.type == Completion::Type::kArrived) {  // whichever is first on the wire
+        std::deque<Completion>& wire = wire_[{completion.peer, rank}];
+        completion = wire.front();
+        wire.pop_front();
+      }
+      if (completion.type != Completion::Type::kTimer) completion.time = now_;
+      now_ = std::max(now_, completion.time) + static_cast<TimePs>(random_() % 3);
+      operations_.clear();
+      walkers_[static_cast<std::size_t>(rank)].advance(now_, {&completion, 1}, operations_);
+      take(rank);
+    }
+  }
+
+ private:
+  void take(std::int32_t rank) {
+    for (const Operation& operation : operations_) {
+      if (operation.type == Operation::Type::kTimer) {
+        events_.push_back(
+            {rank, {.type = Completion::Type::kTimer, .handle = operation.handle, .time = operation.at}});
+        continue;
+      }
+      const Completion arrived{.type = Completion::Type::kArrived,
+                               .peer = rank,
+                               .tag = operation.tag,
+                               .size_bytes = operation.size_bytes,
+                               .first = now_,
+                               .time = now_};
+      events_.push_back({rank, {.type = Completion::Type::kSent, .handle = operation.handle}});
+      events_.push_back({operation.peer, arrived});
+      wire_[{rank, operation.peer}].push_back(arrived);
+    }
+  }
+
+  std::vector<Walker>& walkers_;
+  Random random_;
+  std::vector<std::pair<std::int32_t, Completion>> events_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::deque<Completion>> wire_;
+  std::vector<Operation> operations_;
+  TimePs now_ = 0;
+};
+
+void check_done(const std::vector<Walker>& walkers, std::int32_t members, std::int64_t bytes_each,
+                std::int64_t count, const std::string& context) {
+  std::int64_t sent = 0, received = 0;
+  for (const Walker& walker : walkers) {
+    CHECK_EQUAL_IN(walker.error(), std::string(), context);
+    CHECK_IN(walker.done(), context);
+    CHECK_IN(walker.waiting(8).empty(), context);
+    for (const SendRecord& record : walker.sends()) sent += record.size_bytes;
+    for (const ReceiveRecord& record : walker.receives()) received += record.size_bytes;
+  }
+  CHECK_EQUAL_IN(sent, bytes_each * (members - 1) * count, context);
+  CHECK_EQUAL_IN(received, sent, context);
+}
+
+void test_rings_in_drawn_orders() {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    Random random(seed);
+    const auto members = static_cast<std::int32_t>(2 + random() % 6);
+    const auto count = static_cast<std::int32_t>(1 + random() % 12);
+    std::vector<std::int64_t> sizes;
+    std::int64_t total = 0;
+    for (std::int32_t block = 0; block < members; ++block) {
+      sizes.push_back(random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % 5000));
+      total += sizes.back();
+    }
+    const SharedPlan shared = shared_plan(members, seed % 2 == 0, sizes);
+    std::vector<RankPlan> plans;
+    std::vector<Walker> walkers;
+    std::vector<const RankPlan*> pointers;
+    for (std::int32_t rank = 0; rank < members; ++rank) plans.push_back(rank_plan(shared, rank, count));
+    for (const RankPlan& plan : plans) {
+      walkers.emplace_back(shared, plan);
+      pointers.push_back(&plan);
+    }
+    const std::string context = "seed " + std::to_string(seed);
+    for (std::uint64_t again = 0; again < 3; ++again) {
+      Drawn(walkers, seed * 3 + again).play();
+      check_done(walkers, members, total, count, context);
+      for (Walker& walker : walkers) {
+        walker.reset();
+        CHECK_IN(!walker.done() && walker.unfinished() == 2 * count && walker.sends().empty(), context);
+      }
+    }
+    const AloneResult alone = walk_alone(shared, pointers);
+    CHECK_IN(alone.problems.empty(), context);
+    CHECK_EQUAL_IN(alone.steps, std::int64_t{members} * count * 2 * (members - 1), context);
+  }
+}
+
+// The same completions at the same times give the same records and operations.
+void test_it_is_pure() {
+  const SharedPlan shared = shared_plan(4, true, {100, 0, 3, 9000});
+  std::vector<RankPlan> plans;
+  for (std::int32_t rank = 0; rank < 4; ++rank) plans.push_back(rank_plan(shared, rank, 6));
+  std::vector<Walker> first, second;
+  for (const RankPlan& plan : plans) {
+    first.emplace_back(shared, plan);
+    second.emplace_back(shared, plan);
+  }
+  Drawn(first, 5).play();
+  Drawn(second, 5).play();
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    for (std::size_t node = 0; node < first[rank].nodes().size(); ++node) {
+      const NodeRecord &a = first[rank].nodes()[node], &b = second[rank].nodes()[node];
+      CHECK(a.ready == b.ready && a.start == b.start && a.end == b.end && a.overshoot == b.overshoot);
+    }
+  }
+}
+
+template <class Change>
+std::string refused(Change change) {
+  const SharedPlan shared = shared_plan(3, false, {1, 2, 3});
+  RankPlan plan;
+  add_node(plan, NodeKind::kComp, 0, 1, 0, -1);
+  add_node(plan, NodeKind::kColl, 1, 0, kTag, 0);
+  change(plan);
+  return plan.prepare(shared);
+}
+
+void test_what_a_plan_refuses() {
+  CHECK_EQUAL(refused([](RankPlan&) {}), std::string());
+  CHECK_EQUAL(refused([](RankPlan& p) { p.tag.pop_back(); }),
+              std::string("a plan's columns differ in length"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.deps[0] = 2; }),
+              std::string("a plan's dependencies point outside it"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.dep_start = {0, 2, 1}; }),
+              std::string("a plan's dependencies point outside it"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.duration_ps[0] = -1; }),
+              std::string("a node has a negative duration"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.template_id[1] = 1; }), std::string("no such template"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.group[1] = 1; }), std::string("no such group"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.group[1] = -1; }), std::string("no such group"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.position[1] = 3; }),
+              std::string("a collective's template does not fit its group"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.sizes_start[1] = 1; }), std::string("no such block size"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.sizes_start[1] = -1; }), std::string("no such block size"));
+}
+
+template <class Change>
+std::string refused_template(Change change) {
+  StepTemplate it = ring(4, false);
+  change(it);
+  return it.prepare();
+}
+
+void test_what_a_template_refuses() {
+  CHECK_EQUAL(refused_template([](StepTemplate&) {}), std::string());
+  CHECK_EQUAL(refused_template([](StepTemplate& t) { t.credit.pop_back(); }),
+              std::string("a template's columns differ in length"));
+  CHECK_EQUAL(refused_template([](StepTemplate& t) { t.deps[0] = 6; }),
+              std::string("a template's dependencies point outside it"));
+  CHECK_EQUAL(refused_template([](StepTemplate& t) { t.deps[0] = 2; }),
+              std::string("a template's step depends on a later one"));
+  CHECK_EQUAL(refused_template([](StepTemplate& t) { t.peer[0] = 4; }),
+              std::string("a template's peer is not a member"));
+  CHECK_EQUAL(refused_template([](StepTemplate& t) { t.block[0] = -1; }),
+              std::string("a template's block is out of range"));
+}
+
+}  // namespace
+
+int main() {
+  test_rings_in_drawn_orders();
+  test_it_is_pure();
+  test_what_a_plan_refuses();
+  test_what_a_template_refuses();
+  return genie::test::check_result("test_walker");
+}
