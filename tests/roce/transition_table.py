@@ -58,7 +58,7 @@ def post(pair: Pair, messages: int, first: int = 0) -> None:
 
 def take(pair: Pair, most: int = 100) -> list[int]:
     """PSNs of the data packets that it sends now."""
-    psns = []
+    psns: list[int] = []
     while len(psns) < most and (packet := pair.take_data(0)) is not None:
         psns.append(packet.psn)
     return psns
