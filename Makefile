@@ -1,47 +1,70 @@
-# make demo | make test | make build | make lint | make native-test | make clean
-PYTHON ?= python3.11
+# make demo | make test | make build | make lint | make format | make native-test | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.built
+BUILT := $(VENV)/.built
+DEVELOP := $(VENV)/.develop
+# The first of these that is Python 3.11 or newer.
+PYTHON ?= $(shell for name in python3.11 python3 python; do \
+  $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
+WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test build lint format native-test clean
+.PHONY: demo test test-slow build develop lint format native-test clean
 
-build: $(STAMP)
+build: $(BUILT)
+develop: $(DEVELOP)
 
-$(VENV)/.tools: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=1.0" "nanobind>=3.0" "grpcio-tools>=1.80" "cmake>=3.26" ninja
-	touch $@
+# The build tools, in the environment itself: --no-build-isolation below keeps CMake's cache, so that a second build
+# compiles only what changed.
+$(VENV)/.tools: pyproject.toml .ci/python-headers
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found: install it (Debian: apt-get install python3 python3-venv) or give PYTHON=/path/to/python3.11" >&2; exit 3; }
+	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || { echo "make: no C++ compiler found: install one (Debian: apt-get install g++)" >&2; exit 3; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || rm -rf $(VENV)
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) -m venv does not work: install it (Debian: apt-get install python3-venv)" >&2; exit 3; }
+	@echo "setting up $(VENV): build tools"
+	@$(PIP) $$($(BIN)/python .ci/requirements build-system.requires) "cmake>=3.26" "ninja>=1.11"
+	@.ci/python-headers $(BIN)/python $(VENV)/headers
+	@touch $@
 
-# --no-build-isolation keeps the CMake cache warm, so a second build compiles only what changed.
-$(STAMP): $(VENV)/.tools $(SOURCES)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e ".[dev]"
-	cp build/editable/_core.pyi genie/_core.pyi
-	cp build/editable/et_def_pb2.pyi chakra_schemas/et_def_pb2.pyi
-	touch $@
+$(BUILT): $(VENV)/.tools $(SOURCES)
+	@echo "building genie and its native core"
+	@$(WITH_VENV) $$(.ci/python-headers --environment $(VENV)/headers) $(PIP) --no-build-isolation -e ".[mpich]"
+	@cp build/editable/_core.pyi genie/_core.pyi
+	@cp build/editable/et_def_pb2.pyi chakra_schemas/et_def_pb2.pyi
+	@touch $@
+
+$(DEVELOP): $(BUILT)
+	@echo "setting up $(VENV): tools for tests and lint"
+	@$(PIP) $$($(BIN)/python .ci/requirements project.optional-dependencies.dev)
+	@touch $@
 
 demo: build
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python examples/demo.py
+	@$(WITH_VENV) $(BIN)/python examples/demo.py
 
-test: build
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "not slow" tests
+test: develop
+	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"
 
-lint: build
+test-slow: develop
+	$(WITH_VENV) $(BIN)/python -m pytest -m slow
+
+lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
-format: build
+format: develop
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
+# SANITIZE=thread looks for data races; nothing native has threads yet.
+SANITIZE ?= address,undefined
 native-test: $(VENV)/.tools
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=address,undefined
-	$(BIN)/cmake --build build/sanitize
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+	@$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=$(SANITIZE) >/dev/null
+	@$(BIN)/cmake --build build/sanitize
+	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 clean:
 	rm -rf build $(VENV) runs
