@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
 from genie.live.calibrate import ITERATIONS, PER_SIZE, SIZES_BYTES, UNIT_NS, WARMUP, calibration_of, samples_ns, spans
-from genie.live.launcher import LaunchError, launch, mpirun_line
+from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running
 from genie.plan.hosts import Calibration, Hosts
 from genie.plan.units import format_rate
 from genie.record import open_run, prepare_folder
@@ -52,20 +51,21 @@ def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
     if hosts.ranks < 2:
         raise UsageError("calibration needs at least 2 ranks")
     workload = rings(hosts.ranks)
-    folder = Path(tempfile.mkdtemp(prefix="genie-calibrate-"))
+    refuse_running(out)
+    prepare_folder(out)
+    folder = out / "rings"  # where all hosts see it
     try:
         save(workload, folder, "rings")
         fabric = load_fabric(play.fabric) if play.fabric else loopback_fabric(hosts.ranks, rate_of(play, None))
         play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
         live = Live(ITERATIONS, WARMUP, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)
-        prepare_folder(out)
         remote = None if set(hosts.names()) <= {"localhost"} else hosts.mpirun_hosts()
         outcome = launch(settings, mpirun_line(settings, remote))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome.code != 0:
-        raise LaunchError(f"the calibration run failed: {outcome.problem}")
+        raise LaunchError(f"the calibration run failed: {outcome.problem}", outcome.code)
     run = open_run(out)
     arrivals = {k: v for k, v in arrivals_of(workload, run.timeline).items() if k >= WARMUP}
     answers = []

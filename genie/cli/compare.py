@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.exits import EXIT_GATE, EXIT_PASS
-from genie.cli.live_commands import run_live
+from genie.cli.live_commands import refuse_launched, run_live
 from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
@@ -26,6 +25,8 @@ from genie.cli.resolve import (
     settings_of,
     twin_of,
 )
+from genie.live.launcher import refuse_running
+from genie.live.merge import open_live_run
 from genie.plan.hosts import Hosts
 from genie.record import Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge, write_perfetto, write_report
@@ -52,8 +53,8 @@ def diff(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the verdict.  [default: none]")] = None,
 ) -> int:
     """Compare a measured run with a simulated one: wait, wire and excess, and who is to blame."""
-    verdict = conclude(open_run(live), open_run(twin), out)
-    return EXIT_GATE if verdict.result == "fail" else EXIT_PASS
+    verdict = conclude(open_live_run(live), open_run(twin), out)
+    return verdict.exit_code
 
 
 def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
@@ -93,18 +94,20 @@ def validate(
     lab: options.Lab = None,
     seed: options.Seed = 1,
     udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
     """The main job: play a workload on the wire and in the twin, compare, and say what differs.
 
-    Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 1 when the verdict is fail.
+    Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0 only when it is a pass.
     """
+    refuse_launched()
     check_level(level)
     check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, stall)
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
     lowering = lowering_of(play)
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
@@ -114,6 +117,7 @@ def validate(
         live, out / "live", loaded, placed, built,
     )  # fmt: skip
     twin_of(built, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
+    refuse_running(out / "live")
     prepare_folder(out)
     if placed.calibration is None:
         placed = _calibrated(play, placed, out, udp_port)
@@ -134,7 +138,7 @@ def validate(
         compute=compute,
     )
     verdict = conclude(measured, simulated, out)
-    return EXIT_GATE if verdict.result == "fail" else EXIT_PASS
+    return verdict.exit_code
 
 
 def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import typer
 
 from genie.cli import options
+from genie.cli.exits import exit_code_of
 from genie.cli.resolve import (
     Live,
     Play,
@@ -19,7 +19,7 @@ from genie.cli.resolve import (
     load_workload,
     settings_of,
 )
-from genie.live.launcher import Outcome, launch, mpirun_line
+from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
@@ -68,6 +68,7 @@ def run(
     lab: options.Lab = None,
     seed: options.Seed = 1,
     udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
     """Play a workload on the wire: one rank a process, real RDMA traffic, compute as sleep.
@@ -78,7 +79,7 @@ def run(
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, stall)
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
     if launched_by() is not None:
         return _be_a_rank(play, live, out)
     _, outcome = run_live(play, live, out)
@@ -95,10 +96,12 @@ def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
 
 def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None) -> tuple[RunSettings, Outcome]:
     """Start the ranks, wait for them, say in one line what went wrong."""
+    refuse_launched()
     if ready is None:
         settings, placed = _settings(play, live, out)
     else:
         settings, placed = ready, hosts_of(play, ready.ranks)
+    refuse_running(out)
     prepare_folder(out)
     line = mpirun_line(settings, _remote(placed))
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
@@ -108,32 +111,46 @@ def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None
     return settings, outcome
 
 
+def refuse_launched() -> None:
+    """Commands that start ranks themselves cannot be ranks."""
+    if launched_by() is not None:
+        raise UsageError("this command starts ranks itself: start it by hand; under mpirun or srun give genie run")
+
+
 def _remote(hosts: Hosts) -> str | None:
     """mpirun's host list, None when all ranks are on this machine."""
     return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
 def _be_a_rank(play: Play, live: Live, out: Path) -> int:
+    from genie.live.endings import RankError, check_size
     from genie.live.rank import run_and_sign
     from genie.live.worker import run_rank
 
-    rendezvous = join()
-    problem = ""
+    rendezvous = join(limit_s=live.join_s)
+    problem: tuple[int, str] | None = None
     settings: RunSettings | None = None
     try:
         settings, _ = _settings(play, live, out)
+        check_size(settings, rendezvous.size)
         if rendezvous.rank == 0:
             prepare_folder(out)
-            (out / "launch.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+            write_launch_file(settings)
+    except RankError as error:
+        problem = (error.code, str(error))
     except Exception as error:
-        problem = str(error)
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        problem = (code, str(error))
     # All ranks leave together when one of them cannot start.
-    problems = [text for text in rendezvous.agree(problem) if text]
+    problems = [each for each in rendezvous.agree(problem) if each]
     if problems or settings is None:
+        code, text = problems[0]
         if rendezvous.rank == 0:
-            print(f"genie: {problems[0]}", file=sys.stderr)
+            print(f"genie: {text}", file=sys.stderr)
         rendezvous.channel.close()
-        return 2
+        return int(code)
     ready = settings
     return run_and_sign(ready, rendezvous.rank, lambda: run_rank(ready, rendezvous))
 
@@ -154,6 +171,7 @@ def calibrate(
     """
     from genie.cli.calibrating import measure
 
+    refuse_launched()
     if hosts is None and ranks is None:
         raise UsageError("give --hosts FILE, or --ranks N for loopback")
     placed = load_hosts(hosts) if hosts else free_loopback_hosts(ranks or 2, udp_port)

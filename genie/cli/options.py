@@ -55,4 +55,5 @@ Algorithm = Annotated[
 Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each collective.")]
 Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
 UdpPort = Annotated[int, typer.Option(min=1024, max=65535, help="UDP port of softroce.")]
+Join = Annotated[float, typer.Option("--join", min=0.1, help="Seconds in which all ranks must have started.")]
 Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress before giving up.")]

@@ -153,6 +153,7 @@ class Live:
     faults: Path | None = None
     offload: bool = True
     udp_port: int = 4791
+    join_s: float = 60.0
     stall_s: float = 10.0
 
 
@@ -196,6 +197,7 @@ def settings_of(
         frame_overhead_bytes=overhead,
         offload=live.offload,
         udp_port=live.udp_port,
+        join_s=live.join_s,
         stall_s=live.stall_s,
         faults=faults,
     )

@@ -20,7 +20,8 @@ from genie.cli.resolve import (
     lowering_of,
     twin_of,
 )
-from genie.record import open_run, prepare_folder
+from genie.live.merge import open_live_run
+from genie.record import prepare_folder
 from simtwin.run import simulate_to_folder
 
 SIMULATE_EXAMPLES = """
@@ -87,7 +88,7 @@ def simulate(
     placed = hosts_of(play, loaded.world_size)
     built = fabric_of(play, loaded.world_size, placed)
     twin = twin_of(built, play, loaded.world_size, placed)
-    live = open_run(follow) if follow else None
+    live = open_live_run(follow) if follow else None
     prepare_folder(out)
     run = simulate_to_folder(
         twin,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from genie.live.rendezvous import Rendezvous, RendezvousError
+from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
 
@@ -22,10 +22,11 @@ LAUNCH_FILE = "launch.json"
 PARTS = "parts"  # the folder in which ranks leave, while they run:
 CUT = ".cut"  # in the name of an iteration's records that were not played to the end
 FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
+STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
 LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID" of it
 LAUNCHER_GONE = "the launcher was killed"
-STOPPED = " stopped: "  # in what a rank says because another one told it
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FREE_SPACE = "free some space or choose another -o"
 RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
 ALARM_LEAVES_S = 0.2
 SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
@@ -40,6 +41,16 @@ class RankError(Exception):
         self.agreed = agreed
 
 
+def check_size(settings: RunSettings, size: int) -> None:
+    """Raises RankError when another number of ranks has been started than the run has."""
+    if size == settings.ranks:
+        return
+    text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
+    if size == 1:
+        text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
+    raise RankError(text, EXIT_USAGE)
+
+
 def launcher_process() -> Path | None:
     """Where the kernel shows the launcher, when it is a process of this machine."""
     node, _, pid = os.environ.get(LAUNCHED, "").partition(" ")
@@ -48,9 +59,14 @@ def launcher_process() -> Path | None:
 
 
 def reserve(settings: RunSettings, rank: int) -> None:
-    """Take the disk that a last record needs, while there is some."""
-    with suppress(OSError):
-        (settings.out_path / PARTS / f"{rank:05d}{RESERVE}").write_bytes(b" " * RESERVE_BYTES)
+    """Take the disk that a last record needs, while there is some. Raises RankError."""
+    path = settings.out_path / PARTS / f"{rank:05d}{RESERVE}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_bytes(b" " * RESERVE_BYTES)
+    except OSError as error:
+        raise RankError(f"{path} cannot be written: {error.strerror}; {FREE_SPACE}", EXIT_ENVIRONMENT) from error
 
 
 def heed_signals() -> None:
@@ -84,11 +100,11 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
     text, code = str(error), code_of(error, iteration >= 0)
     # Where no launcher speaks for all, whoever knows the cause says it.
     others_say_it = STOPPED in text or (isinstance(error, RankError) and error.agreed and rendezvous.rank != 0)
-    recorded = _record_failure(settings, rendezvous.rank, iteration, text, code)
+    recorded = record_failure(settings, rendezvous.rank, iteration, text, code)
     if not recorded or not (others_say_it or LAUNCHED in os.environ):
         print(f"genie: {name_rank(rendezvous.rank, text)}", file=sys.stderr, flush=True)
     with suppress(RendezvousError):
-        rendezvous.alarm(text if STOPPED in text else f"rank {rendezvous.rank}{STOPPED}{text}")
+        rendezvous.alarm(text)
     time.sleep(ALARM_LEAVES_S)
     if rendezvous.rank == 0 and (LAUNCHED not in os.environ or LAUNCHER_GONE in text):
         from genie.live.merge import try_to_salvage  # here, because it imports much
@@ -99,7 +115,8 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
     os._exit(code)  # MPI's own end would wait for ranks that are gone
 
 
-def _record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
+def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
+    """Leave for the launcher what went wrong; False when not even that can be written."""
     record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.time_ns()}
     folder = settings.out_path / PARTS
     kept = folder / f"{rank:05d}{RESERVE}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,15 +22,18 @@ from genie.live.endings import (
     EXIT_ENVIRONMENT,
     EXIT_FAILED,
     EXIT_OK,
+    EXIT_USAGE,
     LAUNCH_FILE,
     LAUNCHED,
     PARTS,
-    STOPPED,
+    RankError,
     name_rank,
+    reserve,
 )
 from genie.live.merge import failures, remove_parts, try_to_salvage
+from genie.live.rendezvous import STOPPED
 from genie.live.settings import RunSettings
-from genie.live.watch import Watch
+from genie.live.watch import Watch, still_running
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
@@ -79,12 +83,33 @@ def _launch_file(settings: RunSettings) -> Path:
     return (settings.out_path / LAUNCH_FILE).resolve()
 
 
+def write_launch_file(settings: RunSettings) -> None:
+    """Leave the settings where ranks, and people, find them."""
+    _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+
+
+def refuse_running(out: Path) -> None:
+    """Raises LaunchError when a rank of an earlier run is still writing to this folder."""
+    busy = still_running(out)
+    if busy is not None:
+        rank, pid = busy
+        raise LaunchError(
+            f"{out}: rank {rank} of an earlier run is still running (process {pid}); end it or choose another -o",
+            EXIT_USAGE,
+        )
+
+
 def launch(settings: RunSettings, line: list[str]) -> Outcome:
     """Run all ranks to their end. Nothing is left running, and what was recorded is readable."""
-    _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
-    (settings.out_path / PARTS).mkdir(exist_ok=True)
+    write_launch_file(settings)
+    try:
+        for rank in range(settings.ranks):
+            reserve(settings, rank)
+    except RankError as error:
+        remove_parts(settings)
+        raise LaunchError(str(error), error.code) from error
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment[LAUNCHED] = f"{os.uname().nodename} {os.getpid()}"
+    environment[LAUNCHED] = _identity()
     log = settings.out_path / PARTS / LOG_FILE
     with _Signals() as told:
         with log.open("wb") as output:
@@ -92,13 +117,13 @@ def launch(settings: RunSettings, line: list[str]) -> Outcome:
                 line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         try:
-            problem = _watch(settings, process, told)
+            found = _watch(settings, process, told)
         finally:
             _end(process)
-    if problem is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
+    if found is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
         remove_parts(settings)
         return Outcome(EXIT_OK)
-    return _failed(settings, problem, told.code, process.returncode)
+    return _failed(settings, found, process.returncode)
 
 
 class _Signals:
@@ -107,11 +132,6 @@ class _Signals:
     def __init__(self) -> None:
         self.number: int | None = None
         self._before: dict[int, Any] = {}
-
-    @property
-    def code(self) -> int | None:
-        """The exit code, as shells give it."""
-        return None if self.number is None else 128 + self.number
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -126,29 +146,32 @@ class _Signals:
         self.number = self.number or number
 
 
-def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals) -> str | None:
-    """Wait for the end; what went wrong with a rank that could not say so itself."""
+def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals) -> Outcome | None:
+    """Wait for the end; what went wrong that no rank could say."""
     watch = Watch(settings)
     began = time.monotonic()
     failed_at: float | None = None
-    gone: str | None = None
+    found: Outcome | None = None
     while process.poll() is None:
         time.sleep(POLL_S)
         watch.look()
         if told.number is not None:
-            return (
+            name = (
                 "interrupted" if told.number == signal.SIGINT else f"told to end by {signal.Signals(told.number).name}"
             )
+            return Outcome(128 + told.number, name)  # as shells say it
         now = time.monotonic()
         if failed_at is None:
-            gone = watch.vanished()
-            if gone is None and now - began > settings.join_s and (missing := watch.not_started()):
-                gone = f"{missing} did not start within {settings.join_s:g} s: {_last_words(settings)}"
-            if gone or watch.failed():
+            if gone := watch.vanished():
+                found = Outcome(EXIT_FAILED, gone)
+            elif now - began > settings.join_s and (missing := watch.not_started()):
+                return Outcome(EXIT_ENVIRONMENT, f"{missing} within {settings.join_s:g} s; {_last_words(settings)}")
+            if found or watch.failed():
                 failed_at = now
         elif now - failed_at > GRACE_S or watch.nobody_runs():
             break
-    return gone or watch.stopped()
+    stopped = watch.stopped()
+    return found or (Outcome(EXIT_FAILED, stopped) if stopped else None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -163,34 +186,41 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=max(patience_s, 0.01))
         except subprocess.TimeoutExpired:
             continue
-    # mpirun may have gone before its ranks.
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+    # mpirun may have gone before its ranks, and what it starts other machines' ranks with has groups of its own.
+    mark = f"{LAUNCHED}={_identity()}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _identity() -> str:
+    return f"{os.uname().nodename} {os.getpid()}"
 
 
 def _last_words(settings: RunSettings) -> str:
-    """The last line of mpirun's own output."""
+    """The last line of mpirun's own output; of what it passed on, when there is any."""
     try:
         lines = (settings.out_path / PARTS / LOG_FILE).read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it said nothing"
+    passed_on = [line for line in lines if line.strip(" =") and not line.startswith(("[mpiexec@", "[proxy:"))]
+    last = (passed_on or lines or [""])[-1]
+    return f"mpirun's last words: {last}" if last else "mpirun said nothing"
 
 
-def _failed(settings: RunSettings, gone: str | None, code: int | None, returncode: int | None) -> Outcome:
+def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None) -> Outcome:
     """One line for what went wrong, and where what was recorded is."""
     causes = [record for record in failures(settings) if STOPPED not in record["error"]]
-    told = f"{name_rank(causes[0]['rank'], causes[0]['error'])}" if causes else None
-    if code is not None:
-        problem = gone or "ended"
-    elif gone:
-        problem, code = gone + (f"; then {told}" if told else ""), EXIT_FAILED
+    told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes else None
+    if found is not None:
+        code, problem = found.code, str(found.problem)
+        if told and code == EXIT_FAILED:
+            problem += f"; then {told}"
     elif told:
-        problem, code = told, int(causes[0]["code"])
+        code, problem = int(causes[0]["code"]), told
     else:
-        problem = f"mpirun ended with exit code {returncode} before all ranks were done: {_last_words(settings)}"
         code = EXIT_ENVIRONMENT
+        problem = f"mpirun ended with exit code {returncode} before all ranks were done; {_last_words(settings)}"
     where = try_to_salvage(settings, problem)
     return Outcome(code, f"{problem}; {where}" if where else problem)

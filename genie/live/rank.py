@@ -10,8 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from genie.live.endings import EXIT_ENVIRONMENT, LAUNCHED, PARTS, SIGN
-from genie.live.rendezvous import RendezvousError, join
+from genie.live.endings import (
+    EXIT_ENVIRONMENT,
+    FINISHED,
+    FREE_SPACE,
+    LAUNCHED,
+    PARTS,
+    RUNNING,
+    SIGN,
+    STARTING,
+    record_failure,
+)
+from genie.live.rendezvous import RendezvousError, expected_rank, join
 from genie.live.settings import RunSettings
 from genie.live.worker import run_rank
 
@@ -19,6 +29,9 @@ from genie.live.worker import run_rank
 def main(path: str) -> int:
     settings = msgspec.json.decode(Path(path).read_bytes(), type=RunSettings)
     try:
+        early = expected_rank()
+        if early is not None:
+            _sign(settings, early, STARTING)
         rendezvous = join(limit_s=settings.join_s)
     except RendezvousError as error:
         print(f"genie: {error}", file=sys.stderr)
@@ -28,21 +41,29 @@ def main(path: str) -> int:
 
 def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> int:
     """Leave this process's id beside the records while it runs, so that the launcher sees a rank vanish."""
-    sign = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
-    try:
-        sign.parent.mkdir(parents=True, exist_ok=True)
-        sign.write_text(f"{os.uname().nodename} {os.getpid()} running")
-    except OSError as error:
-        print(f"genie: rank {rank}: {sign} cannot be written: {error.strerror}", file=sys.stderr, flush=True)
-        os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others
+    sign = _sign(settings, rank, RUNNING)
     code = int(body())
     with contextlib.suppress(OSError):
-        sign.write_text(f"{os.uname().nodename} {os.getpid()} finished")
-    if code == 0 and rank == 0 and LAUNCHED not in os.environ:
-        from genie.live.merge import remove_parts  # here, because it imports much
-
-        remove_parts(settings)
+        _sign(settings, rank, FINISHED)
+    if code == 0 and LAUNCHED not in os.environ:  # otherwise the launcher tidies up
+        with contextlib.suppress(OSError):
+            for path in sign.parent.glob(f"{rank:05d}*"):
+                path.unlink()
+            sign.parent.rmdir()  # by the last rank of each disk
     return code
+
+
+def _sign(settings: RunSettings, rank: int, state: str) -> Path:
+    path = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{os.uname().nodename} {os.getpid()} {state}")
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}; {FREE_SPACE}"
+        if not record_failure(settings, rank, -1, text, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
+            print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
+        os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others
+    return path
 
 
 if __name__ == "__main__":

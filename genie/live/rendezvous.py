@@ -15,6 +15,7 @@ import msgspec
 
 Idle = Callable[[], None]
 CLOSE_LIMIT_S = 10.0
+STOPPED = " stopped: "  # in what a rank says because another one told it
 AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
 
 
@@ -86,8 +87,8 @@ class Rendezvous:
         return payloads
 
     def alarm(self, text: str) -> None:
-        """Tell rank 0, or as rank 0 all others, that this rank has failed."""
-        self._tell(ALARM_TAG, text.encode())
+        """Tell rank 0, or as rank 0 all others, that this rank has failed. What they raise has STOPPED in it."""
+        self._tell(ALARM_TAG, self._as_told(text))
 
     def alive(self) -> None:
         """Say now and then that this rank is busy and not gone, to those who wait for it. Cheap: call it often."""
@@ -102,8 +103,11 @@ class Rendezvous:
         if alarm is None:
             return None
         if self.rank == 0:
-            self._tell(ALARM_TAG, alarm[1], but=alarm[0])
+            self._tell(ALARM_TAG, self._as_told(alarm[1].decode()), but=alarm[0])
         return alarm[1].decode()
+
+    def _as_told(self, text: str) -> bytes:
+        return (text if STOPPED in text else f"rank {self.rank}{STOPPED}{text}").encode()
 
     def wait_for(self, tag: int, ranks: Iterable[int], idle: Idle = _sleep_a_little) -> tuple[int, bytes]:
         """The next message of this tag from one of the ranks. Raises RendezvousError like `agree`."""
@@ -209,6 +213,14 @@ def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
         and int(environment.get("SLURM_NTASKS", "1")) > 1
     ):
         return "mpi"
+    return None
+
+
+def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """The rank that the launcher gave this process, known before any meeting; None when it does not say."""
+    for name in (*MPI_RANK_VARIABLES, *(rank for rank, _ in TCP_RANK_VARIABLES)):
+        if environment.get(name, "").isdecimal():
+            return int(environment[name])
     return None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from genie.live.endings import FAILED, PARTS, SIGN
+from genie.live.endings import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
 from genie.live.rendezvous import ranks_text
 from genie.live.settings import RunSettings
 
@@ -38,17 +39,22 @@ class Watch:
         return any(self._folder.glob(f"*{FAILED}"))
 
     def not_started(self) -> str | None:
-        """Ranks that have not signed yet."""
-        signed = {int(path.stem) for path in self._folder.glob(f"*{SIGN}")}
-        missing = set(range(self._ranks)) - signed
-        return ranks_text(missing) if missing else None
+        """Which ranks have not begun, and what they lack; None when all have."""
+        begun = {int(path.stem): path.read_text() for path in self._folder.glob(f"*{SIGN}")}
+        missing = set(range(self._ranks)) - set(begun)
+        if missing:
+            return f"{ranks_text(missing)} did not start"
+        starting = [rank for rank, text in begun.items() if text.endswith(STARTING)]
+        return f"{ranks_text(starting)} did not meet the others" if starting else None
 
     def vanished(self) -> str | None:
         """A rank of this machine whose process is gone although it has neither finished nor failed."""
         for rank, pid in self._running().items():
             if not _state(pid) and not self._has_ended(rank):
                 done = sum(1 for _ in self._folder.glob(f"{rank:05d}-?????.npz"))
-                return f"rank {rank} died in iteration {done}: its process {pid} was killed or crashed"
+                set_up = (self._folder / f"{rank:05d}{FACTS}").exists()
+                when = f"in iteration {done}" if set_up else "at its start"
+                return f"rank {rank} died {when}: its process {pid} was killed or crashed"
         return None
 
     def stopped(self) -> str | None:
@@ -69,19 +75,32 @@ class Watch:
         if (self._folder / f"{rank:05d}{FAILED}").exists():
             return True
         sign = self._folder / f"{rank:05d}{SIGN}"
-        return not sign.exists() or sign.read_text().endswith("finished")
+        return not sign.exists() or sign.read_text().endswith(FINISHED)
 
     def _running(self) -> dict[int, int]:
         """Ranks of this machine that have signed and not finished: rank -> process."""
-        found = {}
-        for path in self._folder.glob(f"*{SIGN}"):
-            try:
-                node, pid, state = path.read_text().split()
-            except (OSError, ValueError):
-                continue  # being written
-            if node == os.uname().nodename and state != "finished":
-                found[int(path.stem)] = int(pid)
-        return found
+        return _signed(self._folder)
+
+
+def still_running(out: Path) -> tuple[int, int] | None:
+    """A rank and its process that an earlier run in this folder has left running on this machine."""
+    for rank, pid in _signed(out / PARTS).items():
+        with suppress(OSError):
+            if _state(pid) and b"genie" in Path(f"/proc/{pid}/cmdline").read_bytes():  # not another one of that number
+                return rank, pid
+    return None
+
+
+def _signed(folder: Path) -> dict[int, int]:
+    found = {}
+    for path in folder.glob(f"*{SIGN}"):
+        try:
+            node, pid, state = path.read_text().split()
+        except (OSError, ValueError):
+            continue  # being written
+        if node == os.uname().nodename and state != FINISHED:
+            found[int(path.stem)] = int(pid)
+    return found
 
 
 def _state(pid: int) -> str:

@@ -23,10 +23,12 @@ from genie.live.endings import (
     EXIT_OK,
     EXIT_USAGE,
     FACTS,
+    FREE_SPACE,
     LAUNCHED,
     LAUNCHER_GONE,
     PARTS,
     RankError,
+    check_size,
     heed_signals,
     launcher_process,
     leave,
@@ -71,7 +73,7 @@ class Rank:
         self.origins_ns: list[int] = []
         self.assumed_offsets_ns: list[float] = []
         self.launcher = launcher_process()
-        check_size(settings, rendezvous)
+        check_size(settings, rendezvous.size)
 
     # -- setting up ------------------------------------------------------------------------------------------
 
@@ -269,7 +271,7 @@ class Rank:
                 path.unlink()
             if not cut:
                 problem = f"iteration {iteration}: {path} cannot be written: {error.strerror}"
-                raise RankError(f"{problem}; free some space or choose another -o", EXIT_ENVIRONMENT) from error
+                raise RankError(f"{problem}; {FREE_SPACE}", EXIT_ENVIRONMENT) from error
 
     def _leave_facts(self) -> None:
         """Put on disk what the record says about this rank, in case it cannot say so itself at the end."""
@@ -345,17 +347,6 @@ def queue_pair_of(settings: RunSettings) -> _core.QueuePairConfig:
     return config
 
 
-def check_size(settings: RunSettings, rendezvous: Rendezvous) -> None:
-    """Raises RankError when another number of ranks has been started than the run has."""
-    size = rendezvous.size
-    if size == settings.ranks:
-        return
-    text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
-    if size == 1:
-        text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
-    raise RankError(text, EXIT_USAGE)
-
-
 def _compute_ns(workload: Workload, rank: int) -> int:
     """All that a rank computes in an iteration, ns."""
     graph = workload.ranks[rank]
@@ -371,7 +362,6 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
     heed_signals()
     rank: Rank | None = None
     try:
-        (settings.out_path / PARTS).mkdir(parents=True, exist_ok=True)
         reserve(settings, rendezvous.rank)
         rank = Rank(settings, rendezvous)
         rank.set_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from dataclasses import dataclass
@@ -70,8 +71,10 @@ class Run:
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 OWN_FILES = {*RUN_FILES, "verdict.json", "report.html", "timeline.pftrace", "launch.json", "fabric.toml"}
 OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
-PARTS = "parts"  # what ranks leave while they run
-OWN_PARTS = ("*-*.npz", "*.pid", "*.reserve", "*.facts.json", "*.failed.json", "mpirun.log")
+OWN_PARTS = {  # folders that are there while ranks run, and the names in them
+    "parts": ("*-*.npz", "*.pid", "*.reserve", "*.facts.json", "*.failed.json", "mpirun.log"),
+    "rings": ("rings.*",),
+}
 
 
 def prepare_folder(path: Path) -> None:
@@ -106,15 +109,16 @@ def _strangers(folder: Path) -> list[Path]:
         is_folder = entry.is_dir() and not entry.is_symlink()
         if is_folder and entry.name in OWN_FOLDERS:
             found += _strangers(entry)
-        elif is_folder and entry.name == PARTS:
-            found += [part for part in sorted(entry.iterdir()) if not _is_part(part)]
+        elif is_folder and entry.name in OWN_PARTS:
+            patterns = OWN_PARTS[entry.name]
+            found += [part for part in sorted(entry.iterdir()) if not _is_part(part, patterns)]
         elif not (entry.is_file() and entry.name in OWN_FILES):
             found.append(entry)
     return found
 
 
-def _is_part(path: Path) -> bool:
-    return path.is_file() and any(path.match(pattern) for pattern in OWN_PARTS)
+def _is_part(path: Path, patterns: tuple[str, ...]) -> bool:
+    return path.is_file() and any(path.match(pattern) for pattern in patterns)
 
 
 def write_run(
@@ -123,13 +127,20 @@ def write_run(
     """Write a run folder; `run.json` last, so that a folder that has one is complete."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA).write_parquet(path / "timeline.parquet")
-        transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA).write_parquet(path / "transfers.parquet")
+        (path / "timeline.parquet").write_bytes(_parquet(timeline, TIMELINE_SCHEMA))
+        (path / "transfers.parquet").write_bytes(_parquet(transfers, TRANSFERS_SCHEMA))
         (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
         (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
     except OSError as error:
         problem = error.strerror or str(error)
         raise RecordWriteError(f"{path}: cannot be written: {problem}; free some space or choose another -o") from error
+
+
+def _parquet(table: pl.DataFrame, schema: pl.Schema) -> bytes:
+    """The table as a file's bytes: of a full disk Python says more than the writer does."""
+    buffer = io.BytesIO()
+    table.select(list(schema)).cast(schema).write_parquet(buffer)
+    return buffer.getvalue()
 
 
 def open_run(path: Path) -> Run:
