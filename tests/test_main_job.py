@@ -16,6 +16,7 @@ from genie.record import open_run
 GENIE = str(Path(sys.executable).parent / "genie")
 TRACE = ROOT / "examples" / "transformer"
 SLOW_RANK = 5
+TOO_FEW = "INCONCLUSIVE"  # two iterations judge nothing: these tests are about what was moved
 
 
 def validate(workload: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -32,11 +33,12 @@ def moved(folder: Path, iteration: int) -> dict[tuple[int, int], int]:
 
 
 def test_clean_run_accuses_nobody_and_leaves_what_it_promises(tmp_path: Path) -> None:
-    done = validate(TRACE, tmp_path / "clean", "--iterations", "6", "--warmup", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = validate(TRACE, tmp_path / "clean", "--iterations", "10", "--warmup", "1")
     out = tmp_path / "clean"
     verdict = json.loads((out / "verdict.json").read_text())
-    assert verdict["result"] in ("pass", "inconclusive")
+    # A busy machine may leave it open whether anything is slow; it must not accuse anybody.
+    assert verdict["result"] in ("pass", "inconclusive"), done.stdout + done.stderr
+    assert done.returncode == (0 if verdict["result"] == "pass" else 1)
     assert verdict["suspects"] == []
     assert {"iteration", "group", "seq", "op", "size_bytes", "wire_ns", "excess_ns"} <= set(verdict["collectives"][0])
     assert (out / "report.html").stat().st_size > 10_000
@@ -65,7 +67,7 @@ def test_slow_nic_from_the_middle_on_is_named(tmp_path: Path) -> None:
 def test_astra_sim_microbenchmarks_in_both_worlds(shared_data: Path, tmp_path: Path, op: str, ranks: int) -> None:
     trace = shared_data / "astra-sim" / "microbenchmarks" / op / f"{ranks}npus_1MB"
     done = validate(trace, tmp_path / "run", "--iterations", "2", "--warmup", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(TOO_FEW), done.stdout + done.stderr
     assert moved(tmp_path / "run" / "live", 2) == moved(tmp_path / "run" / "twin", 2)
 
 

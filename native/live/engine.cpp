@@ -113,8 +113,8 @@ RunState Engine::serve(TimePs deadline) { return loop(deadline, false); }
 
 RunState Engine::loop(TimePs deadline, bool playing) {
   while (true) {
-    TimePs time = now();
-    receive(time);
+    receive();
+    TimePs time = 0;
     do {
       time = now();
       fire_timers(time);

@@ -147,7 +147,7 @@ class Engine {
   friend struct Sink;
 
   RunState loop(TimePs deadline, bool playing);
-  bool receive(TimePs now);
+  bool receive();
   void datagram(std::span<const std::byte> bytes, const sockaddr_in& from, std::uint16_t index, TimePs now);
   bool icrc_right(Connection& connection, std::span<const std::byte> bytes, std::uint16_t from_port,
                   std::uint16_t index) const;

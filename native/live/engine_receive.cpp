@@ -16,7 +16,7 @@ constexpr std::uint16_t kIdentificationsTried = 64;
 }  // namespace
 
 // Takes what the socket has; true when there was something.
-bool Engine::receive(TimePs now) {
+bool Engine::receive() {
   bool any = false;
   while (true) {
     mmsghdr messages[kReceiveMessages];
@@ -37,6 +37,8 @@ bool Engine::receive(TimePs now) {
     ++counters_.receive_calls;
     if (count <= 0) return any;
     any = true;
+    // Taken after the call: a packet may have come while it was under way.
+    const TimePs now = this->now();
     last_progress_ = now;
     for (int at = 0; at < count; ++at) {
       std::size_t size = messages[at].msg_len, segment = size;
