@@ -42,7 +42,7 @@ $(DEVELOP): $(BUILT)
 demo: build
 	@$(WITH_VENV) $(BIN)/python examples/demo.py
 
-test: develop
+test: develop native-test
 	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"
 
 test-slow: develop
