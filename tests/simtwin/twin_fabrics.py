@@ -1,0 +1,159 @@
+"""Fabrics for the tests of the packet level, and a run that keeps the kernel's picoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genie import _core
+from genie.plan.build import Lowering, build_plan
+from genie.plan.units import Duration, Rate, Size
+from genie.workload.graph import Workload
+from simtwin.fabric_schema import (
+    Downlink,
+    Explicit,
+    Fabric,
+    Host,
+    LeafSpine,
+    Link,
+    NamedHost,
+    NamedLink,
+    NamedSwitch,
+    SingleSwitch,
+    Switch,
+    Transport,
+)
+from simtwin.simulate import Twin
+from simtwin.topology import build_network
+
+GBPS = 10**9
+NS = 1000  # picoseconds
+US = 1000 * NS
+# Wire bytes of a packet without its payload: frame 38, IPv4 20, UDP 8, BTH 12, ICRC 4; RETH 16, immediate 4, AETH 4.
+HEADERS = 38 + 20 + 8 + 12 + 4
+ACK_BYTES = HEADERS + 4
+
+
+def single_switch(
+    hosts: int,
+    rate_bps: int = 100 * GBPS,
+    delay_ps: int = 500 * NS,
+    *,
+    downlink_bps: int | None = None,
+    buffer_bytes: int = -1,
+    packet_latency_ps: int = 0,
+    message_latency_ps: int = 0,
+    **transport: Any,
+) -> Fabric:
+    return Fabric(
+        topology=SingleSwitch(hosts=hosts),
+        link=Link(Rate(rate_bps), Duration(delay_ps)),
+        downlink=None if downlink_bps is None else Downlink(Rate(downlink_bps)),
+        switch=Switch(Size(buffer_bytes)),
+        host=Host(Duration(packet_latency_ps), Duration(message_latency_ps)),
+        transport=Transport(**transport),
+    )
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    rate_bps: int = 100 * GBPS,
+    delay_ps: int = 500 * NS,
+    *,
+    spine_bps: int | None = None,
+    buffer_bytes: int = -1,
+    **transport: Any,
+) -> Fabric:
+    spine_link = None if spine_bps is None else Link(Rate(spine_bps), Duration(delay_ps))
+    return Fabric(
+        topology=LeafSpine(leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, spine_link=spine_link),
+        link=Link(Rate(rate_bps), Duration(delay_ps)),
+        switch=Switch(Size(buffer_bytes)),
+        transport=Transport(**transport),
+    )
+
+
+@dataclass(frozen=True)
+class Cable:
+    """One cable of a path: rates there and back (0: unlimited) and the delay."""
+
+    rate_bps: int
+    rate_back_bps: int
+    delay_ps: int
+
+
+def path(cables: Sequence[Cable], latencies_ps: tuple[int, int] = (0, 0), **transport: Any) -> Fabric:
+    """Two hosts with a switch between each cable and the next; packet latency of each host."""
+    names = ["a", *(f"s{at}" for at in range(1, len(cables))), "b"]
+    links = [
+        NamedLink(
+            a=names[at],
+            b=names[at + 1],
+            rate=Rate(it.rate_bps),
+            rate_back=Rate(it.rate_back_bps),
+            delay=Duration(it.delay_ps),
+        )
+        for at, it in enumerate(cables)
+    ]
+    hosts = [NamedHost("a", Duration(latencies_ps[0])), NamedHost("b", Duration(latencies_ps[1]))]
+    topology = Explicit(host=hosts, switch=[NamedSwitch(name) for name in names[1:-1]], link=links)
+    return Fabric(topology=topology, transport=Transport(**transport))
+
+
+def twin_of(fabric: Fabric, ranks: int | None = None, seed: int = 1, hosts: Sequence[int] = ()) -> Twin:
+    """Rank r on host r, or on `hosts[r]`."""
+    placed = hosts or range(fabric.hosts if ranks is None else ranks)
+    return Twin(fabric, build_network(fabric), list(placed), seed)
+
+
+@dataclass
+class NativeRun:
+    """A run in picoseconds. Records: per rank, nodes, sends and receives as the walker keeps them."""
+
+    records: list[dict[str, dict[str, NDArray[Any]]]]
+    links: dict[str, NDArray[np.int64]]
+    counters: list[dict[str, int]]
+    dropped: int
+    data_packets: int
+
+    @property
+    def end_ps(self) -> int:
+        return max(int(it["nodes"]["end_ps"].max(initial=0)) for it in self.records)
+
+
+def run_native(twin: Twin, workload: Workload, lowering: Lowering | None = None) -> NativeRun:
+    """Play once in the kernel that the twin drives, and keep its own units."""
+    plan = build_plan(workload, lowering=lowering)
+    simulator = _core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, twin.seed)
+    simulator.start()
+    while simulator.run(1_000_000):
+        pass
+    assert simulator.done, simulator.problems()
+    return NativeRun(
+        records=[simulator.records(rank) for rank in plan.ranks],
+        links=simulator.links(),
+        counters=[simulator.counters(rank) for rank in plan.ranks],
+        dropped=simulator.dropped,
+        data_packets=simulator.data_packets,
+    )
+
+
+def wire_bytes(size_bytes: int, mtu: int = 4096) -> list[int]:
+    """Bytes on the link of each packet of one WRITE with immediate."""
+    payloads = [min(mtu, size_bytes - at) for at in range(0, size_bytes, mtu)] or [0]
+    last = len(payloads) - 1
+    return [
+        HEADERS + (16 if at == 0 else 0) + (4 if at == last else 0) + (payload + 3) // 4 * 4
+        for at, payload in enumerate(payloads)
+    ]
+
+
+def transmission_ps(size_bytes: int, rate_bps: int) -> int:
+    """Rounded to the nearest picosecond; 0 at an unlimited rate."""
+    return 0 if rate_bps == 0 else (size_bytes * 8 * 10**12 + rate_bps // 2) // rate_bps
