@@ -35,9 +35,10 @@ from simtwin.run import simulate_to_folder
 VALIDATE_EXAMPLES = """
 Examples:
 
-  genie validate examples/transformer -o runs/mine
-
-  genie validate TRACE --hosts hosts/cluster.toml --fabric FABRIC.toml --iterations 20 -o runs/cluster
+```text
+genie validate examples/transformer -o runs/mine
+genie validate TRACE --hosts hosts/cluster.toml --fabric FABRIC.toml -o runs/cluster
+```
 """
 
 

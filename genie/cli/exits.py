@@ -31,6 +31,13 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+def text_of(error: Exception) -> str:
+    """One line for a person."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
 def exit_code_of(error: Exception) -> int | None:
     """The code for an error that a user can mend; None for a fault of ours."""
     for kind, code in CODES:

@@ -21,7 +21,9 @@ convert_app = typer.Typer(help="Convert traces of other tools to Chakra executio
 CONVERT_EXAMPLES = """
 Example:
 
-  genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
+```text
+genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
+```
 """
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -18,6 +20,7 @@ from genie.cli.resolve import (
     hosts_of,
     load_workload,
     settings_of,
+    twin_of,
 )
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, write_launch_file
 from genie.live.loopback import free_loopback_hosts
@@ -29,21 +32,49 @@ from genie.record import prepare_folder
 RUN_EXAMPLES = """
 Examples:
 
-  genie run examples/transformer -o runs/mine --rate 200Mb/s --iterations 10 --warmup 2
+```text
+genie run examples/transformer -o runs/mine --rate 200Mb/s -n 10 --warmup 2
+genie run TRACE --hosts hosts/cluster.toml -o runs/cluster
+srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
+```
 
-  genie run TRACE --hosts hosts/cluster.toml -o runs/cluster
+A fault plan, with all of its keys:
 
-  srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
+```text
+[[rate]]                # rank 5's NIC at half its rate, in iterations 6 to 8,
+rank = 5                # each time from 1 ms after the iteration's start until 50 ms
+factor = 0.5
+from_iteration = 6      # default 0; warm-up iterations count too
+until_iteration = 9     # default: to the end
+from_s = 0.001          # default 0
+until_s = 0.05          # default: to the iteration's end
 
-  A fault plan: [[rate]] rank = 5, factor = 0.5, from_iteration = 6 · [[loss]] rank = 2, every = 100 ·
-  [[delay]] rank = 1, peer = 3, delay_us = 200
+[[loss]]                # rank 2's NIC loses every 100th data packet
+rank = 2
+every = 100
+peer = 3                # only those to rank 3; default: to each peer
+
+[[delay]]               # packets from rank 1 to rank 3 come 200 us later
+rank = 1
+peer = 3
+delay_us = 200
+```
+"""
+
+CALIBRATE_EXAMPLES = """
+Examples:
+
+```text
+genie calibrate --hosts hosts/loopback.toml --rate 200Mb/s
+genie calibrate --hosts hosts/cluster.toml --fabric FABRIC.toml
+```
 """
 
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
     app.command(epilog=RUN_EXAMPLES)(run)
-    app.command()(calibrate)
+    app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)
 
 
 def run(
@@ -75,13 +106,13 @@ def run(
 
     Started by hand it prints and executes the mpirun line. Started under mpirun or srun it is a rank.
     """
-    check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
     live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
     if launched_by() is not None:
-        return _be_a_rank(play, live, out)
+        return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+    check_live(transport, wire, lab)
     _, outcome = run_live(play, live, out)
     return outcome.code
 
@@ -91,6 +122,8 @@ def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
     placed = hosts_of(play, loaded.world_size, None if launched_by() else live.udp_port)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
+    if fabric is not None:
+        twin_of(fabric, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
     return settings_of(play, live, out, loaded, placed, fabric), placed
 
 
@@ -122,7 +155,7 @@ def _remote(hosts: Hosts) -> str | None:
     return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
-def _be_a_rank(play: Play, live: Live, out: Path) -> int:
+def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:
     from genie.live.endings import RankError, check_size
     from genie.live.rank import run_and_sign
     from genie.live.worker import run_rank
@@ -131,6 +164,7 @@ def _be_a_rank(play: Play, live: Live, out: Path) -> int:
     problem: tuple[int, str] | None = None
     settings: RunSettings | None = None
     try:
+        check()
         settings, _ = _settings(play, live, out)
         check_size(settings, rendezvous.size)
         if rendezvous.rank == 0:
@@ -157,9 +191,11 @@ def _be_a_rank(play: Play, live: Live, out: Path) -> int:
 
 def calibrate(
     hosts: options.HostsFile = None,
-    ranks: options.Ranks = None,
+    ranks: Annotated[int | None, typer.Option(min=2, help="How many of the hosts' ranks.  [default: all]")] = None,
     fabric: options.FabricFile = None,
-    rate: options.Rate = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Line rate of the soft NICs.  [default: the fabric's; without one 200Mb/s]")
+    ] = None,
     dilation: options.Dilation = 1,
     out: options.Out = Path("runs/calibrate"),
     udp_port: options.UdpPort = 4791,

@@ -7,7 +7,8 @@ import sys
 import typer
 
 from genie.cli import compare, inspecting, live_commands, machine, twin_commands
-from genie.cli.exits import EXIT_USAGE, exit_code_of
+from genie.cli.exits import EXIT_USAGE, exit_code_of, text_of
+from genie.live.rendezvous import expected_rank
 
 app = typer.Typer(
     name="genie",
@@ -30,7 +31,9 @@ def main() -> None:
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
-        print("genie: " + " ".join(error.format_message().split()), file=sys.stderr)
+        text = " ".join(error.format_message().split())  # none when it has printed the help
+        if text and expected_rank() in (None, 0):  # every rank of a launch sees the same options
+            print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except (KeyboardInterrupt, typer.Abort):
         print("genie: interrupted", file=sys.stderr)
@@ -41,7 +44,7 @@ def main() -> None:
         code = exit_code_of(error)
         if code is None:
             raise
-        print(f"genie: {error}", file=sys.stderr)
+        print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
 
 

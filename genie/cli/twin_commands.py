@@ -27,9 +27,10 @@ from simtwin.run import simulate_to_folder
 SIMULATE_EXAMPLES = """
 Examples:
 
-  genie simulate examples/transformer --fabric hosts/fabrics/leaf-spine.toml -o runs/leaf-spine
-
-  genie simulate TRACE --fabric FABRIC.toml --follow runs/mine/live -o runs/mine/twin
+```text
+genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/leaf-spine
+genie simulate TRACE --fabric FABRIC.toml --follow runs/mine/live -o runs/twin
+```
 """
 
 

@@ -147,7 +147,7 @@ class Rendezvous:
             silent = [rank for rank, heard in missing.items() if now - heard > self.limit_s]
             if silent:
                 raise RendezvousError(
-                    f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:.0f} s: is it running?"
+                    f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:g} s: is it running?"
                 )
             idle()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -96,17 +98,37 @@ def load_faults(path: Path, ranks: int) -> Faults:
         for key, value in (("rank", rank), ("peer", peer)):
             if value is not None and not 0 <= value < ranks:
                 raise ValueError(f"{path}: [[{name}]] {key} = {value}: must be in 0..{ranks - 1}")
+    for table, number, key, given, allowed in _wrong_values(faults):
+        raise ValueError(f"{path}: [[{table}]] number {number + 1}: {key} = {given}: must be {allowed}")
+    return faults
+
+
+def _wrong_values(faults: Faults) -> Iterator[tuple[str, int, str, object, str]]:
+    """Table, index, key, value and what is allowed, of values that mean nothing."""
     for number, rate in enumerate(faults.rate):
         if not 0 < rate.factor <= 1:
-            raise ValueError(
-                f"{path}: [[rate]] number {number + 1}: factor = {rate.factor}: must be above 0 and at most 1"
+            yield "rate", number, "factor", rate.factor, "above 0 and at most 1"
+        if rate.from_iteration < 0:
+            yield "rate", number, "from_iteration", rate.from_iteration, "0 or more"
+        if rate.until_iteration is not None and rate.until_iteration <= rate.from_iteration:
+            yield (
+                "rate",
+                number,
+                "until_iteration",
+                rate.until_iteration,
+                f"above from_iteration = {rate.from_iteration}",
             )
+        if not 0 <= rate.from_s < math.inf:
+            yield "rate", number, "from_s", rate.from_s, "0 or more"
+        if rate.until_s is not None and not rate.from_s < rate.until_s < math.inf:
+            yield "rate", number, "until_s", rate.until_s, f"above from_s = {rate.from_s}"
     for number, loss in enumerate(faults.loss):
         if loss.every < 1:
-            raise ValueError(f"{path}: [[loss]] number {number + 1}: every = {loss.every}: must be 1 or more")
+            yield "loss", number, "every", loss.every, "1 or more"
+        if loss.peer == loss.rank:
+            yield "loss", number, "peer", loss.peer, "another rank"
     for number, delay in enumerate(faults.delay):
-        if delay.delay_us < 0:
-            raise ValueError(
-                f"{path}: [[delay]] number {number + 1}: delay_us = {delay.delay_us}: must not be negative"
-            )
-    return faults
+        if not 0 <= delay.delay_us < math.inf:
+            yield "delay", number, "delay_us", delay.delay_us, "0 or more"
+        if delay.peer == delay.rank:
+            yield "delay", number, "peer", delay.peer, "another rank"

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from genie.live.rendezvous import ALARM_TAG, RendezvousError, ranks_text
+from genie.live.rendezvous import ALARM_TAG, STOPPED, RendezvousError, ranks_text
 
 HELLO = struct.Struct("!8sII")  # who is calling, number of ranks, rank
 GREETING = b"genie/1\n"
@@ -116,9 +116,11 @@ def _accept_all(size: int, port: int, deadline: float, limit_s: float) -> dict[i
             for number in (listener.fileno(), *callers):
                 poll.register(number, select.POLLIN)
             ready = poll.poll(max(deadline - time.monotonic(), 0) * 1000)
-            if not ready:
+            if not ready or time.monotonic() > deadline:
                 missing = set(range(1, size)) - set(joined)
-                raise RendezvousError(f"{ranks_text(missing)} did not join rank 0 within {limit_s:g} s: is it running?")
+                text = f"{ranks_text(missing)} did not join rank 0 within {limit_s:g} s: is it running?"
+                _tell_all(joined, text)
+                raise RendezvousError(text)
             for number, _ in ready:
                 if number == listener.fileno():
                     caller, _ = listener.accept()
@@ -135,6 +137,13 @@ def _accept_all(size: int, port: int, deadline: float, limit_s: float) -> dict[i
     for caller, _ in callers.values():
         caller.close()
     return joined
+
+
+def _tell_all(joined: dict[int, socket.socket], text: str) -> None:
+    payload = f"rank 0{STOPPED}{text}".encode()
+    for peer in joined.values():
+        with contextlib.suppress(OSError):
+            peer.sendall(FRAME.pack(len(payload), ALARM_TAG) + payload)
 
 
 def _hear(caller: socket.socket, said: bytes) -> bytes:
@@ -177,5 +186,4 @@ def _connect(rank: int, size: int, host: str, port: int, deadline: float) -> soc
             raise RendezvousError(
                 f"rank {rank} cannot reach rank 0 at {host}:{port} (MASTER_ADDR, MASTER_PORT): {problem}"
             )
-        with contextlib.suppress(InterruptedError):
-            time.sleep(RETRY_S)
+        time.sleep(RETRY_S)

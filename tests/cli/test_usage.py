@@ -1,0 +1,168 @@
+"""Wrong input: exit code 2 and one line that says what and where; nothing is run and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live_runs import Ended, genie, rings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return rings(tmp_path_factory.mktemp("rings"))
+
+
+def refused(*arguments: str, out: Path, code: int = 2) -> str:
+    """The one line with which a command was refused."""
+    ended: Ended = genie(*arguments, "-o", str(out))
+    assert ended.code == code, ended
+    assert ended.stdout == ""
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1, ended.stderr
+    assert lines[0].startswith("genie: ")
+    assert not out.exists(), "something was written"
+    return lines[0]
+
+
+NOT_BUILT = {
+    "--transport verbs": "--transport verbs is not built yet",
+    "--wire nccl": "--wire nccl is not built yet",
+    "--lab fabric.toml": "--lab is not built yet",
+}
+WRONG_OPTIONS = {
+    "--transport infiniband": "--transport infiniband: must be softroce or verbs",
+    "--wire copper": "--wire copper: must be plain or nccl",
+    "--ranks 5": "--ranks 5:",
+    "--rate fast": "--rate fast: is not a number with a unit",
+    "--rate 0": "--rate 0: is out of range",
+    "--rate -5Gb/s": "--rate -5Gb/s",
+    "--dilation 0": "'--dilation'",
+    "--iterations 0": "'--iterations'",
+    "--udp-port 80": "'--udp-port'",
+    "--stall nan": "'--stall'",
+    "--algorithm all_reduce=magic": "all_reduce has",
+    "--algorithm dance=ring": "operation 'dance' is none of",
+    "--slots gpu": "--slots gpu: must be streams or astra",
+    "--compute roofline:x": "roofline:TFLOPS,GBPS",
+    "--fabric nowhere.toml": "nowhere.toml: cannot be read",
+    "--hosts nowhere.toml": "nowhere.toml: cannot be read",
+    "--faults nowhere.toml": "nowhere.toml: cannot be read",
+    "--bogus": "No such option: --bogus",
+}
+
+
+@pytest.mark.parametrize("given", [*NOT_BUILT, *WRONG_OPTIONS])
+def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
+    line = refused("run", trace, *given.split(), out=tmp_path / "out")
+    assert {**NOT_BUILT, **WRONG_OPTIONS}[given] in line
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("--level flow --rate 1Gb/s", "--level flow is not built yet; built: packet"),
+        ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
+        ("--threads 2 --rate 1Gb/s", "--threads"),
+        ("", "give --fabric FILE, or --rate"),
+        ("--fabric small.toml", "3 hosts"),
+        ("--rate 1Gb/s --follow nowhere", "nowhere: is not a run folder"),
+    ],
+)
+def test_simulate_refuses_by_name(given: str, named: str, trace: str, tmp_path: Path) -> None:
+    small = tmp_path / "small.toml"
+    text = (ROOT / "hosts" / "fabrics" / "single-switch.toml").read_text()
+    small.write_text(text.replace("hosts = 8 ", "hosts = 3 "))
+    words = [str(small) if word == "small.toml" else word for word in given.split()]
+    assert named in refused("simulate", trace, *words, out=tmp_path / "out")
+
+
+def test_a_fabric_with_fewer_hosts_than_ranks_is_refused_before_anything_runs(trace: str, tmp_path: Path) -> None:
+    small = tmp_path / "small.toml"
+    text = (ROOT / "hosts" / "fabrics" / "single-switch.toml").read_text()
+    small.write_text(text.replace("hosts = 8 ", "hosts = 3 "))
+    for command in ("run", "validate"):
+        line = refused(command, trace, "--fabric", str(small), out=tmp_path / "out")
+        assert str(small) in line
+        assert "3 hosts" in line
+        assert "4 ranks" in line
+
+
+def test_hosts_with_fewer_places_than_ranks(trace: str, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text('[[host]]\nname = "localhost"\nranks = "0-2"\naddress = "127.9.9.{rank+1}"\n')
+    line = refused("run", trace, "--hosts", str(hosts), out=tmp_path / "out")
+    assert f"{hosts}: places 3 ranks, the workload has 4" in line
+
+
+WRONG_PLANS = {
+    "[[rate]]\nrank = 1\nfactor = 2.0": "factor = 2.0: must be above 0 and at most 1",
+    "[[rate]]\nrank = 1\nfactor = nan": "factor = nan",
+    "[[rate]]\nrank = 1": "factor",
+    "[[rate]]\nrank = 4\nfactor = 0.5": "[[rate]] rank = 4: must be in 0..3",
+    "[[rate]]\nrank = 1\nfactor = 0.5\nfrom_iteration = 3\nuntil_iteration = 3": "until_iteration = 3",
+    "[[rate]]\nrank = 1\nfactor = 0.5\nuntil_s = -1.0": "until_s = -1.0",
+    "[[loss]]\nrank = 1\nevery = 0": "every = 0: must be 1 or more",
+    "[[loss]]\nrank = 1\npeer = 9\nevery = 2": "[[loss]] peer = 9: must be in 0..3",
+    "[[delay]]\nrank = 1\npeer = 2\ndelay_us = -1": "delay_us = -1.0: must be 0 or more",
+    "[[delay]]\nrank = 1\npeer = 1\ndelay_us = 1": "peer = 1",
+    "[[burn]]\nrank = 1": "burn",
+    "not toml": "plan.toml",
+}
+
+
+@pytest.mark.parametrize("plan", WRONG_PLANS)
+def test_a_wrong_fault_plan_names_file_and_key(plan: str, trace: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(plan + "\n")
+    line = refused("run", trace, "--faults", str(path), out=tmp_path / "out")
+    assert str(path) in line
+    assert WRONG_PLANS[plan] in line
+
+
+def test_traces_that_cannot_be_read(trace: str, tmp_path: Path) -> None:
+    whole = sorted(Path(trace).glob("*.et*"))
+    for name, damage in (("cut", lambda data: data[: len(data) * 2 // 3]), ("garbage", lambda data: b"\xff" * 300)):
+        folder = tmp_path / name
+        folder.mkdir()
+        for path in Path(trace).iterdir():
+            data = path.read_bytes()
+            (folder / path.name).write_bytes(damage(data) if path == whole[2] else data)
+        line = refused("run", str(folder), out=tmp_path / "out")
+        assert whole[2].name in line
+    (tmp_path / "empty").mkdir()
+    assert "no PREFIX.RANK.et" in refused("run", str(tmp_path / "empty"), out=tmp_path / "out")
+    assert "nowhere" in refused("run", str(tmp_path / "nowhere"), out=tmp_path / "out")
+    whole[1].rename(tmp_path / "aside")
+    try:
+        assert "1 of 4 ranks have no trace (1)" in refused("run", trace, out=tmp_path / "out")
+    finally:
+        (tmp_path / "aside").rename(whole[1])
+
+
+def test_folders_that_are_not_ours_are_left_alone(trace: str, tmp_path: Path) -> None:
+    for name, content in (("notes.txt", "mine"), ("live/thesis.tex", "mine"), ("parts/drums.wav", "mine")):
+        out = tmp_path / name.replace("/", "-")
+        kept = out / name
+        kept.parent.mkdir(parents=True)
+        kept.write_text(content)
+        for command in (("run", trace), ("simulate", trace, "--rate", "1Gb/s"), ("validate", trace)):
+            ended = genie(*command, "-o", str(out))
+            assert ended.code == 2
+            assert len(ended.stderr.splitlines()) == 1
+            assert name in ended.stderr
+            assert kept.read_text() == content
+    file = tmp_path / "file"
+    file.write_text("mine")
+    ended = genie("run", trace, "-o", str(file))
+    assert (ended.code, len(ended.stderr.splitlines())) == (2, 1)
+    assert file.read_text() == "mine"
+
+
+def test_diff_of_folders_that_are_no_runs(tmp_path: Path) -> None:
+    ended = genie("diff", str(tmp_path), str(tmp_path))
+    assert ended.code == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "is not a run folder, run.json is missing" in ended.stderr
