@@ -1,0 +1,262 @@
+// The walker's messages: collectives step by step, matching of arrivals, clear-to-sends.
+#include <bit>
+#include <utility>
+
+#include "walker/parts.hpp"
+#include "walker/walker.hpp"
+
+namespace genie {
+
+using namespace walker_parts;
+
+std::int64_t Walker::block_size(std::int32_t node, std::int32_t step) const {
+  const std::size_t row = index(node);
+  return shared_->block_sizes[static_cast<std::size_t>(plan_->sizes_start[row] +
+                                                       steps_of(node).block_of(step, plan_->position[row]))];
+}
+
+std::int32_t Walker::peer_rank(std::int32_t node, std::int32_t peer_value) const {
+  const std::size_t row = index(node);
+  const std::int64_t first = shared_->group_start[index(plan_->group[row])];
+  const std::int32_t position = steps_of(node).position_of_peer(peer_value, plan_->position[row]);
+  return shared_->group_members[static_cast<std::size_t>(first + position)];
+}
+
+void Walker::start_collective(std::int32_t node) {
+  const StepTemplate& steps = steps_of(node);
+  const std::size_t row = index(node);
+  Instance instance{.node = node,
+                    .remaining_steps = steps.steps(),
+                    .counters = take_counters(steps.steps()),
+                    .first_send = sends_.size(),
+                    .first_receive = receives_.size()};
+  for (std::int32_t step = 0; step < steps.steps(); ++step)
+    counters_[instance.counters + index(step)] =
+        steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
+  for (std::int32_t peer : steps.send_peers) sends_.push_back({.node = node, .peer = peer_rank(node, peer)});
+  for (std::int32_t peer : steps.receive_peers)
+    receives_.push_back({.node = node, .peer = peer_rank(node, peer)});
+  const auto id = static_cast<std::int32_t>(instances_.size());
+  instance_of_[row] = id;
+  instances_.push_back(instance);
+  for (std::int32_t step = 0; step < steps.steps(); ++step) {
+    if (steps.dep_start[index(step)] == steps.dep_start[index(step) + 1]) step_ready(id, step);
+  }
+  for (std::int32_t first : steps.first_receives) {
+    Lane lane{.instance = id, .step = first};
+    skip_empty(lane);
+    if (lane.step >= 0)
+      open_lane(peer_rank(node, steps.peer[index(first)]), plan_->tag[row] + steps.channel[index(first)],
+                lane);
+  }
+}
+
+// A step's dependencies are done: a send is posted, a receive may complete.
+void Walker::step_ready(std::int32_t instance, std::int32_t step) {
+  const std::int32_t node = instances_[index(instance)].node;
+  const StepTemplate& steps = steps_of(node);
+  const std::int64_t size = block_size(node, step);
+  if (size == 0 && !steps.empty_messages) {
+    finished_steps_.emplace_back(instance, step);
+    return;
+  }
+  if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+    send_step(instance, step);
+    return;
+  }
+  if (steps.credit[index(step)]) {
+    const std::uint32_t tag = plan_->tag[index(node)] + steps.channel[index(step)];
+    out_->push_back({.type = Operation::Type::kSend,
+                     .handle = kCreditHandle,
+                     .peer = peer_rank(node, steps.peer[index(step)]),
+                     .tag = tag | kCreditTag,
+                     .size_bytes = 0});
+  }
+  std::int32_t& counter = counters_[instances_[index(instance)].counters + index(step)];
+  if (counter >= kArrivedEarly) finished_steps_.emplace_back(instance, step);
+}
+
+void Walker::send_step(std::int32_t instance, std::int32_t step) {
+  const Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  const std::int32_t peer = peer_rank(at.node, steps.peer[index(step)]);
+  const std::uint32_t tag = plan_->tag[index(at.node)] + steps.channel[index(step)];
+  if (steps.credit[index(step)]) {
+    CreditMatch& match = credits_[key_of(peer, tag)];
+    if (match.credits == 0 || match.wait_head >= 0) {
+      const std::int32_t wait = take(credit_waits_, free_credit_waits_, CreditWait{instance, step, -1});
+      append(credit_waits_, match.wait_head, match.wait_tail, wait);
+      return;
+    }
+    if (--match.credits == 0) credits_.erase(key_of(peer, tag));
+  }
+  post(at.first_send + index(steps.transfer[index(step)]), peer, tag, block_size(at.node, step),
+       handle_of(at.node, static_cast<std::uint32_t>(step)));
+}
+
+void Walker::post(std::size_t record, std::int32_t peer, std::uint32_t tag, std::int64_t size_bytes,
+                  std::uint64_t handle) {
+  SendRecord& send = sends_[record];
+  if (send.post < 0) send.post = now_;
+  if (send.outstanding++ == 0) send.busy_since = now_;
+  ++send.messages;
+  send.size_bytes += size_bytes;
+  out_->push_back(
+      {.type = Operation::Type::kSend, .handle = handle, .peer = peer, .tag = tag, .size_bytes = size_bytes});
+}
+
+void Walker::sent(const Completion& completion) {
+  const auto node = static_cast<std::int32_t>(completion.handle >> 32);
+  const auto step = static_cast<std::uint32_t>(completion.handle);
+  const std::int32_t instance = instance_of_[index(node)];
+  const std::size_t record =
+      step == kWholeNode ? index(send_record_of_[index(node)])
+                         : instances_[index(instance)].first_send + index(steps_of(node).transfer[step]);
+  SendRecord& send = sends_[record];
+  send.acked = completion.time;
+  send.retransmits += completion.retransmits;
+  if (--send.outstanding == 0) send.busy += completion.time - send.busy_since;
+  if (step == kWholeNode) {
+    end(node);
+  } else {
+    finished_steps_.emplace_back(instance, static_cast<std::int32_t>(step));
+  }
+}
+
+void Walker::step_done(std::int32_t instance, std::int32_t step) {
+  Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  ++steps_done_;
+  const std::int32_t first = steps.successor_start[index(step)],
+                     last = steps.successor_start[index(step) + 1];
+  for (std::int32_t entry = first; entry < last; ++entry) {
+    const std::int32_t next = steps.successors[index(entry)];
+    const std::int32_t counter = --counters_[at.counters + index(next)];
+    if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
+  }
+  if (--instances_[index(instance)].remaining_steps > 0) return;
+  give_counters(instances_[index(instance)]);
+  end(instances_[index(instance)].node);
+}
+
+// Room for the counters of `steps` steps; that of ended collectives is used again, so a long trace needs no
+// more than its collectives in progress.
+std::size_t Walker::take_counters(std::int32_t steps) {
+  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(steps - 1)));
+  std::vector<std::size_t>& places = free_counters_[room];
+  if (places.empty()) {
+    places.push_back(counters_.size());
+    counters_.resize(counters_.size() + (std::size_t{1} << room));
+  }
+  const std::size_t place = places.back();
+  places.pop_back();
+  return place;
+}
+
+void Walker::give_counters(const Instance& instance) {
+  const auto steps = static_cast<std::uint32_t>(steps_of(instance.node).steps());
+  free_counters_[static_cast<std::size_t>(std::bit_width(steps - 1))].push_back(instance.counters);
+}
+
+void Walker::skip_empty(Lane& lane) const {
+  if (lane.instance < 0) return;
+  const std::int32_t node = instances_[index(lane.instance)].node;
+  const StepTemplate& steps = steps_of(node);
+  if (steps.empty_messages) return;
+  while (lane.step >= 0 && block_size(node, lane.step) == 0) lane.step = steps.next_receive[index(lane.step)];
+}
+
+void Walker::open_lane(std::int32_t peer, std::uint32_t tag, Lane lane) {
+  const std::uint64_t key = key_of(peer, tag);
+  Match& match = matches_[key];
+  if (match.lane_head < 0) {
+    while (match.arrival_head >= 0) {  // messages that came before anyone waited for them
+      const std::int32_t at = match.arrival_head;
+      const Arrival arrival = arrivals_[index(at)];
+      match.arrival_head = arrival.next;
+      free_arrivals_.push_back(at);
+      if (!deliver(lane, arrival, peer)) {
+        if (match.arrival_head < 0) matches_.erase(key);
+        return;
+      }
+    }
+  }
+  append(lanes_, match.lane_head, match.lane_tail, take(lanes_, free_lanes_, lane));
+}
+
+void Walker::arrived(const Completion& completion) {
+  if (completion.tag & kCreditTag) {
+    credit_arrived(key_of(completion.peer, completion.tag & ~kCreditTag));
+    return;
+  }
+  const std::uint64_t key = key_of(completion.peer, completion.tag);
+  Match& match = matches_[key];
+  const Arrival arrival{
+      .size_bytes = completion.size_bytes, .first = completion.first, .time = completion.time};
+  if (match.lane_head < 0) {
+    append(arrivals_, match.arrival_head, match.arrival_tail, take(arrivals_, free_arrivals_, arrival));
+    return;
+  }
+  const std::int32_t at = match.lane_head;
+  Lane lane = lanes_[index(at)];
+  const bool more = deliver(lane, arrival, completion.peer);
+  lanes_[index(at)] = lane;
+  if (more) return;
+  match.lane_head = lane.next;
+  free_lanes_.push_back(at);
+  if (match.lane_head < 0 && match.arrival_head < 0) matches_.erase(key);
+}
+
+// Gives a message to the lane's next receive; false when the lane has no further one.
+bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
+  const bool whole = lane.instance < 0;
+  const std::int32_t node = whole ? lane.step : instances_[index(lane.instance)].node;
+  const std::int64_t expected = whole ? plan_->size_bytes[index(node)] : block_size(node, lane.step);
+  if (expected != arrival.size_bytes && error_.empty()) {
+    error_ = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": expected " +
+             std::to_string(expected) + " bytes from rank " + std::to_string(peer) + " and got " +
+             std::to_string(arrival.size_bytes) + ": the two ranks' graphs disagree";
+  }
+  const std::size_t record = whole ? index(send_record_of_[index(node)])
+                                   : instances_[index(lane.instance)].first_receive +
+                                         index(steps_of(node).transfer[index(lane.step)]);
+  ReceiveRecord& receive = receives_[record];
+  if (receive.first < 0) receive.first = arrival.first;
+  receive.last = arrival.time;
+  ++receive.messages;
+  receive.size_bytes += arrival.size_bytes;
+  if (whole) {
+    end(node);
+    return false;
+  }
+  const std::int32_t step = lane.step;
+  lane.step = steps_of(node).next_receive[index(step)];
+  skip_empty(lane);
+  std::int32_t& counter = counters_[instances_[index(lane.instance)].counters + index(step)];
+  if (counter == 0) {
+    finished_steps_.emplace_back(lane.instance, step);
+  } else {
+    counter += kArrivedEarly;
+  }
+  return lane.step >= 0;
+}
+
+void Walker::credit_arrived(std::uint64_t key) {
+  CreditMatch& match = credits_[key];
+  if (match.wait_head < 0) {
+    ++match.credits;
+    return;
+  }
+  const std::int32_t at = match.wait_head;
+  const CreditWait wait = credit_waits_[index(at)];
+  match.wait_head = wait.next;
+  free_credit_waits_.push_back(at);
+  if (match.wait_head < 0) credits_.erase(key);
+  const Instance& instance = instances_[index(wait.instance)];
+  const StepTemplate& steps = steps_of(instance.node);
+  post(instance.first_send + index(steps.transfer[index(wait.step)]), static_cast<std::int32_t>(key >> 32),
+       static_cast<std::uint32_t>(key), block_size(instance.node, wait.step),
+       handle_of(instance.node, static_cast<std::uint32_t>(wait.step)));
+}
+
+}  // namespace genie
