@@ -34,6 +34,7 @@ from genie.live.endings import (
     leave,
     reserve,
 )
+from genie.live.path_mtu import path_problem
 from genie.live.rendezvous import CLOCK_TAG, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.plan.build import Lowering, build_plan
@@ -91,6 +92,8 @@ class Rank:
             lowering=Lowering(settings.channels, settings.credit, settings.algorithms),
             time_factor=settings.dilation,
         )
+        problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
+        self._none(problem, EXIT_USAGE)
         largest = self.meet.agree(self.plan.message_max_bytes, max)
         # Nothing needs to come while another rank computes.
         compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
@@ -149,11 +152,14 @@ class Rank:
                 try:
                     self.engine.open()
                 except RuntimeError as error:
-                    problem = f"rank {self.rank} {error}"
-            problems = [text for text in self.meet.agree(problem) if text]
-            if problems:
-                text = f"{problems[0]}; is another run using it? (see ss -ulpn), or choose --udp-port"
-                raise RankError(text, EXIT_ENVIRONMENT, agreed=True)
+                    problem = f"rank {self.rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
+            self._none(problem, EXIT_ENVIRONMENT)
+
+    def _none(self, problem: str, code: int) -> None:
+        """All ranks go on, or all leave with the first problem that one has."""
+        problems = [text for text in self.meet.agree(problem) if text]
+        if problems:
+            raise RankError(problems[0], code, agreed=True)
 
     def _connect(self, rkey: int) -> None:
         size = self.meet.size

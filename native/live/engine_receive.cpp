@@ -39,7 +39,6 @@ bool Engine::receive() {
     any = true;
     // Taken after the call: a packet may have come while it was under way.
     const TimePs now = this->now();
-    last_progress_ = now;
     for (int at = 0; at < count; ++at) {
       std::size_t size = messages[at].msg_len, segment = size;
       for (cmsghdr* item = CMSG_FIRSTHDR(&messages[at].msg_hdr); item != nullptr;
@@ -84,6 +83,7 @@ void Engine::datagram(std::span<const std::byte> bytes, const sockaddr_in& from,
     ++counters_.bad_icrc;
     return;
   }
+  last_progress_ = now;  // what strangers send is none
   roce::Packet packet;
   packet.opcode = header.opcode;
   packet.ack_request = header.ack_request;

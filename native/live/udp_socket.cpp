@@ -79,8 +79,9 @@ Socket open_receiver(std::uint32_t ipv4, std::uint16_t port, bool shared, bool o
   Socket receiver(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const sockaddr_in address = address_of(ipv4, port);
   if (!receiver.open() || (shared && !set(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) ||
-      (shared && !attach_rank_filter(receiver.get())) ||
-      bind(receiver.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      bind(receiver.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      // Not before bind: a socket that has a filter cannot join a group.
+      (shared && !attach_rank_filter(receiver.get()))) {
     error = failure("cannot receive on", ipv4, port);
     return Socket();
   }
