@@ -74,6 +74,7 @@ class Job:
         """Play live, then in the twin from the measured arrivals."""
         out = self.scratch / "run"
         live = Live(iterations, warmup)
+        self.hosts = hosts_of(self.play, self.workload.world_size, live.udp_port)  # a block that is free now
         settings = settings_of(self.play, live, out / "live", self.workload, self.hosts, self.fabric)
         settings = msgspec.structs.replace(settings, faults=faults or Faults(), seed=seed)
         prepare_folder(out)
