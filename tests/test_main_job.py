@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import ROOT
 
 from genie.record import open_run
 
+ROOT = Path(__file__).resolve().parent.parent
 GENIE = str(Path(sys.executable).parent / "genie")
 TRACE = ROOT / "examples" / "transformer"
 SLOW_RANK = 5
