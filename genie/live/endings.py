@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
@@ -29,6 +28,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE_SPACE = "free some space or choose another -o"
 RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
 ALARM_LEAVES_S = 0.2
+SALVAGE_LIMIT_S = 8.0
 SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
 
 
@@ -48,7 +48,7 @@ def check_size(settings: RunSettings, size: int) -> None:
     text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
     if size == 1:
         text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
-    raise RankError(text, EXIT_USAGE)
+    raise RankError(text, EXIT_USAGE, agreed=True)
 
 
 def launcher_process() -> Path | None:
@@ -94,25 +94,50 @@ def code_of(error: Exception, played: bool) -> int:
     return EXIT_FAILED if played and isinstance(error, RendezvousError) else EXIT_ENVIRONMENT
 
 
-def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> NoReturn:
-    """Say why, to the launcher and the other ranks, and go."""
+def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> int:
+    """Say why, to the launcher and the other ranks, and go: at once, or with the exit code when all go together."""
     _ignore_signals()
-    text, code = str(error), code_of(error, iteration >= 0)
+    text, code, rank = str(error), code_of(error, iteration >= 0), rendezvous.rank
+    agreed = isinstance(error, RankError) and error.agreed
+    recorded = record_failure(settings, rank, iteration, text, code)
     # Where no launcher speaks for all, whoever knows the cause says it.
-    others_say_it = STOPPED in text or (isinstance(error, RankError) and error.agreed and rendezvous.rank != 0)
-    recorded = record_failure(settings, rendezvous.rank, iteration, text, code)
-    if not recorded or not (others_say_it or LAUNCHED in os.environ):
-        print(f"genie: {name_rank(rendezvous.rank, text)}", file=sys.stderr, flush=True)
-    with suppress(RendezvousError):
-        rendezvous.alarm(text)
-    time.sleep(ALARM_LEAVES_S)
-    if rendezvous.rank == 0 and (LAUNCHED not in os.environ or LAUNCHER_GONE in text):
-        from genie.live.merge import try_to_salvage  # here, because it imports much
-
-        time.sleep(SALVAGE_WAIT_S)
-        try_to_salvage(settings, name_rank(0, text))
+    others_say_it = recorded if LAUNCHED in os.environ else STOPPED in text or (agreed and rank != 0)
+    if not others_say_it:
+        print(f"genie: {name_rank(rank, text)}", file=sys.stderr, flush=True)
+    alone = LAUNCHED not in os.environ or LAUNCHER_GONE in text
+    heard = agreed or rendezvous.alarm(text)
+    if not agreed:
+        time.sleep(ALARM_LEAVES_S)
+    if alone and rank == 0:
+        _gather(settings, name_rank(0, text), iteration, 0.0 if agreed else SALVAGE_WAIT_S)
+    elif alone and heard and iteration >= 0:
+        _wait_for_salvage(settings)  # mpirun ends all as soon as one has failed
+    if agreed:
+        return code
     sys.stdout.flush()
     os._exit(code)  # MPI's own end would wait for ranks that are gone
+
+
+def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:
+    """Complete the run folder as the launcher would."""
+    if iteration < 0:
+        remove_parts(settings)
+        return
+    from genie.live.merge import try_to_salvage  # here, because it imports much
+
+    time.sleep(wait_s)
+    try_to_salvage(settings, problem)
+
+
+def _wait_for_salvage(settings: RunSettings) -> None:
+    deadline = time.monotonic() + SALVAGE_LIMIT_S
+    while (settings.out_path / PARTS).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def remove_parts(settings: RunSettings) -> None:
+    """Remove what ranks left while they ran, once the run folder holds it all."""
+    shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
 
 
 def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:

@@ -28,9 +28,10 @@ from genie.live.endings import (
     PARTS,
     RankError,
     name_rank,
+    remove_parts,
     reserve,
 )
-from genie.live.merge import failures, remove_parts, try_to_salvage
+from genie.live.merge import failures, try_to_salvage
 from genie.live.rendezvous import STOPPED
 from genie.live.settings import RunSettings
 from genie.live.watch import Watch, still_running

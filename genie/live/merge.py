@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS
+from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.settings import RunSettings
 from genie.plan.facts import facts_of_build
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
@@ -54,11 +53,6 @@ def write_live_run(
     transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
     counters = {"ranks": [fact["counters"] if fact else None for fact in facts]}
     write_run(settings.out_path, info_of(settings, facts, problem), pl.concat(timelines), transfers, counters)
-
-
-def remove_parts(settings: RunSettings) -> None:
-    """Remove what ranks left while they ran; the run folder holds it all."""
-    shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
 
 
 def _frames(

@@ -43,8 +43,9 @@ def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> i
     """Leave this process's id beside the records while it runs, so that the launcher sees a rank vanish."""
     sign = _sign(settings, rank, RUNNING)
     code = int(body())
-    with contextlib.suppress(OSError):
-        _sign(settings, rank, FINISHED)
+    if code == 0:
+        with contextlib.suppress(OSError):
+            _sign(settings, rank, FINISHED)
     if code == 0 and LAUNCHED not in os.environ:  # otherwise the launcher tidies up
         with contextlib.suppress(OSError):
             for path in sign.parent.glob(f"{rank:05d}*"):

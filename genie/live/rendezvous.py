@@ -86,9 +86,12 @@ class Rendezvous:
             del missing[source]
         return payloads
 
-    def alarm(self, text: str) -> None:
-        """Tell rank 0, or as rank 0 all others, that this rank has failed. What they raise has STOPPED in it."""
-        self._tell(ALARM_TAG, self._as_told(text))
+    def alarm(self, text: str) -> bool:
+        """Tell rank 0, or as rank 0 all others, that this rank has failed. What they raise has STOPPED in it.
+
+        True when somebody could be told.
+        """
+        return self._tell(ALARM_TAG, self._as_told(text))
 
     def alive(self) -> None:
         """Say now and then that this rank is busy and not gone, to those who wait for it. Cheap: call it often."""
@@ -116,11 +119,14 @@ class Rendezvous:
     def _heard(self, ranks: Iterable[int]) -> dict[int, float]:
         return dict.fromkeys(ranks, time.monotonic())
 
-    def _tell(self, tag: int, payload: bytes, but: int = -1) -> None:
+    def _tell(self, tag: int, payload: bytes, but: int = -1) -> bool:
+        told = False
         for rank in [0] if self.rank else range(1, self.size):
             if rank != but:
                 with suppress(RendezvousError):  # the others must hear of it although one is gone
                     self.channel.send(rank, tag, payload)
+                    told = True
+        return told
 
     def _wait(self, tag: int, missing: dict[int, float], idle: Idle) -> tuple[int, bytes]:
         """A message from one of `missing`: rank -> when it was last heard of."""

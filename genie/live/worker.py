@@ -380,7 +380,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         rendezvous.channel.close()
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
-        leave(settings, rendezvous, error, rank.iteration if rank else -1)
+        return leave(settings, rendezvous, error, rank.iteration if rank else -1)
 
 
 def report_progress(settings: RunSettings, done: int, total: int) -> None:

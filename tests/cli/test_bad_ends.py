@@ -105,7 +105,7 @@ def test_a_host_that_never_starts_its_rank(job: tuple[str, ...], tmp_path: Path)
 
 def test_a_host_that_mpirun_cannot_reach(job: tuple[str, ...], tmp_path: Path) -> None:
     shell = tmp_path / "shell"
-    shell.write_text("#!/bin/sh\necho 'connect to farhost: No route to host' >&2\nexit 255\n")
+    shell.write_text("#!/bin/sh\necho 'connect to farhost: No route to host' >&2\nsleep 0.5\nexit 255\n")
     shell.chmod(0o755)
     hosts = Path(loopback(tmp_path))
     near = hosts.read_text()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from live_runs import GENIE, Command, Ended, genie, loopback, pid_of, played, rings, started
+from trace_files import RECV, node, trace
 
 from genie.record import open_run
 
@@ -177,3 +178,22 @@ def test_rank_0_is_killed_and_diff_gathers_what_is_left(job: list[str], tmp_path
     assert simulated.code == 0, simulated
     assert open_run(out).info["complete"] is False
     assert genie("diff", str(out), str(twin)).code in (0, 1)
+
+
+def test_a_stall_under_mpirun_leaves_a_run_folder(tmp_path: Path) -> None:
+    """mpirun ends all ranks as soon as one has failed: they wait until rank 0 has gathered what there is."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    receive = node(1, RECV, (0,), name="wait", comm_src=1, comm_tag=7, comm_size=64)
+    trace(folder, [node(0, duration_micros=10), receive], [node(0, duration_micros=10)])
+    job = ["run", str(folder), "--hosts", loopback(tmp_path, 2), "--stall", "0.5", "-o", str(tmp_path / "out")]
+    with started(line=[MPIRUN, "-n", "2", str(GENIE), *job]) as command:
+        ended = command.end()
+    assert ended.left == []
+    assert ended.code != 0
+    lines = [line for line in ended.said if line.startswith("genie: ")]
+    assert len(lines) == 1
+    assert "nothing came for 0.5 s: rank 0, node 1 (wait): receive of 64 bytes from rank 1, tag 7" in lines[0]
+    run = open_run(tmp_path / "out")
+    assert run.info["complete"] is False
+    assert run.timeline.filter(run.timeline["name"] == "n0").height == 2

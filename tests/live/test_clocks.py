@@ -1,0 +1,96 @@
+"""Clock offsets from ping-pongs: the true offset lies within the bound, whatever the delays are."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genie.live.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, fit
+
+DAY_NS = 86_400_000_000_000
+
+
+class Clocks:
+    """Two clocks: rank 0's is true time, ours = offset + (1 + drift) · true time."""
+
+    def __init__(self, offset_ns: float, drift: float) -> None:
+        self.offset_ns, self.drift = offset_ns, drift
+
+    def ours(self, true_ns: float) -> int:
+        return round(true_ns * (1 + self.drift) + self.offset_ns)
+
+    def exchange(self, true_ns: float, there_ns: float, back_ns: float) -> Exchange:
+        answered = true_ns + there_ns
+        return Exchange(self.ours(true_ns), round(answered), self.ours(answered + back_ns))
+
+
+def ping_pongs(clocks: Clocks, draw: random.Random, start_ns: float, asymmetry: float = 0.0) -> list[Exchange]:
+    """32 exchanges with queueing now and then; `asymmetry`: this share of the base delay is added on the way back."""
+    found, at = [], start_ns
+    for _ in range(32):
+        there = 20_000 + draw.expovariate(1 / 5_000)
+        back = 20_000 * (1 + asymmetry) + draw.expovariate(1 / 5_000)
+        found.append(clocks.exchange(at, there, back))
+        at += there + back + 1_000
+    return found
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    offset_ns=st.integers(-30 * DAY_NS, 30 * DAY_NS),
+    drift_ppm=st.floats(-50, 50),
+    asymmetry=st.floats(0, 3),
+    span_s=st.floats(0.01, 600),
+    seed=st.integers(0, 2**32),
+)
+def test_the_error_is_within_the_bound(
+    offset_ns: int, drift_ppm: float, asymmetry: float, span_s: float, seed: int
+) -> None:
+    draw = random.Random(seed)
+    clocks = Clocks(offset_ns, drift_ppm * 1e-6)
+    begin = draw.uniform(0, 100 * DAY_NS)
+    end = begin + span_s * 1e9
+    before = ping_pongs(clocks, draw, begin, asymmetry)
+    after = ping_pongs(clocks, draw, end, asymmetry)
+    found = fit(before, after)
+    assert found.bound_ns < 1_000_000
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+        true_ns = begin + share * (end - begin)
+        ours = clocks.ours(true_ns)
+        assert abs(found.at(ours) - (ours - true_ns)) <= found.bound_ns + 4  # ns: clocks count whole ones
+        assert found.at_reference(true_ns) == pytest.approx(found.at(ours), abs=found.bound_ns + 4)
+
+
+def test_symmetric_delays_and_a_constant_offset_are_exact() -> None:
+    clocks = Clocks(5_000_000, 0.0)
+    sides = [[clocks.exchange(start + 1000 * k, 30_000, 30_000) for k in range(8)] for start in (0.0, 1e9)]
+    found = fit(*sides)
+    assert (found.offset_ns, found.drift) == (5_000_000, 0.0)
+    assert found.bound_ns == 30_000  # half the round trip: an asymmetry of that size would not show
+
+
+def test_the_fastest_exchange_counts() -> None:
+    clocks = Clocks(1_000, 0.0)
+    slow = [clocks.exchange(1e6 * k, 500_000, 20_000) for k in range(10)]
+    fast = clocks.exchange(2e7, 10_000, 12_000)
+    found = fit([*slow[:5], fast, *slow[5:]], [])
+    assert abs(found.at(0) - 1_000) <= found.bound_ns == 11_000
+
+
+def test_before_the_end_one_side_is_enough() -> None:
+    clocks = Clocks(-7 * DAY_NS, 20e-6)
+    found = fit(ping_pongs(clocks, random.Random(1), 1e12), [])
+    assert found.drift == 0.0
+    now = 1e12 + 1e9  # a second later a drift of 20 ppm has made 20 us: known only after the run
+    ours = clocks.ours(now)
+    assert abs(found.at(ours) - (ours - now)) <= found.bound_ns + 20_000 + 4
+
+
+def test_a_shared_clock_has_no_offset() -> None:
+    assert SHARED_CLOCK.at(1e18) == SHARED_CLOCK.at_reference(1e18) == 0.0
+    assert SHARED_CLOCK.bound_ns == 0.0
+    assert clock_identity() == clock_identity()
+    assert ClockFit(100.0, 0.0, 0.0).at_reference(5e9) == 100.0
