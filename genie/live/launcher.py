@@ -164,15 +164,25 @@ def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signa
         now = time.monotonic()
         if failed_at is None:
             if gone := watch.vanished():
+                if not watch.anyone_ready() and _ends_within(process, 1.0):
+                    return None  # mpirun could not start all, and has ended those that it had
                 found = Outcome(EXIT_FAILED, gone)
             elif now - began > settings.join_s and (missing := watch.not_started()):
-                return Outcome(EXIT_ENVIRONMENT, f"{missing} within {settings.join_s:g} s; {_last_words(settings)}")
+                return Outcome(EXIT_ENVIRONMENT, f"{missing} within {settings.join_s:g} s")
             if found or watch.failed():
                 failed_at = now
         elif now - failed_at > GRACE_S or watch.nobody_runs():
             break
     stopped = watch.stopped()
     return found or (Outcome(EXIT_FAILED, stopped) if stopped else None)
+
+
+def _ends_within(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -200,28 +210,42 @@ def _identity() -> str:
 
 
 def _last_words(settings: RunSettings) -> str:
-    """The last line of mpirun's own output; of what it passed on, when there is any."""
+    """The last line that mpirun passed on from ranks or remote shells; "" when there is none."""
     try:
         lines = (settings.out_path / PARTS / LOG_FILE).read_text(errors="replace").strip().splitlines()
     except OSError:
-        lines = []
-    passed_on = [line for line in lines if line.strip(" =") and not line.startswith(("[mpiexec@", "[proxy:"))]
-    last = (passed_on or lines or [""])[-1]
-    return f"mpirun's last words: {last}" if last else "mpirun said nothing"
+        return ""
+    of_mpirun = ("[mpiexec@", "[proxy:", "=", "YOUR APPLICATION", "This typically refers", "Please see the FAQ")
+    return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(of_mpirun)), "")
+
+
+def _keep_log(settings: RunSettings) -> str:
+    """Keep mpirun's output beside the records, as it may say more than a line can; where it is, "" when empty."""
+    log = settings.out_path / PARTS / LOG_FILE
+    try:
+        if not log.stat().st_size:
+            return ""
+        log.replace(settings.out_path / LOG_FILE)
+    except OSError:
+        return ""
+    return str(settings.out_path / LOG_FILE)
 
 
 def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None) -> Outcome:
     """One line for what went wrong, and where what was recorded is."""
     causes = [record for record in failures(settings) if STOPPED not in record["error"]]
     told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes else None
-    if found is not None:
+    if found is None and told:
+        code, problem = int(causes[0]["code"]), told
+    else:
+        found = found or Outcome(
+            EXIT_ENVIRONMENT, f"mpirun ended with exit code {returncode} before all ranks were done"
+        )
         code, problem = found.code, str(found.problem)
         if told and code == EXIT_FAILED:
             problem += f"; then {told}"
-    elif told:
-        code, problem = int(causes[0]["code"]), told
-    else:
-        code = EXIT_ENVIRONMENT
-        problem = f"mpirun ended with exit code {returncode} before all ranks were done; {_last_words(settings)}"
+        elif code in (EXIT_FAILED, EXIT_ENVIRONMENT):
+            words, log = _last_words(settings), _keep_log(settings)
+            problem += (f"; last words: {words}" if words else "") + (f"; see {log}" if log else "")
     where = try_to_salvage(settings, problem)
     return Outcome(code, f"{problem}; {where}" if where else problem)

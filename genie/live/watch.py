@@ -47,6 +47,10 @@ class Watch:
         starting = [rank for rank, text in begun.items() if text.endswith(STARTING)]
         return f"{ranks_text(starting)} did not meet the others" if starting else None
 
+    def anyone_ready(self) -> bool:
+        """Whether a rank has met the others and bound its port."""
+        return any(self._folder.glob(f"*{FACTS}"))
+
     def vanished(self) -> str | None:
         """A rank of this machine whose process is gone although it has neither finished nor failed."""
         for rank, pid in self._running().items():

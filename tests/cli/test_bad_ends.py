@@ -128,6 +128,18 @@ def test_a_port_in_use_names_rank_and_address(job: tuple[str, ...], tmp_path: Pa
     assert "--udp-port" in line
 
 
+def test_a_rank_that_crashes_leaves_its_traceback(job: tuple[str, ...], tmp_path: Path) -> None:
+    """A fault of ours, or of an installation: one line with the last words, all of them in a file."""
+    broken = tmp_path / "broken" / "sitecustomize.py"
+    broken.parent.mkdir()
+    broken.write_text("import os\nif os.environ.get('PMI_RANK') == '1':\n    raise SystemExit('no such library')\n")
+    out = tmp_path / "out"
+    ended = genie(*job, "--join", "3", "-o", str(out), environment={"PYTHONPATH": str(broken.parent)})
+    line = one_line(ended, 3)
+    assert "rank 1 did not start within 3 s; last words: " in line
+    assert "no such library" in (out / "mpirun.log").read_text()
+
+
 def waits_for_nobody(folder: Path) -> str:
     """Rank 0 waits for tag 7 from rank 1, which sends tag 8."""
     folder.mkdir()
