@@ -22,7 +22,8 @@ from_iteration = {SLOW_FROM}
 def validate(name: str, *more: str) -> tuple[int, str]:
     """One `genie validate`; its exit code and its verdict line."""
     command = [
-        str(Path(sys.executable).parent / "genie"), "validate", "examples/transformer", "--hosts", str(OUT / "hosts.toml"),
+        str(Path(sys.executable).parent / "genie"), "validate", "examples/transformer",
+        "--hosts", str(OUT / "hosts.toml"),
         "--rate", "200Mb/s", "--iterations", str(ITERATIONS), "--warmup", str(WARMUP), "-o", str(OUT / name), *more,
     ]  # fmt: skip
     print("$ genie " + " ".join(command[1:]), flush=True)
@@ -50,7 +51,9 @@ def main() -> int:
     print(f"\nclean:    {clean}\nslow-nic: {slow}\n")
     for name in ("clean", "slow-nic"):
         print(f"  {OUT / name / 'report.html'}")
-    print(f"\n{time.monotonic() - began:.0f} s. Open the pages in a browser; timeline.pftrace opens in ui.perfetto.dev.")
+    print(
+        f"\n{time.monotonic() - began:.0f} s. Open the pages in a browser; timeline.pftrace opens in ui.perfetto.dev."
+    )
     expected = clean_code == 0 and slow_code == 1 and "rank 5" in slow
     return 0 if expected else 1
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from genie.plan.units import Duration, Rate, Size
 
 HOSTS_MAX = 4096
-PACKETS_MAX = 2**23  # half of the PSN space
+PACKETS_MAX = 2**23 - 1  # half of the PSN space
 ETHERNET_OVERHEAD_BYTES = 38  # header and FCS 18, preamble and gap 20
 PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4
 

@@ -12,7 +12,7 @@ from genie.plan.facts import facts_of_build
 from genie.record import Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
-from simtwin.simulate import SimulationError, Twin, arrivals_of
+from simtwin.simulate import FollowError, Twin, arrivals_of
 from simtwin.topology import Network
 
 Progress = Any
@@ -44,18 +44,18 @@ def simulate_to_folder(
     compute: str | None = None,
     progress: Progress = None,
 ) -> Run:
-    """Simulate, write the run folder and the fabric beside it. Raises SimulationError."""
+    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError."""
     arrivals = None
     numbers: list[int] = list(range(iterations))
     if follow is not None:
         if follow.info.get("ranks") != workload.world_size:
-            raise SimulationError(
+            raise FollowError(
                 f"{follow.path} is a run of {follow.info.get('ranks')} ranks and the workload has {workload.world_size}"
             )
         arrivals = arrivals_of(workload, _complete_iterations(follow, workload.world_size))
         numbers = sorted(arrivals)
         if not numbers:
-            raise SimulationError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+            raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
     result = twin.play(
         workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
     )

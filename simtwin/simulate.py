@@ -32,6 +32,10 @@ class SimulationError(Exception):
     """A simulation that cannot start, or that ends with ranks still waiting; the message names them."""
 
 
+class FollowError(Exception):
+    """A run that cannot be followed with this workload; the message says why."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """Data packets lost on the way from one rank to another: every n-th, and those with these numbers, from 0."""
@@ -170,7 +174,10 @@ def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[in
     for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():
         graph = workload.ranks[rank]
         starts = np.full(len(graph), -1, np.int64)
-        at = np.searchsorted(graph.node_id, rows["node_id"].to_numpy())
+        ids = rows["node_id"].to_numpy()
+        at = np.minimum(np.searchsorted(graph.node_id, ids), max(len(graph) - 1, 0))
+        if len(graph) == 0 or (graph.node_id[at] != ids).any():
+            raise FollowError(f"the run to follow played another workload than {workload.name}: rank {rank} differs")
         starts[at] = rows["start_ns"].to_numpy()
         arrivals.setdefault(iteration, {})[rank] = starts
     for ranks in arrivals.values():

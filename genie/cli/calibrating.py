@@ -56,7 +56,11 @@ def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
     folder = out / "rings"  # where all hosts see it
     try:
         save(workload, folder, "rings")
-        fabric = load_fabric(play.fabric) if play.fabric else loopback_fabric(hosts.ranks, rate_of(play, None))
+        fabric = (
+            load_fabric(play.fabric)
+            if play.fabric
+            else loopback_fabric(hosts.ranks, rate_of(play, None, hosts, hosts.ranks))
+        )
         play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
         live = Live(ITERATIONS, WARMUP, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)

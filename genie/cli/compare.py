@@ -118,7 +118,8 @@ def validate(
         live, out / "live", loaded, placed, built,
     )  # fmt: skip
     twin_of(built, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
-    refuse_running(out / "live")
+    for folder in ("live", "calibration"):
+        refuse_running(out / folder)
     prepare_folder(out)
     if placed.calibration is None:
         placed = _calibrated(play, placed, out, udp_port)

@@ -11,7 +11,7 @@ from genie.record import RecordError, RecordWriteError
 from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError
 from simtwin.routing import RoutingError
-from simtwin.simulate import SimulationError
+from simtwin.simulate import FollowError, SimulationError
 
 EXIT_PASS, EXIT_GATE, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
 
@@ -22,6 +22,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (SettingsError, EXIT_USAGE),
     (RoutingError, EXIT_USAGE),
     (VerdictError, EXIT_USAGE),
+    (FollowError, EXIT_USAGE),
     (SimulationError, EXIT_GATE),
     (RecordWriteError, EXIT_ENVIRONMENT),
     (RecordError, EXIT_USAGE),

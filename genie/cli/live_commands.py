@@ -118,7 +118,7 @@ def run(
 
 
 def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
-    loaded = load_workload(play)
+    loaded = load_workload(play, shape_only=launched_by() is not None)
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
     placed = hosts_of(play, loaded.world_size, None if launched_by() else live.udp_port)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import Faults, RunSettings, load_faults
 from genie.plan.build import Lowering
 from genie.plan.hosts import Hosts, load_hosts, loopback_hosts
-from genie.plan.units import parse_rate
+from genie.plan.units import format_rate, parse_rate
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -22,6 +23,7 @@ from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
+SHARERS_MAX = 255  # ranks of one address: the local rank is a byte of the queue pair number
 
 
 class UsageError(Exception):
@@ -46,10 +48,11 @@ class Play:
     seed: int = 1
 
 
-def load_workload(play: Play) -> Workload:
-    """Load all ranks, with durations."""
-    workload = load(play.workload)
-    fill_durations(workload, parse_compute(play.compute) if play.compute else None)
+def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
+    """Load all ranks, with durations; or only the world's size and groups, for a rank that loads its own trace."""
+    workload = load(play.workload, ranks=() if shape_only else None)
+    if not shape_only:
+        fill_durations(workload, parse_compute(play.compute) if play.compute else None)
     if play.ranks is not None and play.ranks != workload.world_size:
         raise UsageError(
             f"--ranks {play.ranks}: {play.workload} is a job of {workload.world_size} ranks; leave --ranks out or give "
@@ -92,9 +95,14 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
         if rate is None:
             raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
         fabric = loopback_fabric(ranks, rate_from(rate))
-    if hosts.calibration is not None:
-        fabric = with_host_latency(fabric, hosts.calibration.packet_latency_ns, hosts.calibration.message_latency_ns)
-    return fabric
+    measured = hosts.calibration
+    if measured is None:
+        return fabric
+    # Recorded times are divided by the dilation, and so is a host's latency, which does not stretch.
+    scale = measured.dilation / play.dilation
+    return with_host_latency(
+        fabric, round(measured.packet_latency_ns * scale), round(measured.message_latency_ns * scale)
+    )
 
 
 def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
@@ -105,13 +113,24 @@ def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
     return Twin(fabric, network, placed.tolist(), play.seed)
 
 
-def rate_of(play: Play, fabric: Fabric | None) -> int:
-    """Line rate of the soft NICs: --rate, or the fabric's host links."""
-    if play.rate is not None:
-        return rate_from(play.rate)
-    if fabric is None or fabric.link is None:
-        return 0
-    return int(fabric.link.rate)
+def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:
+    """Line rate of the soft NICs: --rate, or that of the links which the ranks sit on in the fabric."""
+    given = None if play.rate is None else rate_from(play.rate)
+    if fabric is None or play.fabric is None:
+        return (0 if fabric is None or fabric.link is None else int(fabric.link.rate)) if given is None else given
+    network = build_network(fabric)
+    placed = host_of_rank(network, ranks, [place.port for place in hosts.places], fabric=str(play.fabric)).tolist()
+    rates = {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+    if len(rates) < ranks:
+        raise UsageError(
+            f"{play.fabric}: ranks share a host link, which softroce cannot shape: give each rank a port of its own"
+        )
+    if given is None and len(set(rates.values())) > 1:
+        raise UsageError(f"{play.fabric}: the ranks' links differ in rate, and softroce has one line rate for all")
+    rate = next(iter(rates.values()))
+    if given is not None and {given} != set(rates.values()):
+        raise UsageError(f"--rate {play.rate}: the links of {play.fabric} have {format_rate(rate)}; leave --rate out")
+    return rate
 
 
 def rate_from(text: str) -> int:
@@ -172,14 +191,23 @@ def settings_of(
             faults = load_faults(live.faults, ranks)
         except ValueError as error:
             raise UsageError(str(error)) from error
+    rate_bps = rate_of(play, fabric, hosts, ranks)
+    if faults.rate and rate_bps == 0:
+        raise UsageError(f"{live.faults}: [[rate]] slows a line rate, and this run has none: give --rate")
+    if 0 < rate_bps < play.dilation:
+        raise UsageError(f"--dilation {play.dilation}: leaves nothing of a rate of {rate_bps} b/s")
+    addresses = [place.address for place in hosts.places]
+    crowded, sharers = Counter(addresses).most_common(1)[0]
+    if sharers > SHARERS_MAX:
+        raise UsageError(f"{crowded}: more than {SHARERS_MAX} ranks on one address; give the host another address")
     return RunSettings(
         workload=str(Path(play.workload).resolve()),
         out=str(out.resolve()),
         ranks=ranks,
-        addresses=[place.address for place in hosts.places],
+        addresses=addresses,
         ports=[place.port for place in hosts.places],
         host_names=[place.host for place in hosts.places],
-        rate_bps=rate_of(play, fabric),
+        rate_bps=rate_bps,
         dilation=play.dilation,
         iterations=live.iterations,
         warmup=live.warmup,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -87,9 +88,13 @@ def simulate(
     lowering = lowering_of(play)
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size)
+    live = open_live_run(follow) if follow else None
+    if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
+        raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+    if live is not None:
+        play = replace(play, dilation=int(live.info.get("dilation", 1)))
     built = fabric_of(play, loaded.world_size, placed)
     twin = twin_of(built, play, loaded.world_size, placed)
-    live = open_live_run(follow) if follow else None
     prepare_folder(out)
     run = simulate_to_folder(
         twin,

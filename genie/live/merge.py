@@ -13,9 +13,10 @@ import polars as pl
 
 from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.settings import RunSettings
+from genie.live.watch import still_running
 from genie.plan.facts import facts_of_build
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
-from genie.record import RUN_FILES, RecordWriteError, Run, open_run, write_run
+from genie.record import RUN_FILES, RecordError, RecordWriteError, Run, open_run, write_run
 from genie.workload.graph import Workload
 from genie.workload.load import load
 
@@ -72,7 +73,8 @@ def _frames(
     times = ("ready_ns", "start_ns", "end_ns", "post_ns", "acked_ns", "first_ns", "last_ns")
     shifted = [
         frame.with_columns(
-            pl.when(pl.col(name) >= 0).then(pl.col(name) + shift).otherwise(pl.col(name)).alias(name)
+            # -1 means "not yet": what a correction would put before the origin stays at it.
+            pl.when(pl.col(name) == -1).then(-1).otherwise(pl.max_horizontal(pl.col(name) + shift, 0)).alias(name)
             for name in times
             if name in frame.columns
         )
@@ -160,6 +162,11 @@ def try_to_salvage(settings: RunSettings, problem: str) -> str:
 def open_live_run(path: Path) -> Run:
     """Open a run folder; one whose run was cut off before anyone could gather its parts is completed first."""
     if not (path / RUN_FILES[0]).exists() and any((path / PARTS).glob("*-*.npz")):
+        busy = still_running(path)
+        if busy is not None:
+            raise RecordError(
+                f"{path}: rank {busy[0]} is still running (process {busy[1]}); wait until the run has ended"
+            )
         settings = msgspec.json.decode((path / LAUNCH_FILE).read_bytes(), type=RunSettings)
         settings = msgspec.structs.replace(settings, out=str(path.resolve()))
         try_to_salvage(settings, "cut off: whoever gathers the records was gone")

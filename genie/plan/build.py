@@ -17,6 +17,7 @@ from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 
 Slots = Literal["streams", "astra"]
 
+TIME_MAX_PS = 1 << 62  # so that sums of two times still fit in 64 bits
 MESSAGE_MAX_BYTES = (1 << 31) - 1  # of one RDMA message (InfiniBand Architecture Specification 1, section 9.2.8)
 CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
 
@@ -138,6 +139,8 @@ class _Builder:
             raise WorkloadError(f"{where}: tag {graph.tag[row]} is not in 0..{POINT_TO_POINT_TAG_MAX}")
         if not 0 <= graph.peer[row] < self.workload.world_size:
             raise WorkloadError(f"{where}: peer {graph.peer[row]} is not a rank of 0..{self.workload.world_size - 1}")
+        if graph.peer[row] == graph.rank:
+            raise WorkloadError(f"{where}: a message to its own rank; nothing of it would be on the network: remove it")
         if not 0 <= graph.size_bytes[row] <= MESSAGE_MAX_BYTES:
             raise WorkloadError(f"{where}: a message of {graph.size_bytes[row]} bytes; allowed: 0..{MESSAGE_MAX_BYTES}")
 
@@ -232,6 +235,12 @@ class _Builder:
             raise WorkloadError(
                 f"rank {graph.rank}: {missing} compute nodes have no duration (first: node {first}); "
                 "give --compute roofline:TFLOPS,GBPS"
+            )
+        longest_ns = int(max(duration_ns.max(initial=0), 0 if release_ns is None else release_ns.max(initial=0)))
+        if longest_ns * 1000 * time_factor > TIME_MAX_PS:
+            raise WorkloadError(
+                f"rank {graph.rank}: a node takes {longest_ns} ns, which at dilation {time_factor} is more than "
+                f"{TIME_MAX_PS // 10**12} s"
             )
         release = np.zeros(len(graph), np.int64)
         if release_ns is not None:

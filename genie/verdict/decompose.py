@@ -105,29 +105,30 @@ def clock_bounds(live: Run, ranks: list[int]) -> dict[int, int]:
 
 
 class _Overshoot:
-    """How much the sleeps of a rank, since its last collective, delayed what starts now."""
+    """How much later than it was due what starts now could start: sleeps follow from when they were due, so that only
+    the latest one's lateness is left.
+    """
 
     def __init__(self, timeline: pl.DataFrame) -> None:
         self._sleeps: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._ends: dict[tuple[int, int], NDArray[np.int64]] = {}
         sleeps = timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("overshoot_ns") > 0))
         for key, part in sleeps.sort("end_ns").group_by("iteration", "rank"):
-            total = np.concatenate([[0], np.cumsum(part["overshoot_ns"].to_numpy())])
-            self._sleeps[(int(key[0]), int(key[1]))] = (part["end_ns"].to_numpy(), total)
+            columns = part["end_ns"].to_numpy(), part["overshoot_ns"].to_numpy()
+            self._sleeps[(int(key[0]), int(key[1]))] = columns
         for key, part in timeline.filter(pl.col("kind") == "coll").sort("end_ns").group_by("iteration", "rank"):
             self._ends[(int(key[0]), int(key[1]))] = part["end_ns"].to_numpy()
 
     def before(self, iteration: int, rank: int, start_ns: int) -> int:
-        """ns, at most the time since the rank's last collective ended (sleeps of parallel streams overlap)."""
+        """ns, at most the time since the rank's last collective ended."""
         sleeps = self._sleeps.get((iteration, rank))
         if sleeps is None:
             return 0
-        last = int(np.searchsorted(sleeps[0], start_ns, side="right"))
+        last = int(np.searchsorted(sleeps[0], start_ns, side="right")) - 1
         since = self.last_end(iteration, rank, start_ns)
-        if not since:
-            return int(sleeps[1][last])
-        first = min(last, int(np.searchsorted(sleeps[0], since, side="right")))
-        return min(int(sleeps[1][last] - sleeps[1][first]), start_ns - since)
+        if last < 0 or sleeps[0][last] <= since:
+            return 0
+        return min(int(sleeps[1][last]), start_ns - since)
 
     def last_end(self, iteration: int, rank: int, start_ns: int) -> int:
         """When the rank's last collective before that moment ended; 0 if there was none."""

@@ -11,6 +11,7 @@
 #include <queue>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct RateFault {
 };
 
 inline constexpr std::size_t kReceiveMessages = 16, kReceiveBytes = 65536;  // of one call
+inline constexpr int kReceiveCalls = 8;  // before timers and departures have their turn
 
 enum class RunState : std::uint8_t { kDone, kTimeout, kFailed };
 
@@ -127,27 +129,33 @@ class Engine {
   };
   struct Datagram {  // a packet on its way to the socket
     TimePs departure = 0;
+    std::uint64_t number = 0;  // in the order of departure, which a delay must keep
     std::uint32_t connection = 0;
     std::uint32_t header_bytes = 0, payload_bytes = 0;
     const std::byte* payload = nullptr;
     std::array<std::byte, 40> header{};
     roce::PacketHeader fields;
   };
-  enum class TimerKind : std::uint8_t { kQueuePair, kWalker };
+  enum class TimerKind : std::uint8_t { kWalker, kQueuePair };
   struct Timer {
     TimePs at;
     TimerKind kind;
     std::uint64_t data;
-    bool operator>(const Timer& other) const { return at > other.at; }
+    // Timers of one instant fire in the twin's order: walkers' before queue pairs', each kind by number.
+    bool operator>(const Timer& other) const {
+      return std::tie(at, kind, data) > std::tie(other.at, other.kind, other.data);
+    }
   };
   struct Later {
-    bool operator()(const Datagram& a, const Datagram& b) const { return a.departure > b.departure; }
+    bool operator()(const Datagram& a, const Datagram& b) const {
+      return std::tie(a.departure, a.number) > std::tie(b.departure, b.number);
+    }
   };
   struct Sink;
   friend struct Sink;
 
   RunState loop(TimePs deadline, bool playing);
-  bool receive();
+  void receive();
   void datagram(std::span<const std::byte> bytes, const sockaddr_in& from, std::uint16_t index, TimePs now);
   bool icrc_right(Connection& connection, std::span<const std::byte> bytes, std::uint16_t from_port,
                   std::uint16_t index) const;
@@ -181,7 +189,8 @@ class Engine {
   std::vector<std::byte> receive_buffer_;
   std::span<const std::byte> payload_;  // of the packet being received
   std::vector<RateFault> rate_faults_;
-  int turn_ = 0;  // packets of the queue pair whose turn it is, unpaced
+  std::uint64_t datagrams_ = 0;  // staged so far
+  int turn_ = 0;                 // packets of the queue pair whose turn it is, unpaced
   std::size_t walker_timers_ = 0;
   TimePs last_progress_ = 0, last_timer_ = 0;
   bool keep_trace_ = false;

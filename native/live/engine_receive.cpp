@@ -15,10 +15,9 @@ constexpr std::uint16_t kIdentificationsTried = 64;
 
 }  // namespace
 
-// Takes what the socket has; true when there was something.
-bool Engine::receive() {
-  bool any = false;
-  while (true) {
+// Takes what the socket has, within reason: timers and departures must have their turn.
+void Engine::receive() {
+  for (int call = 0; call < kReceiveCalls; ++call) {
     mmsghdr messages[kReceiveMessages];
     iovec vectors[kReceiveMessages];
     sockaddr_in from[kReceiveMessages];
@@ -35,8 +34,7 @@ bool Engine::receive() {
     }
     const int count = recvmmsg(receiver_.get(), messages, kReceiveMessages, MSG_DONTWAIT, nullptr);
     ++counters_.receive_calls;
-    if (count <= 0) return any;
-    any = true;
+    if (count <= 0) return;
     // Taken after the call: a packet may have come while it was under way.
     const TimePs now = this->now();
     for (int at = 0; at < count; ++at) {
@@ -54,7 +52,7 @@ bool Engine::receive() {
       for (std::size_t offset = 0; offset < size && segment > 0; offset += segment, ++index)
         datagram({data + offset, std::min(segment, size - offset)}, from[at], index, now);
     }
-    if (count < static_cast<int>(kReceiveMessages)) return any;
+    if (count < static_cast<int>(kReceiveMessages)) return;
   }
 }
 

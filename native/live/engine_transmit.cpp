@@ -41,6 +41,7 @@ bool Engine::stage(TimePs now) {
         roce::wire_bytes(packet.opcode, packet.payload_bytes, config_.frame_overhead_bytes);
     const TimePs departure = port_.depart(now, serialisation_ps(wire, rate_at(now)));
     staged_.emplace();
+    staged_->number = datagrams_++;
     build(packet, pick.id, departure, *staged_);
     bool lost = false;
     if (!pick.control) {

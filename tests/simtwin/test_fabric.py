@@ -91,7 +91,7 @@ REFUSED = [
     (SINGLE.split("[link]")[0], 1, "link", "is missing: give [link] with rate"),
     (SINGLE + "[transport]\nmtu = 1500\n", 9, "transport.mtu = 1500", "256 or 512 or 1024 or 2048 or 4096"),
     (SINGLE + "[transport]\nretry_limit = 8\n", 9, "transport.retry_limit", "from 0 to 7"),
-    (SINGLE + "[transport]\nwindow_packets = 0\n", 9, "transport.window_packets", "from 1 to 8388608"),
+    (SINGLE + "[transport]\nwindow_packets = 0\n", 9, "transport.window_packets", "from 1 to 8388607"),
     (SINGLE + "[switch]\nbuffer = 100\n", 9, "switch.buffer", "cannot hold one packet: give 4198 B or more"),
     (SINGLE + "[switch]\nbuffer = 0\n", 9, "switch.buffer", "above 0"),
     (SINGLE + '[load_balancing]\nmode = "spray"\n', 9, "load_balancing.mode", 'not built yet: give "ecmp"'),
