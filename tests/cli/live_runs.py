@@ -106,7 +106,7 @@ class Command:
             cwd=folder, start_new_session=True,
         )  # fmt: skip
 
-    def until(self, true: Callable[[], bool], limit_s: float = 10.0) -> None:
+    def until(self, true: Callable[[], bool], limit_s: float = 30.0) -> None:
         """Wait for something to become true while the command runs."""
         deadline = time.monotonic() + limit_s
         while not true():
@@ -114,7 +114,7 @@ class Command:
             assert time.monotonic() < deadline, "it did not come to that"
             time.sleep(0.005)
 
-    def end(self, limit_s: float = 20.0) -> Ended:
+    def end(self, limit_s: float = 60.0) -> Ended:
         """Wait for its end. What is left over is reported and killed."""
         try:
             stdout, stderr = self.process.communicate(timeout=limit_s)
@@ -149,7 +149,7 @@ def started(
         command.kill_all()
 
 
-def genie(*arguments: str, environment: dict[str, str] | None = None, limit_s: float = 20.0) -> Ended:
+def genie(*arguments: str, environment: dict[str, str] | None = None, limit_s: float = 60.0) -> Ended:
     """`genie ARGUMENTS`, to its end."""
     with started(*arguments, environment=environment) as command:
         return command.end(limit_s)

@@ -15,7 +15,7 @@ from trace_files import COMP, RECV, SEND, node, trace
 
 from genie.record import Run, open_run
 
-LIMIT_S = 25.0  # the bound is about 15 s on a free machine
+LIMIT_S = 30.0  # about 3 s on a free machine
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_disk_that_is_full_from_the_start(as_root: None, tmp_path: Path) -> No
     disk = tmp_path / "disk"
     disk.mkdir()
     job = f"run {rings(tmp_path / 'rings')} --hosts {loopback(tmp_path)} -o {disk}/out"
-    for size_kib in (4, 24, 60):
+    for size_kib in (4, 60):
         script = f"mount -t tmpfs -o size={size_kib}k none {disk} && {GENIE} {job}"
         with started(line=["unshare", "--mount", "--propagation", "private", "sh", "-c", script]) as command:
             line = one_line(command.end(), 3)

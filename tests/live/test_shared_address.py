@@ -128,7 +128,8 @@ def test_strangers_do_not_keep_a_stalled_run_alive(tmp_path: Path) -> None:
         started("run", str(folder), "--hosts", hosts, "--stall", "1", "-o", str(tmp_path / "out")) as command,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
-        until = time.monotonic() + 6
+        command.until(lambda: (tmp_path / "out" / "parts" / "00000.facts.json").exists())  # it is about to play
+        until = time.monotonic() + 10
         while command.process.poll() is None and time.monotonic() < until:
             sender.sendto(datagram(to_local_rank(0, 1)), (f"{base[1]}.1", PORT))
             time.sleep(0.05)
