@@ -89,7 +89,7 @@ void register_twin(nb::module_& m) {
            "packet_latency_ps"_a, "message_latency_ps"_a);
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
-           nb::keep_alive<0, 1>(), nb::keep_alive<0, 3>())
+           nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
       .def(
           "lose",
           [](Simulator& simulator, std::int32_t source, std::int32_t target, std::uint64_t every,
