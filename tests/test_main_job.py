@@ -77,7 +77,7 @@ def test_astra_sim_custom_ring_in_both_worlds(shared_data: Path, tmp_path: Path)
         shared_data / "astra-sim" / "custom_ring_allreduce_8npus_1MB",
         tmp_path / "run", "--iterations", "2", "--warmup", "1",
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(TOO_FEW), done.stdout + done.stderr
     sent = moved(tmp_path / "run" / "live", 2)
     assert sent == moved(tmp_path / "run" / "twin", 2)
     assert sum(sent.values()) == 8 * 1_835_008
