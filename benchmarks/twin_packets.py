@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from genie import _core
+from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Lowering, build_plan
-from genie.plan.units import Duration, Rate, Size
 from genie.workload.build import RankBuilder
 from genie.workload.generate import GROUP_NAME, collective
 from genie.workload.graph import Group, Kind, Op, Workload

@@ -15,10 +15,10 @@ import msgspec
 
 from genie.cli.calibrating import measure
 from genie.cli.resolve import Live, Play, hosts_of, load_workload, lowering_of, settings_of, twin_of
+from genie.config.hosts import Calibration, Hosts
 from genie.live.launcher import launch, mpirun_line
 from genie.live.settings import Faults
 from genie.plan.facts import facts_of_build
-from genie.plan.hosts import Calibration, Hosts
 from genie.record import Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge
 from genie.workload.pytorch_convert import convert

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from genie.plan.strict_toml import Document, SettingsError
-from genie.plan.units import Duration, Rate, Size
+from genie.config.strict_toml import Document, SettingsError
+from genie.config.units import Duration, Rate, Size
 from simtwin.fabric_schema import (
     HOSTS_MAX,
     PACKET_HEADERS_BYTES,

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from genie.plan.units import Duration, Rate, Size
+from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 4096
 PACKETS_MAX = 2**23 - 1  # half of the PSN space

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from genie.plan.units import Duration, Rate, Size, format_duration, format_rate, format_size
+from genie.config.units import Duration, Rate, Size, format_duration, format_rate, format_size
 from simtwin.fabric_schema import Fabric
 
 _COMMENTS = {

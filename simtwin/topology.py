@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.plan.units import Rate
+from genie.config.units import Rate
 from simtwin.fabric_schema import (
     ETHERNET_OVERHEAD_BYTES,
     Explicit,

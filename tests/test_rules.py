@@ -23,9 +23,10 @@ ROOMS: dict[str, set[str]] = {
     "genie.workload": {"chakra_schemas"},
     "genie.collectives": set(),
     "genie.record": set(),
+    "genie.config": set(),
     "genie.plan": {"genie.workload", "genie.collectives", "genie.record", CORE},
-    "genie.live": {"genie.workload", "genie.collectives", "genie.plan", "genie.record", CORE},
-    "simtwin": {"genie.workload", "genie.collectives", "genie.plan", "genie.record", CORE},
+    "genie.live": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},
+    "simtwin": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},
     "genie.verdict": {"genie.record"},
 }
 ROOMS["genie.cli"] = {*ROOMS, CORE}

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
+from genie.config.hosts import Calibration, Hosts
+from genie.config.units import format_rate
 from genie.live.calibrate import ITERATIONS, PER_SIZE, SIZES_BYTES, UNIT_NS, WARMUP, calibration_of, samples_ns, spans
 from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running
-from genie.plan.hosts import Calibration, Hosts
-from genie.plan.units import format_rate
 from genie.record import open_run, prepare_folder
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload

@@ -25,9 +25,9 @@ from genie.cli.resolve import (
     settings_of,
     twin_of,
 )
+from genie.config.hosts import Hosts
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
-from genie.plan.hosts import Hosts
 from genie.record import Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge, write_perfetto, write_report
 from simtwin.run import simulate_to_folder

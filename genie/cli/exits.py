@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
+from genie.config.strict_toml import SettingsError
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
-from genie.plan.strict_toml import SettingsError
 from genie.record import RecordError, RecordWriteError
 from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError

@@ -22,11 +22,11 @@ from genie.cli.resolve import (
     settings_of,
     twin_of,
 )
+from genie.config.hosts import Hosts, load_hosts, write_calibration
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
-from genie.plan.hosts import Hosts, load_hosts, write_calibration
 from genie.record import prepare_folder
 
 RUN_EXAMPLES = """

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.collectives import ALGORITHMS
+from genie.config.hosts import Hosts, load_hosts, loopback_hosts
+from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import Faults, RunSettings, load_faults
 from genie.plan.build import Lowering
-from genie.plan.hosts import Hosts, load_hosts, loopback_hosts
-from genie.plan.units import format_rate, parse_rate
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load

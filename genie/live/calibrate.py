@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from genie.plan.hosts import Calibration
+from genie.config.hosts import Calibration
 
 SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
 PER_SIZE = 12

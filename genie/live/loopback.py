@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from genie.plan.hosts import Hosts, loopback_hosts
+from genie.config.hosts import Hosts, loopback_hosts
 
 BLOCKS = 200  # tried, of 256 addresses each
 

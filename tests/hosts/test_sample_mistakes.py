@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from genie.plan.hosts import HostsError, parse_hosts
-from genie.plan.strict_toml import SettingsError
+from genie.config.hosts import HostsError, parse_hosts
+from genie.config.strict_toml import SettingsError
 from simtwin.fabric import FabricError, parse_fabric
 
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from genie.plan.hosts import load_hosts, loopback_hosts
+from genie.config.hosts import load_hosts, loopback_hosts
 from simtwin.fabric import load_fabric, loopback_fabric, parse_fabric, to_toml
 from simtwin.placement import host_of_rank
 from simtwin.routing import shortest_path_routes

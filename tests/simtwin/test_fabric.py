@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.plan.strict_toml import SettingsError
-from genie.plan.units import Duration, Rate, Size
+from genie.config.strict_toml import SettingsError
+from genie.config.units import Duration, Rate, Size
 from simtwin.fabric import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
 from simtwin.fabric_schema import (
     Downlink,

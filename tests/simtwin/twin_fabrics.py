@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie import _core
+from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Lowering, build_plan
-from genie.plan.units import Duration, Rate, Size
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import (
     Downlink,

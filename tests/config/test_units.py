@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genie.plan.units import (
+from genie.config.units import (
     format_duration,
     format_rate,
     format_size,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from genie.plan.toml_lines import Key, key_lines
-from genie.plan.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
+from genie.config.toml_lines import Key, key_lines
+from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
 
 _PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")

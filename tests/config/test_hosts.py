@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.plan.hosts import (
+from genie.config.hosts import (
     Calibration,
     HostsError,
     Place,

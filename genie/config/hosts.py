@@ -17,8 +17,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from genie.plan.strict_toml import Document, SettingsError
-from genie.plan.toml_lines import table_span
+from genie.config.strict_toml import Document, SettingsError
+from genie.config.toml_lines import table_span
 
 RANKS_MAX = 65536
 LOOPBACK_BASE = "127.0.1.1"

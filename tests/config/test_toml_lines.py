@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.plan.toml_lines import key_lines, table_span
+from genie.config.toml_lines import key_lines, table_span
 
 TEXT = '''\
 # a comment with [brackets] and key = 1
