@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from genie.config.hosts import Hosts
 from genie.live.endings import (
     ENDING_SIGNALS,
     EXIT_ENVIRONMENT,
@@ -64,6 +65,11 @@ def find_mpirun() -> str:
     if found is None:
         raise LaunchError("mpirun is not on the PATH: pip install mpich, or load your site's MPI")
     return found
+
+
+def remote_hosts(hosts: Hosts) -> str | None:
+    """mpirun's list of hosts, as mpirun_line() takes it; None when all ranks are on this machine."""
+    return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
 def mpirun_line(settings: RunSettings, hosts: str | None) -> list[str]:
