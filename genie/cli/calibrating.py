@@ -1,8 +1,7 @@
-"""How a calibration is made: a workload of rings, a live run of it, and the twin's answer to the same arrivals."""
+"""How a calibration is made: the rings on the hosts, and the twin's answer to the same arrivals."""
 
 from __future__ import annotations
 
-import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,38 +11,12 @@ import numpy as np
 from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
 from genie.config.hosts import Calibration, Hosts
 from genie.config.units import format_rate
-from genie.live.calibrate import ITERATIONS, PER_SIZE, SIZES_BYTES, UNIT_NS, WARMUP, calibration_of, samples_ns, spans
-from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running
+from genie.live.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
+from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
 from genie.record import open_run, prepare_folder
-from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.simulate import arrivals_of
-
-PAUSE_NS = 300_000  # before each collective, so that they do not run into each other
-STAGGER_NS = 400_000  # drawn on top in every second round: ranks in step and out of step cost differently
-SEED = 1
-
-
-def rings(ranks: int) -> Workload:
-    """All-gathers of one, four and sixteen packets a hop, in turn; every second round with staggered ranks."""
-    workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
-    for rank in range(ranks):
-        builder = RankBuilder(rank)
-        draw = random.Random(f"{SEED}/{rank}")
-        last: tuple[int, ...] = ()
-        for number in range(PER_SIZE):
-            for size in SIZES_BYTES:
-                pause_ns = PAUSE_NS + (draw.randrange(STAGGER_NS) if number % 2 else 0)
-                last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=pause_ns),)
-                last = (
-                    builder.add(
-                        len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0
-                    ),
-                )  # fmt: skip
-        workload.ranks[rank], _ = builder.finish()
-    return workload
 
 
 def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
@@ -64,8 +37,7 @@ def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
         play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
         live = Live(ITERATIONS, WARMUP, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)
-        remote = None if set(hosts.names()) <= {"localhost"} else hosts.mpirun_hosts()
-        outcome = launch(settings, mpirun_line(settings, remote))
+        outcome = launch(settings, mpirun_line(settings, remote_hosts(hosts)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome.code != 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
 from genie.config.strict_toml import SettingsError
+from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
 from genie.record import RecordError, RecordWriteError
@@ -12,8 +13,6 @@ from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError
 from simtwin.routing import RoutingError
 from simtwin.simulate import FollowError, SimulationError
-
-EXIT_PASS, EXIT_GATE, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),
@@ -23,7 +22,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (RoutingError, EXIT_USAGE),
     (VerdictError, EXIT_USAGE),
     (FollowError, EXIT_USAGE),
-    (SimulationError, EXIT_GATE),
+    (SimulationError, EXIT_FAILED),
     (RecordWriteError, EXIT_ENVIRONMENT),
     (RecordError, EXIT_USAGE),
     (LaunchError, EXIT_ENVIRONMENT),

@@ -23,7 +23,7 @@ from genie.cli.resolve import (
     twin_of,
 )
 from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, write_launch_file
+from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
@@ -136,7 +136,7 @@ def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None
         settings, placed = ready, hosts_of(play, ready.ranks)
     refuse_running(out)
     prepare_folder(out)
-    line = mpirun_line(settings, _remote(placed))
+    line = mpirun_line(settings, remote_hosts(placed))
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     if outcome.problem:
@@ -148,11 +148,6 @@ def refuse_launched() -> None:
     """Commands that start ranks themselves cannot be ranks."""
     if launched_by() is not None:
         raise UsageError("this command starts ranks itself: start it by hand; under mpirun or srun give genie run")
-
-
-def _remote(hosts: Hosts) -> str | None:
-    """mpirun's host list, None when all ranks are on this machine."""
-    return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
 def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:

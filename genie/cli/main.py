@@ -7,7 +7,8 @@ import sys
 import typer
 
 from genie.cli import compare, inspecting, live_commands, machine, twin_commands
-from genie.cli.exits import EXIT_USAGE, exit_code_of, text_of
+from genie.cli.exits import exit_code_of, text_of
+from genie.live.endings import EXIT_USAGE
 from genie.live.rendezvous import expected_rank
 
 app = typer.Typer(

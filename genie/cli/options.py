@@ -24,7 +24,9 @@ Rate = Annotated[
         "unlimited, with validate 200Mb/s]"
     ),
 ]
-Dilation = Annotated[int, typer.Option(min=1, help="Stretch every time by this factor and divide the rate by it.")]
+Dilation = Annotated[
+    int, typer.Option(min=1, max=1000, help="Stretch every time by this factor and divide the rate by it.")
+]
 FaultsFile = Annotated[
     Path | None,
     typer.Option("--faults", help="Fault plan: [[rate]], [[loss]] and [[delay]] tables to inject known anomalies."),

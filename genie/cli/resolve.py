@@ -222,6 +222,7 @@ def settings_of(
         ack_every_packets=pair.ack_every_packets,
         ack_timeout_ns=pair.ack_timeout_ps // 1000,
         retry_limit=pair.retry_limit,
+        rnr_retry_limit=pair.rnr_retry_limit,
         frame_overhead_bytes=overhead,
         offload=live.offload,
         udp_port=live.udp_port,

@@ -7,6 +7,7 @@ linear in the latency, so each measured collective gives one sample of it.
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,11 +15,36 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie.config.hosts import Calibration
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
 
 SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
 PER_SIZE = 12
 ITERATIONS, WARMUP = 3, 1
 UNIT_NS = 10_000
+PAUSE_NS = 300_000  # before each collective, so that they do not run into each other
+STAGGER_NS = 400_000  # drawn on top in every second round: ranks in step and out of step cost differently
+SEED = 1
+
+
+def rings(ranks: int) -> Workload:
+    """All-gathers of one, four and sixteen packets a hop, in turn; every second round with staggered ranks."""
+    workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        draw = random.Random(f"{SEED}/{rank}")
+        last: tuple[int, ...] = ()
+        for number in range(PER_SIZE):
+            for size in SIZES_BYTES:
+                pause_ns = PAUSE_NS + (draw.randrange(STAGGER_NS) if number % 2 else 0)
+                last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=pause_ns),)
+                last = (
+                    builder.add(
+                        len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0
+                    ),
+                )  # fmt: skip
+        workload.ranks[rank], _ = builder.finish()
+    return workload
 
 
 def spans(timeline: pl.DataFrame) -> pl.DataFrame:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+# Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
+TIME_MAX_S = 3600
+DELAY_MAX_US = 60_000_000
 
 
 class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -68,6 +71,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     ack_every_packets: int = 16
     ack_timeout_ns: int = 67_000_000
     retry_limit: int = 7
+    rnr_retry_limit: int = 7
     frame_overhead_bytes: int = 38
     offload: bool = True
     real_time: bool = True
@@ -118,17 +122,17 @@ def _wrong_values(faults: Faults) -> Iterator[tuple[str, int, str, object, str]]
                 rate.until_iteration,
                 f"above from_iteration = {rate.from_iteration}",
             )
-        if not 0 <= rate.from_s < math.inf:
-            yield "rate", number, "from_s", rate.from_s, "0 or more"
-        if rate.until_s is not None and not rate.from_s < rate.until_s < math.inf:
-            yield "rate", number, "until_s", rate.until_s, f"above from_s = {rate.from_s}"
+        if not 0 <= rate.from_s < TIME_MAX_S:
+            yield "rate", number, "from_s", rate.from_s, f"0 or more, below {TIME_MAX_S}"
+        if rate.until_s is not None and not rate.from_s < rate.until_s <= TIME_MAX_S:
+            yield "rate", number, "until_s", rate.until_s, f"above from_s = {rate.from_s}, at most {TIME_MAX_S}"
     for number, loss in enumerate(faults.loss):
         if loss.every < 1:
             yield "loss", number, "every", loss.every, "1 or more"
         if loss.peer == loss.rank:
             yield "loss", number, "peer", loss.peer, "another rank"
     for number, delay in enumerate(faults.delay):
-        if not 0 <= delay.delay_us < math.inf:
-            yield "delay", number, "delay_us", delay.delay_us, "0 or more"
+        if not 0 <= delay.delay_us <= DELAY_MAX_US:
+            yield "delay", number, "delay_us", delay.delay_us, f"in 0..{DELAY_MAX_US}"
         if delay.peer == delay.rank:
             yield "delay", number, "peer", delay.peer, "another rank"

@@ -25,7 +25,7 @@ class Aligned:
     `collectives`: a row per (iteration, group, seq), with lists in the order of `ranks`:
       op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
     `transfers`: a row per (iteration, src, dst, group, order); order is the collective's seq, or the sender's node of
-      a single message (group ""): size_bytes, live_busy, twin_busy, twin_post, retransmits
+      a single message (group null): size_bytes, live_busy, twin_busy, twin_post, retransmits
     """
 
     ranks: list[int]
@@ -71,7 +71,7 @@ def align(live: Run, twin: Run) -> Aligned:
     )
     transfers = (
         live_moved.rename({"busy_ns": "live_busy"})
-        .join(twin_moved, on=[*on, *TRANSFER_KEY], how="inner")
+        .join(twin_moved, on=[*on, *TRANSFER_KEY], how="inner", nulls_equal=True)
         .filter((pl.col("live_busy") > 0) & (pl.col("twin_busy") > 0))
         .sort("iteration", *TRANSFER_KEY)
     )
@@ -114,7 +114,7 @@ def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
         "iteration",
         "src",
         "dst",
-        pl.col("group").fill_null(""),
+        "group",
         pl.when(pl.col("group").is_null())
         .then(pl.col("node_id").cast(pl.Int64))
         .otherwise(pl.col("seq").cast(pl.Int64))

@@ -54,7 +54,7 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("size_bytes").sum().alias("weight"), pl.col("twin_post").min().alias("at"))
         .with_columns(
             # Single messages have no common order over ranks: they are one item.
-            pl.when(pl.col("group") == "").then(-1).otherwise(pl.col("order")).alias("item")
+            pl.when(pl.col("group").is_null()).then(-1).otherwise(pl.col("order")).alias("item")
         )
     )
     merged = (
@@ -63,12 +63,12 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
         .sort("at", "group", "item")
         .with_columns(((pl.col("weight").cum_sum() - pl.col("weight") / 2) / pl.col("weight").sum()).alias("middle"))
     )
-    keyed = transfers.with_columns(pl.when(pl.col("group") == "").then(-1).otherwise(pl.col("order")).alias("item"))
+    keyed = transfers.with_columns(pl.when(pl.col("group").is_null()).then(-1).otherwise(pl.col("order")).alias("item"))
     for phases in range(PHASES_MAX, 0, -1):
         phase = merged.select(
             "group", "item", (pl.col("middle") * phases).floor().cast(pl.Int64).clip(0, phases - 1).alias("phase")
         )
-        result = keyed.join(phase, on=["group", "item"], how="left")
+        result = keyed.join(phase, on=["group", "item"], how="left", nulls_equal=True)
         if phases == 1 or _balanced(result, phases):
             return result
     raise AssertionError("one phase is always balanced")

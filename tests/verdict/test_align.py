@@ -41,6 +41,14 @@ def test_single_messages_meet_by_the_sender_s_node() -> None:
     assert moved.select("order", "live_busy", "twin_busy").rows() == [(4, 104, 54), (7, 107, 57)]
 
 
+def test_a_group_without_a_name_is_not_taken_for_single_messages() -> None:
+    nodes = members(0, (0, 0), (9, 9))
+    live = [{"group": "", "seq": 4, "busy_ns": 100}, {"group": None, "seq": None, "node_id": 4, "busy_ns": 200}]
+    twin = [{"group": None, "seq": None, "node_id": 4, "busy_ns": 20}, {"group": "", "seq": 4, "busy_ns": 10}]
+    moved = align(run_of("live", nodes, live), run_of("twin", nodes, twin)).transfers
+    assert sorted(moved.select("group", "live_busy", "twin_busy").rows(), key=str) == [("", 100, 10), (None, 200, 20)]
+
+
 def test_an_iteration_that_did_not_end_is_not_judged() -> None:
     nodes = members(0, (0, 0), (9, 9)) + members(1, (0, 0), (9, -1))
     aligned = align(run_of("live", nodes), run_of("twin", nodes, follow=True))
