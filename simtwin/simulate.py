@@ -38,7 +38,11 @@ class FollowError(Exception):
 
 @dataclass(frozen=True)
 class Loss:
-    """Data packets lost on the way from one rank to another: every n-th, and those with these numbers, from 0."""
+    """Data packets lost on the way from one rank to another, retransmissions included.
+
+    `every`: one of every n that follow one another, at a drawn place that is the same in the live world (0: none);
+    `numbers`: those with these numbers, from 0.
+    """
 
     source: int
     target: int

@@ -49,7 +49,7 @@ until_iteration = 9     # default: to the end
 from_s = 0.001          # default 0
 until_s = 0.05          # default: to the iteration's end
 
-[[loss]]                # rank 2's NIC loses every 100th data packet
+[[loss]]                # rank 2's NIC loses one of every 100 data packets
 rank = 2
 every = 100
 peer = 3                # only those to rank 3; default: to each peer

@@ -24,7 +24,7 @@ class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LossFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rank's NIC loses every n-th data packet to one peer, or to all."""
+    """A rank's NIC loses one of every n data packets to one peer, or to each; which one varies, alike in every run."""
 
     rank: int
     every: int

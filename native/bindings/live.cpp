@@ -151,7 +151,8 @@ void register_live(nb::module_& m) {
             engine.loss(peer).every(every);
             engine.loss(peer).script(std::move(numbers));
           },
-          "peer"_a, "every"_a = 0, "numbers"_a = std::vector<std::uint64_t>{})
+          "peer"_a, "every"_a = 0, "numbers"_a = std::vector<std::uint64_t>{},
+          "Lose data packets to a peer: one of every n, and those with these numbers, from 0.")
       .def("keep_trace", &Engine::keep_trace, "keep"_a)
       .def("trace", &trace_of)
       .def("records", [](const Engine& engine) { return records_of(*engine.walker()); })

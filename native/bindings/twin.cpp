@@ -98,8 +98,8 @@ void register_twin(nb::module_& m) {
             simulator.loss(source, target).script(std::move(numbers));
           },
           "source"_a, "target"_a, "every"_a = 0, "numbers"_a = std::vector<std::uint64_t>{},
-          "Lose data packets of one rank to another: every n-th, and those with these numbers. Before "
-          "start().")
+          "Lose data packets of one rank to another: one of every n, and those with these numbers, from 0. "
+          "Before start().")
       .def("keep_trace", &Simulator::keep_trace, "keep"_a)
       .def("start", &Simulator::start)
       .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -66,6 +66,7 @@ std::string Engine::connect(const std::vector<PeerAddress>& peers,
     Connection& connection = connections_.emplace_back(roce::QueuePair(
         config_.queue_pair, static_cast<std::uint32_t>(rank), first_psn[rank], peer.first_psn));
     connection.rank = number;
+    connection.loss = LossPlan(config_.rank, number);
     connection.destination_qpn = qpn_of(peer.local_rank, config_.rank);
     connection.rkey = peer.rkey;
     connection.target = address_of(peer.ipv4, config_.port);

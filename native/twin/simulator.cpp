@@ -99,7 +99,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
 
 LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
   LossPlan*& plan = loss_of_[pair_key(source, target)];
-  if (plan == nullptr) plan = &loss_plans_.emplace_back();
+  if (plan == nullptr) plan = &loss_plans_.emplace_back(source, target);
   return *plan;
 }
 

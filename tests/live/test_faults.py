@@ -75,7 +75,7 @@ def test_lost_packets_are_sent_again(tmp_path: Path) -> None:
     run = played(tmp_path, "[[loss]]\nrank = 1\nevery = 50\n", "-n", "3")
     counters = run.counters["ranks"]
     sent = counters[1]["data_sent"]
-    assert counters[1]["injected_losses"] == sent // 50 > 0
+    assert 0 < sent // 50 <= counters[1]["injected_losses"] <= sent // 50 + 1
     assert counters[1]["retransmitted"] >= counters[1]["injected_losses"]
     again = run.transfers.group_by("src").agg(pl.col("retransmits").sum()).sort("src")["retransmits"].to_list()
     assert again[1] > 0

@@ -1,4 +1,4 @@
-"""One scripted loss pattern through both drivers: the data packets that come out are the same, one by one.
+"""One loss pattern, scripted or drawn, through both drivers: the data packets that come out are the same, one by one.
 
 The worlds differ in when things happen, so the patterns are such that the order does not depend on it:
 - The sender asks for an acknowledgement only when its window closes or a message ends (`ack_every_packets` is larger),
@@ -67,15 +67,22 @@ def many_windows(draw: random.Random) -> Pattern:
             return pattern
 
 
+def one_of_every_five(draw: random.Random) -> Pattern:
+    """Window 1, and losses whose places each world draws for itself."""
+    return Pattern((sizes(draw, 4, 4), sizes(draw, 4, 4)), ((), ()), MTU, 1, 1, 0.3, lose_every=5)
+
+
 KINDS = {
     "one packet at a time": one_packet_at_a_time,
     "a message a window": a_message_a_window,
     "many windows": many_windows,
+    "one of every five": one_of_every_five,
 }
 REACHED = {
     "one packet at a time": {"timeouts": True, "naks_sent": False},
     "a message a window": {"timeouts": True, "naks_sent": True},
     "many windows": {"timeouts": False, "naks_sent": True},
+    "one of every five": {"timeouts": True, "naks_sent": False},
 }
 
 

@@ -32,6 +32,7 @@ class Pattern:
     window_packets: int
     ack_every_packets: int
     ack_timeout_s: float
+    lose_every: int = 0
 
     def config(self) -> _core.QueuePairConfig:
         out = _core.QueuePairConfig()
@@ -111,7 +112,7 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
     plan = plan_of(pattern, (0, 1))
     simulator = _core.Simulator(network, pattern.config(), plan, np.array([0, 1], np.int32), 1)
     for rank in (0, 1):
-        simulator.lose(rank, 1 - rank, numbers=list(pattern.lost[rank]))
+        simulator.lose(rank, 1 - rank, pattern.lose_every, list(pattern.lost[rank]))
     simulator.keep_trace(True)
     simulator.start()
     assert not simulator.run(TWIN_EVENTS)
@@ -142,7 +143,7 @@ class LiveRank:
         self.plan = plan_of(pattern, (rank,))
         self.engine.set_plan(self.plan)
         self.engine.keep_trace(True)
-        self.engine.lose(1 - rank, 0, list(pattern.lost[rank]))
+        self.engine.lose(1 - rank, pattern.lose_every, list(pattern.lost[rank]))
         self.state = "failed"
         self.finished = threading.Event()
 
