@@ -104,7 +104,6 @@ void register_live(nb::module_& m) {
       .def_rw("offload", &EngineConfig::offload)
       .def_rw("spin", &EngineConfig::spin)
       .def_rw("rate_bps", &EngineConfig::rate_bps)
-      .def_rw("debt_limit_ps", &EngineConfig::debt_limit)
       .def_rw("frame_overhead_bytes", &EngineConfig::frame_overhead_bytes)
       .def_rw("rkey", &EngineConfig::rkey)
       .def_rw("memory_bytes", &EngineConfig::memory_bytes)
@@ -136,7 +135,6 @@ void register_live(nb::module_& m) {
       .def(
           "serve", [](Engine& engine, TimePs deadline) { return name_of(engine.serve(deadline)); },
           "deadline"_a, nb::call_guard<nb::gil_scoped_release>(), "Answer peers until `deadline`.")
-      .def("set_rate", &Engine::set_rate, "rate_bps"_a)
       .def(
           "add_rate_fault",
           [](Engine& engine, TimePs from, TimePs until, double factor) {

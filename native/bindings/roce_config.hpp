@@ -1,7 +1,7 @@
 // The queue pair's configuration and counters as Python sees them.
 #pragma once
 #include "bindings/bindings.hpp"
-#include "roce/queue_pair.hpp"
+#include "roce/types.hpp"
 
 namespace genie::bindings {
 

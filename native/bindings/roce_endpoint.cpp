@@ -167,13 +167,12 @@ void register_roce_endpoint(nb::module_& m) {
           "post",
           [](Endpoint& e, const std::string& verb, std::uint32_t size_bytes, std::uint64_t handle,
              std::uint32_t immediate, std::uint64_t local_address, std::uint64_t remote_address,
-             std::uint32_t rkey, TimePs now) {
+             std::uint32_t rkey) {
             e.pair.post(
-                {verb_named(verb), handle, size_bytes, immediate, local_address, remote_address, rkey}, now,
-                e);
+                {verb_named(verb), handle, size_bytes, immediate, local_address, remote_address, rkey}, e);
           },
           "verb"_a, "size_bytes"_a, "handle"_a = 0, "immediate"_a = 0, "local_address"_a = 0,
-          "remote_address"_a = 0, "rkey"_a = 0, "now_ps"_a = 0,
+          "remote_address"_a = 0, "rkey"_a = 0,
           "Hand over a message: 'send', 'send_imm', 'write' or 'write_imm'.")
       .def(
           "take_control",
@@ -209,12 +208,10 @@ void register_roce_endpoint(nb::module_& m) {
       .def_rw("receives", &Endpoint::receives, "Receives posted; -1: as many as are asked for.")
       .def_prop_ro("state", [](const Endpoint& e) { return name_of(e.pair.state()); })
       .def_prop_ro("pending", [](const Endpoint& e) { return e.pair.pending(); })
-      .def_prop_ro("has_control", [](const Endpoint& e) { return e.pair.has_control(); })
       .def_prop_ro("has_data", [](const Endpoint& e) { return e.pair.has_data(); })
       .def_prop_ro("send_psn", [](const Endpoint& e) { return e.pair.send_psn(); })
       .def_prop_ro("unacked_psn", [](const Endpoint& e) { return e.pair.unacked_psn(); })
-      .def_prop_ro("expected_psn", [](const Endpoint& e) { return e.pair.expected_psn(); })
-      .def_prop_ro("last_syndrome", [](const Endpoint& e) { return e.pair.last_syndrome(); });
+      .def_prop_ro("expected_psn", [](const Endpoint& e) { return e.pair.expected_psn(); });
 }
 
 }  // namespace genie::bindings

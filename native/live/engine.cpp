@@ -187,7 +187,7 @@ void Engine::perform(TimePs now) {
                                 .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
                                 .immediate = operation.tag,
                                 .rkey = connection.rkey},
-                               now, sink);
+                               sink);
   }
 }
 

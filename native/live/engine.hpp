@@ -96,7 +96,6 @@ class Engine {
 
   void add_rate_fault(const RateFault& fault) { rate_faults_.push_back(fault); }
   void clear_rate_faults() { rate_faults_.clear(); }
-  void set_rate(std::int64_t rate_bps) { config_.rate_bps = rate_bps; }
   void delay_path(std::int32_t peer, TimePs delay);
   LossPlan& loss(std::int32_t peer);
   void keep_trace(bool keep) { keep_trace_ = keep; }
@@ -134,7 +133,6 @@ class Engine {
     std::uint32_t header_bytes = 0, payload_bytes = 0;
     const std::byte* payload = nullptr;
     std::array<std::byte, 40> header{};
-    roce::PacketHeader fields;
   };
   enum class TimerKind : std::uint8_t { kWalker, kQueuePair };
   struct Timer {

@@ -29,11 +29,6 @@ struct Engine::Sink {
       return;
     }
     if (status == roce::Status::kFlushed || !engine.error_.empty()) return;
-    const char* why = status == roce::Status::kRetryExceeded      ? "no acknowledgement after all retries"
-                      : status == roce::Status::kRnrRetryExceeded ? "no receive posted after all retries"
-                      : status == roce::Status::kRemoteAccess     ? "the peer refused access to its memory"
-                      : status == roce::Status::kRemoteOperation  ? "the peer failed"
-                                                                  : "the peer refused the request";
     char detail[160];
     std::snprintf(detail, sizeof detail,
                   " (queue pair 0x%06x, PSN %u, syndrome 0x%02x, %u retries of %.0f ms)",
@@ -41,7 +36,7 @@ struct Engine::Sink {
                   engine.config_.queue_pair.retry_limit,
                   static_cast<double>(engine.config_.queue_pair.ack_timeout) / 1e9);
     engine.error_ = "rank " + std::to_string(engine.config_.rank) + " gave up sending to rank " +
-                    std::to_string(connection.rank) + ": " + why + detail;
+                    std::to_string(connection.rank) + ": " + roce::describe(status) + detail;
   }
   bool may_write(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
     return rkey == engine.config_.rkey && address <= engine.destination_.size() &&

@@ -68,7 +68,7 @@ bool Engine::stage(TimePs now) {
 
 void Engine::build(const roce::Packet& packet, std::uint32_t connection, TimePs departure,
                    Datagram& out) const {
-  roce::PacketHeader& header = out.fields;
+  roce::PacketHeader header;
   header.opcode = packet.opcode;
   header.ack_request = packet.ack_request;
   header.dest_qpn = connections_[connection].destination_qpn;

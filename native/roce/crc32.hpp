@@ -3,7 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace genie::roce {
 
@@ -13,11 +12,6 @@ inline constexpr std::uint32_t kCrcInit = 0xFFFF'FFFF;
 // Appends bytes: crc_update(crc_update(c, a), b) == crc_update(c, a·b).
 // Takes the fastest way that this processor has, found when the program starts.
 std::uint32_t crc_update(std::uint32_t crc, const std::byte* data, std::size_t size_bytes);
-
-// CRC-32 of a whole buffer, as zlib's.
-inline std::uint32_t crc32(std::span<const std::byte> data) {
-  return ~crc_update(kCrcInit, data.data(), data.size());
-}
 
 // The ways there are: tables anywhere; carry-less multiplication of 128 bits (PCLMULQDQ) or of 512 bits
 // (VPCLMULQDQ with AVX-512).

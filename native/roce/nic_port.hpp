@@ -19,7 +19,6 @@ class NicPort {
   explicit NicPort(TimePs debt_limit) : debt_limit_(debt_limit) {}
 
   bool idle() const { return control_.empty() && data_.empty(); }
-  TimePs free_at() const { return free_; }
 
   // Queue pair `id` has an acknowledgement, or data, to send.
   void mark_control(std::uint32_t id, TimePs now) { mark(control_, id, kControlMark, now); }

@@ -22,95 +22,9 @@
 
 #include "core/time.hpp"
 #include "roce/opcode.hpp"
+#include "roce/types.hpp"
 
 namespace genie::roce {
-
-inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
-inline constexpr std::uint32_t kMessageMaxBytes = 1u << 31;
-
-// Distance from b to a on the circle of 24-bit PSNs, in [-2^23, 2^23) (section 9.7.1).
-constexpr std::int32_t psn_diff(std::uint32_t a, std::uint32_t b) {
-  return static_cast<std::int32_t>((a - b) << 8) >> 8;
-}
-constexpr std::uint32_t psn_add(std::uint32_t psn, std::uint32_t count) { return (psn + count) & kPsnMask; }
-
-enum class Status : std::uint8_t {
-  kOk,
-  kRetryExceeded,     // no acknowledgement after all retries
-  kRnrRetryExceeded,  // the peer never had a receive posted
-  kInvalidRequest,    // NAK codes of the peer
-  kRemoteAccess,
-  kRemoteOperation,
-  kFlushed,  // the queue pair was in error already
-};
-
-enum class Verb : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm };
-
-struct SendRequest {
-  Verb verb = Verb::kWrite;
-  std::uint64_t handle = 0;
-  std::uint32_t size_bytes = 0;
-  std::uint32_t immediate = 0;
-  std::uint64_t local_address = 0;
-  std::uint64_t remote_address = 0;
-  std::uint32_t rkey = 0;
-};
-
-struct Packet {
-  Opcode opcode = Opcode::kAcknowledge;
-  bool ack_request = false;
-  std::uint8_t syndrome = 0;
-  std::uint32_t psn = 0;
-  std::uint32_t payload_bytes = 0;
-  std::uint32_t immediate = 0;
-  std::uint32_t msn = 0;
-  std::uint32_t rkey = 0;
-  std::uint32_t message_bytes = 0;   // of the RETH
-  std::uint64_t remote_address = 0;  // of the RETH
-  std::uint64_t local_address = 0;   // sender only: where the payload lies
-};
-
-struct Delivery {
-  std::uint32_t size_bytes = 0;
-  std::uint32_t immediate = 0;
-  bool has_immediate = false;
-  bool is_send = false;
-  TimePs first = 0;  // arrival of the message's first packet
-};
-
-struct QueuePairConfig {
-  std::uint32_t mtu_bytes = 4096;
-  std::uint32_t window_packets = 256;         // sent and not acknowledged, at most
-  std::uint32_t ack_every_packets = 16;       // ask for an acknowledgement inside long messages
-  TimePs ack_timeout = 67 * 1000 * kPsPerUs;  // local ACK timeout 14: 4.096 us * 2^14 (section 9.7.6.1.3)
-  std::uint32_t retry_limit = 7;
-  std::uint32_t rnr_retry_limit = 7;  // 7: for ever (section 9.7.5.2.8)
-  std::uint8_t rnr_timer = 12;        // sent in RNR NAKs: index of kRnrDelay10us
-  TimePs rnr_unit = 10 * kPsPerUs;    // of that table; dilation stretches it
-};
-
-struct QueuePairCounters {
-  std::uint64_t data_sent = 0, data_received = 0, acks_sent = 0, acks_received = 0, retransmitted = 0;
-  std::uint64_t duplicates = 0, out_of_sequence = 0, naks_sent = 0, naks_received = 0;
-  std::uint64_t rnr_naks_sent = 0, rnr_naks_received = 0, timeouts = 0, refused = 0;
-
-  QueuePairCounters& operator+=(const QueuePairCounters& other) {
-    data_sent += other.data_sent;
-    data_received += other.data_received;
-    acks_sent += other.acks_sent;
-    acks_received += other.acks_received;
-    retransmitted += other.retransmitted;
-    duplicates += other.duplicates;
-    out_of_sequence += other.out_of_sequence;
-    naks_sent += other.naks_sent;
-    naks_received += other.naks_received;
-    rnr_naks_sent += other.rnr_naks_sent;
-    rnr_naks_received += other.rnr_naks_received;
-    timeouts += other.timeouts;
-    refused += other.refused;
-    return *this;
-  }
-};
 
 enum class RequesterState : std::uint8_t { kIdle, kActive, kRnrWait, kError };
 
@@ -143,7 +57,7 @@ class QueuePair {
 
   // Hands a message to the connection (section 10.7.1). In error it is flushed at once.
   template <class Sink>
-  void post(const SendRequest& request, TimePs, Sink& sink) {
+  void post(const SendRequest& request, Sink& sink) {
     if (state_ == RequesterState::kError) {
       sink.sent(*this, request.handle, Status::kFlushed, 0);
       return;

@@ -140,8 +140,6 @@ DecodeError check_payload(const Layout& t, std::size_t payload_bytes, std::size_
 
 }  // namespace
 
-bool known_opcode(Opcode opcode) { return layout(opcode).header_bytes != 0; }
-
 std::size_t packet_bytes(const PacketHeader& header) {
   return layout(header.opcode).header_bytes + header.payload_bytes + pad_bytes(header.payload_bytes) +
          kIcrcBytes;

@@ -69,9 +69,6 @@ struct PacketHeader {
 
 constexpr std::uint32_t pad_bytes(std::uint32_t payload_bytes) { return (0U - payload_bytes) & 3U; }
 
-// Whether encode_headers() and decode() know the opcode.
-bool known_opcode(Opcode opcode);
-
 // Bytes of the UDP payload that carries this packet, ICRC included.
 std::size_t packet_bytes(const PacketHeader& header);
 

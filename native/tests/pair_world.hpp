@@ -107,7 +107,7 @@ struct World {
                               0};
     end.posted.push_back({request});
     Sink s = sink(at);
-    end.pair.post(request, now, s);
+    end.pair.post(request, s);
     look(at);
   }
 

@@ -71,18 +71,10 @@ void test_order_does_not_depend_on_insertion() {
   CHECK(std::is_sorted(first.begin(), first.end()));
 }
 
-void test_clear() {
-  EventQueue queue;
-  queue.push({1, 2, 3});
-  queue.clear();
-  CHECK(queue.empty());
-}
-
 }  // namespace
 
 int main() {
   test_drawn_pushes_and_pops();
   test_order_does_not_depend_on_insertion();
-  test_clear();
   return genie::test::check_result("test_event_queue");
 }

@@ -158,7 +158,6 @@ struct Drawn {
     CHECK_IN(left - serialisation >= free, name);        // one packet at a time
     CHECK_IN(left - serialisation >= since, name);       // not before it was there
     CHECK_IN(left - serialisation >= now - debt, name);  // debt is bounded
-    CHECK_EQUAL_IN(port.free_at(), left, name);
     free = left;
   }
 

@@ -35,7 +35,7 @@ std::uint32_t crc_by_bits(std::uint32_t crc, const Bytes& data) {
 void test_crc_known_answer() {
   const std::string digits = "123456789";
   const auto* data = reinterpret_cast<const std::byte*>(digits.data());
-  CHECK_EQUAL(crc32({data, digits.size()}), 0xCBF43926U);
+  CHECK_EQUAL(~crc_update(kCrcInit, data, digits.size()), 0xCBF43926U);
   for (const CrcPath path : kCrcPaths)
     if (crc_path_available(path))
       CHECK_EQUAL(~crc_update_by(path, kCrcInit, data, digits.size()), 0xCBF43926U);
@@ -238,14 +238,11 @@ void test_random_bytes() {
 constexpr std::array<std::size_t, 24> kSizes{12, 12, 12, 16, 12, 16, 28, 12, 12, 16, 28, 32,
                                              28, 16, 12, 16, 16, 16, 24, 40, 40, 0,  16, 16};
 
-bool known(unsigned value) { return (value < 24 && value != 0x15) || value == 0x81; }
-
 // Which opcodes there are, and how long their headers.
 void test_opcodes() {
   for (unsigned value = 0; value < 256; ++value) {
     const auto opcode = static_cast<Opcode>(value);
     const std::string context = "opcode " + std::to_string(value);
-    CHECK_EQUAL_IN(known_opcode(opcode), known(value), context);
     std::array<std::byte, kMaxHeaderBytes> out;
     const std::size_t size = value < 24 ? kSizes[value] : value == 0x81 ? 28 : 0;
     PacketHeader header{.opcode = opcode};

@@ -27,7 +27,6 @@ class EventQueue {
  public:
   bool empty() const { return heap_.empty(); }
   const Event& top() const { return heap_.front(); }
-  void clear() { heap_.clear(); }
 
   void push(const Event& event) {
     heap_.push_back(event);

@@ -43,7 +43,7 @@ struct Simulator::Sink {
           {.type = Completion::Type::kSent, .handle = handle, .time = twin.now_, .retransmits = retransmits});
     } else if (status != roce::Status::kFlushed) {
       twin.errors_.push_back("rank " + std::to_string(connection.rank) + " gave up sending to rank " +
-                             std::to_string(connection.peer_rank) + " after all retries");
+                             std::to_string(connection.peer_rank) + ": " + roce::describe(status));
     }
   }
   bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
@@ -293,7 +293,7 @@ void Simulator::perform(std::int32_t rank) {
                                 .handle = operation.handle,
                                 .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
                                 .immediate = operation.tag},
-                               now_, sink);
+                               sink);
   }
 }
 

@@ -79,14 +79,12 @@ class Walker {
   bool done() const { return unfinished_ == 0; }
   std::int64_t unfinished() const { return unfinished_; }
   std::int64_t steps_done() const { return steps_done_; }
-  std::int32_t rank() const { return plan_->rank; }
-  // A message that no plan of this rank can expect, in words; "" while there is none.
+  // The first message whose size is not what its receive expects, in words; "" while there is none.
   const std::string& error() const { return error_; }
   // What the nodes that have started and not ended wait for, one line each, at most `limit`. While none has
   // started: the first that cannot.
   std::vector<std::string> waiting(std::size_t limit) const;
 
-  const RankPlan& plan() const { return *plan_; }
   const std::vector<NodeRecord>& nodes() const { return records_; }
   const std::vector<SendRecord>& sends() const { return sends_; }
   const std::vector<ReceiveRecord>& receives() const { return receives_; }

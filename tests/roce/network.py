@@ -89,7 +89,6 @@ class Network:
             immediate=immediate,
             local_address=end.allot(data),
             remote_address=address or 0,
-            now_ps=self.now_ps,
         )
         self._look(source)
 

@@ -312,7 +312,7 @@ def test_a_cycle_is_not_a_hang() -> None:
 
 def test_a_link_that_loses_everything_ends_with_a_rank_that_gave_up() -> None:
     twin = twin_of(single_switch(2, ack_timeout=100 * US, retry_limit=2))
-    with pytest.raises(SimulationError, match="rank 0 gave up sending to rank 1 after all retries"):
+    with pytest.raises(SimulationError, match="rank 0 gave up sending to rank 1: no acknowledgement after all retries"):
         twin.play(point_to_point(0, 1, 100), losses=[Loss(0, 1, every=1)])
 
 
