@@ -6,8 +6,13 @@ through the best exchanges before and after the run.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from genie.live.rendezvous import CLOCK_TAG, Rendezvous
+
+EXCHANGES = 32
 
 
 def clock_identity() -> tuple[str, str]:
@@ -37,6 +42,29 @@ class Exchange:
     def offset_ns(self) -> float:
         """Our clock minus rank 0's, if both ways took equally long; wrong by half the round trip at most."""
         return self.middle_ns - self.answered_ns
+
+
+def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
+    """Ping-pongs between rank 0 and each of the ranks `remote`, which have clocks of their own.
+
+    Returns those of the calling rank: none on rank 0 and where the clock is rank 0's. Raises RendezvousError.
+    """
+    exchanges: list[Exchange] = []
+    if meet.rank == 0:
+        for _ in range(EXCHANGES * len(remote)):
+            caller, _ = meet.wait_for(CLOCK_TAG, remote, _do_nothing)
+            meet.channel.send(caller, CLOCK_TAG, str(time.monotonic_ns()).encode())
+    elif meet.rank in remote:
+        for _ in range(EXCHANGES):
+            sent = time.monotonic_ns()
+            meet.channel.send(0, CLOCK_TAG, b"")
+            _, payload = meet.wait_for(CLOCK_TAG, [0], _do_nothing)
+            exchanges.append(Exchange(sent, int(payload), time.monotonic_ns()))
+    return exchanges
+
+
+def _do_nothing() -> None:
+    """While clocks are compared, a rank that slept would answer late."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ While a rank waits it calls `idle`, so that its engine goes on answering peers, 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -49,6 +50,7 @@ class Rendezvous:
         self.limit_s = limit_s
         self._early: list[tuple[int, bytes]] = []  # what ranks sent for a later agreement than the present one
         self._told = time.monotonic()  # when this rank last said that it is alive
+        self._received = self._told  # when it last got what it waited for from anyone
 
     def agree(
         self, value: Any, decide: Callable[[list[Any]], Any] | None = None, *, idle: Idle = _sleep_a_little
@@ -100,6 +102,24 @@ class Rendezvous:
             self._told = now
             self._tell(ALIVE_TAG, b"")
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Say that this rank is alive while it does what cannot call `alive`; it must not use the channel itself."""
+        done = threading.Event()
+
+        def say_so() -> None:
+            while not done.wait(self.limit_s / 8):
+                self.alive()
+
+        thread = threading.Thread(target=say_so, daemon=True)
+        self.alive()
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def alarmed(self) -> str | None:
         """The first alarm that has come, passed on by rank 0 to all others; None while there is none."""
         alarm = self.channel.receive(ALARM_TAG)
@@ -136,6 +156,9 @@ class Rendezvous:
         while True:
             message = self.channel.receive(tag)
             if message is not None:
+                self._received = time.monotonic()
+                if self.rank == 0:
+                    self.alive()  # large records take their time, and the others wait for rank 0
                 if message[0] in missing:
                     return message
                 if tag == AGREE_TAG:
@@ -150,7 +173,8 @@ class Rendezvous:
                     missing[sign[0]] = now
                 if self.rank == 0:
                     self.alive()  # the others wait for rank 0, which waits for this one
-            silent = [rank for rank, heard in missing.items() if now - heard > self.limit_s]
+            # Ranks whose turn has not come are not silent.
+            silent = [rank for rank, heard in missing.items() if now - max(heard, self._received) > self.limit_s]
             if silent:
                 raise RendezvousError(
                     f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:g} s: is it running?"

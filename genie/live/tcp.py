@@ -1,21 +1,27 @@
-"""The rendezvous over TCP, with torchrun's variables, for places without MPI. Rank 0 listens, all others connect."""
+"""The rendezvous over TCP, with torchrun's variables, for places without MPI. Rank 0 listens, all others connect.
+
+Whoever can reach the port and knows the greeting is believed, as with torchrun: it is for networks that one trusts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import struct
 import time
+from dataclasses import dataclass
 
 from genie.live.rendezvous import ALARM_TAG, STOPPED, RendezvousError, ranks_text
 
 HELLO = struct.Struct("!8sII")  # who is calling, number of ranks, rank
 GREETING = b"genie/1\n"
 FRAME = struct.Struct("!IB")  # payload bytes, tag
-FRAME_MAX_BYTES = 1 << 31
+FRAME_MAX_BYTES = 1 << 31  # of a payload; memory is taken only for what has come
 CHUNK_BYTES = 1 << 20
 RETRY_S = 0.1
+GREETING_LIMIT_S = 10.0  # for a caller to say who it is
 
 
 class TcpChannel:
@@ -31,13 +37,13 @@ class TcpChannel:
         self._inbox: dict[int, list[tuple[int, bytes]]] = {}
         deadline = time.monotonic() + limit_s
         if rank == 0:
-            for number, peer in _accept_all(size, port, deadline, limit_s).items():
+            for number, peer in _accept_all(size, host, port, deadline, limit_s).items():
                 self._add(number, peer)
         else:
             self._add(0, _connect(rank, size, host, port, deadline))
 
     def _add(self, rank: int, peer: socket.socket) -> None:
-        peer.settimeout(self._limit_s)  # of a send to a rank that takes nothing; reads never wait
+        peer.settimeout(self._limit_s)  # of a rank that takes nothing of what is sent; reads never wait
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peers[rank] = peer
         self._buffers[rank] = bytearray()
@@ -49,7 +55,9 @@ class TcpChannel:
         if peer is None:
             raise RendezvousError(f"rank {to} is gone: it closed its connection to rank {self.rank}")
         try:
-            peer.sendall(FRAME.pack(len(payload), tag) + payload)
+            unsent = memoryview(FRAME.pack(len(payload), tag) + payload)
+            while unsent:  # sendall()'s limit would be one for all of it
+                unsent = unsent[peer.send(unsent) :]
         except OSError as error:
             raise RendezvousError(f"rank {self.rank} lost rank {to}: {error.strerror or error}") from error
 
@@ -96,47 +104,95 @@ class TcpChannel:
             peer.close()
 
 
-def _accept_all(size: int, port: int, deadline: float, limit_s: float) -> dict[int, socket.socket]:
+@dataclass
+class _Caller:
+    """Who has connected and not yet said who it is."""
+
+    connection: socket.socket
+    until: float  # time.monotonic() at which it is sent away
+    said: bytes = b""
+
+
+def _accept_all(size: int, host: str, port: int, deadline: float, limit_s: float) -> dict[int, socket.socket]:
     """Rank 0's side: a connection from each other rank. Whoever else calls is sent away."""
+    joined: dict[int, socket.socket] = {}
+    callers: dict[int, _Caller] = {}  # by file descriptor
+    with _listen(host, port, size) as listener:
+        while len(joined) < size - 1:
+            for number in _ready([listener.fileno(), *callers], deadline):
+                if number == listener.fileno():
+                    _let_in(listener, callers)
+                    continue
+                caller = callers[number]
+                caller.said = _hear(caller.connection, caller.said)
+                if len(caller.said) < HELLO.size:
+                    continue
+                del callers[number]
+                if (rank := _rank_of(caller.said, size, joined)) is None:
+                    caller.connection.close()
+                else:
+                    joined[rank] = caller.connection
+            now = time.monotonic()
+            for number in [number for number, caller in callers.items() if now > caller.until]:
+                callers.pop(number).connection.close()
+            if now > deadline and len(joined) < size - 1:
+                text = f"{ranks_text(set(range(1, size)) - set(joined))} did not join rank 0 within {limit_s:g} s"
+                text += ": is it running?"
+                _tell_all(joined, text)
+                raise RendezvousError(text)
+    for caller in callers.values():
+        caller.connection.close()
+    return joined
+
+
+def _listen(host: str, port: int, size: int) -> socket.socket:
+    """A socket at MASTER_ADDR's address alone, or at all of this machine's where that one cannot be told."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    address = _own_address(host)
     try:
-        listener.bind(("", port))
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # as behind address translation
+                raise
+            listener.bind(("", port))
+        listener.listen(size)
     except OSError as error:
         listener.close()
         raise RendezvousError(
             f"rank 0 cannot listen on MASTER_PORT {port}: {error.strerror}; choose another"
         ) from error
-    listener.listen(size)
-    joined: dict[int, socket.socket] = {}
-    callers: dict[int, tuple[socket.socket, bytes]] = {}  # file descriptor -> what it has said so far
-    with listener:
-        while len(joined) < size - 1:
-            poll = select.poll()
-            for number in (listener.fileno(), *callers):
-                poll.register(number, select.POLLIN)
-            ready = poll.poll(max(deadline - time.monotonic(), 0) * 1000)
-            if not ready or time.monotonic() > deadline:
-                missing = set(range(1, size)) - set(joined)
-                text = f"{ranks_text(missing)} did not join rank 0 within {limit_s:g} s: is it running?"
-                _tell_all(joined, text)
-                raise RendezvousError(text)
-            for number, _ in ready:
-                if number == listener.fileno():
-                    caller, _ = listener.accept()
-                    callers[caller.fileno()] = (caller, b"")
-                    continue
-                caller, said = callers.pop(number)
-                said = _hear(caller, said)
-                if len(said) < HELLO.size:
-                    callers[number] = (caller, said)
-                elif (rank := _rank_of(said, size, joined)) is None:
-                    caller.close()
-                else:
-                    joined[rank] = caller
-    for caller, _ in callers.values():
-        caller.close()
-    return joined
+    listener.setblocking(False)
+    return listener
+
+
+def _own_address(host: str) -> str:
+    """The IPv4 address that MASTER_ADDR stands for on rank 0; "", all, when that is not what others call."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        return ""
+    # Many a machine's own name stands for a loopback address on it, and for its real one elsewhere.
+    return "" if address.startswith("127.") and host not in (address, "localhost") else address
+
+
+def _ready(numbers: list[int], deadline: float) -> list[int]:
+    """The file descriptors that have something to read; waits for one, for a second at most."""
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    wait_s = min(max(deadline - time.monotonic(), 0.0), 1.0)
+    return [number for number, _ in poll.poll(wait_s * 1000)]
+
+
+def _let_in(listener: socket.socket, callers: dict[int, _Caller]) -> None:
+    try:
+        connection, _ = listener.accept()
+    except OSError:  # it has hung up already, or descriptors have run out until silent callers are sent away
+        time.sleep(RETRY_S)
+        return
+    callers[connection.fileno()] = _Caller(connection, time.monotonic() + GREETING_LIMIT_S)
 
 
 def _tell_all(joined: dict[int, socket.socket], text: str) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from genie import _core
-from genie.live.clocks import SHARED_CLOCK, Exchange, clock_identity, fit
+from genie.live.clocks import SHARED_CLOCK, clock_identity, exchange, fit
 from genie.live.endings import (
     CUT,
     EXIT_ENVIRONMENT,
-    EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
     FACTS,
@@ -34,8 +33,10 @@ from genie.live.endings import (
     leave,
     reserve,
 )
+from genie.live.faults import set_path_faults, set_rate_faults
+from genie.live.gather import gather
 from genie.live.path_mtu import path_problem
-from genie.live.rendezvous import CLOCK_TAG, Rendezvous, RendezvousError
+from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.plan.build import Lowering, build_plan
 from genie.plan.names import name_nodes
@@ -47,7 +48,6 @@ PS_PER_NS = 1000
 SLICE_NS = 250_000_000  # between two looks for alarms while playing
 IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
 LEAD_NS = 3_000_000  # from the agreement on an iteration's origin until it starts
-CLOCK_EXCHANGES = 32
 REAL_TIME_PRIORITY = 10
 
 
@@ -103,11 +103,11 @@ class Rank:
         self._open()
         self._connect(rkey)
         self.engine.set_plan(self.plan.native)
-        self._static_faults()
+        set_path_faults(self.engine, settings, self.rank)
         self.engine.keep_trace(settings.keep_trace)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
         self.scheduling = _core.claim_real_time(priority)
-        self.before = self._exchange_clocks()
+        self.before = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, [])
         self._leave_facts()
@@ -162,58 +162,19 @@ class Rank:
             raise RankError(problems[0], code, agreed=True)
 
     def _connect(self, rkey: int) -> None:
-        size = self.meet.size
-        draw = random.Random(f"{self.settings.seed}/{self.rank}/psn")
-        psn = [draw.getrandbits(24) for _ in range(size)]
-        everyone = self.meet.agree({"local_rank": self.site.local_rank, "rkey": rkey, "psn": psn})
+        own = {"local_rank": self.site.local_rank, "rkey": rkey, "seed": self.settings.seed}
+        everyone = self.meet.agree(own)
+        seed, peers = everyone[0]["seed"], range(self.meet.size)
         try:
             self.engine.connect(
                 np.array([ipv4_number(address) for address in self.settings.addresses], np.uint32),
                 np.array([peer["local_rank"] for peer in everyone], np.int32),
                 np.array([peer["rkey"] for peer in everyone], np.uint32),
-                np.array([peer["psn"][self.rank] for peer in everyone], np.uint32),
-                np.array(psn, np.uint32),
+                np.array([first_psn(seed, peer, self.rank) for peer in peers], np.uint32),
+                np.array([first_psn(seed, self.rank, peer) for peer in peers], np.uint32),
             )
         except RuntimeError as error:
             raise RankError(f"rank {self.rank} {error}", EXIT_ENVIRONMENT) from error
-
-    # -- faults and clocks -----------------------------------------------------------------------------------
-
-    def _static_faults(self) -> None:
-        faults, k = self.settings.faults, self.settings.dilation
-        for loss in faults.loss:
-            if loss.rank == self.rank:
-                for peer in range(self.meet.size) if loss.peer is None else [loss.peer]:
-                    if peer != self.rank:
-                        self.engine.lose(peer, loss.every, [])
-        for delay in faults.delay:
-            if delay.rank == self.rank and delay.peer != self.rank:
-                self.engine.delay_path(delay.peer, int(delay.delay_us * 1e6) * k)
-
-    def _rate_faults(self, iteration: int, origin_ps: int) -> None:
-        self.engine.clear_rate_faults()
-        for fault in self.settings.faults.rate:
-            last = fault.until_iteration
-            if fault.rank != self.rank or iteration < fault.from_iteration or (last is not None and iteration >= last):
-                continue
-            k = self.settings.dilation
-            until_ps = (1 << 62) if fault.until_s is None else origin_ps + int(fault.until_s * 1e12) * k
-            self.engine.add_rate_fault(origin_ps + int(fault.from_s * 1e12) * k, until_ps, fault.factor)
-
-    def _exchange_clocks(self) -> list[Exchange]:
-        """Ping-pongs between rank 0 and each rank that has a clock of its own: that rank's, none elsewhere."""
-        exchanges: list[Exchange] = []
-        if self.rank == 0:
-            for _ in range(CLOCK_EXCHANGES * len(self.remote_clocks)):
-                remote, _ = self.meet.wait_for(CLOCK_TAG, self.remote_clocks, _do_nothing)
-                self.meet.channel.send(remote, CLOCK_TAG, str(time.monotonic_ns()).encode())
-        elif self.rank in self.remote_clocks:
-            for _ in range(CLOCK_EXCHANGES):
-                sent = time.monotonic_ns()
-                self.meet.channel.send(0, CLOCK_TAG, b"")
-                _, payload = self.meet.wait_for(CLOCK_TAG, [0], _do_nothing)
-                exchanges.append(Exchange(sent, int(payload), time.monotonic_ns()))
-        return exchanges
 
     # -- playing ---------------------------------------------------------------------------------------------
 
@@ -231,7 +192,7 @@ class Rank:
         origin_ps = (origin_ns + round(offset_ns) - self.engine.epoch_ns) * PS_PER_NS
         self.origins_ns.append(origin_ns)
         self.assumed_offsets_ns.append(offset_ns)
-        self._rate_faults(iteration, origin_ps)
+        set_rate_faults(self.engine, self.settings, self.rank, iteration, origin_ps)
         try:
             state = self.engine.begin(origin_ps)
             while state == "timeout":
@@ -289,25 +250,10 @@ class Rank:
 
     def finish(self) -> None:
         """Compare clocks again and give everything to rank 0, which writes the run folder."""
-        after = self._exchange_clocks()
+        after = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, after)
-        facts = self.facts()
-        everyone = self.meet.agree(facts, idle=self.idle)
-        collected = []
-        for iteration in range(self.settings.iterations + self.settings.warmup):
-            collected.append(self.meet.collect(self.parts[iteration], idle=self.idle))
-        problem = ""
-        if self.rank == 0:
-            from genie.live.merge import write_live_run
-
-            try:
-                write_live_run(self.settings, everyone, collected)
-            except Exception as error:
-                problem = str(error)
-        problem = self.meet.agree(problem, idle=self.idle)[0]
-        if problem:
-            raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+        gather(self.settings, self.meet, self.facts(), self.parts, self.idle)
 
     def facts(self) -> dict[str, Any]:
         """What the record says about this rank."""
@@ -341,6 +287,11 @@ def ipv4_number(address: str) -> int:
     return value
 
 
+def first_psn(seed: int, sender: int, receiver: int) -> int:
+    """The packet sequence number that a connection's one direction begins with: both ends draw the same."""
+    return random.Random(f"{seed}/{sender}/{receiver}/psn").getrandbits(24)
+
+
 def queue_pair_of(settings: RunSettings) -> _core.QueuePairConfig:
     """The settings' transport; dilation stretches its timers."""
     config = _core.QueuePairConfig()
@@ -357,10 +308,6 @@ def _compute_ns(workload: Workload, rank: int) -> int:
     """All that a rank computes in an iteration, ns."""
     graph = workload.ranks[rank]
     return int(graph.duration_ns[np.isin(graph.kind, (Kind.COMP, Kind.MEM))].sum())
-
-
-def _do_nothing() -> None:
-    """While clocks are compared, a rank that slept would answer late."""
 
 
 def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
@@ -390,6 +337,3 @@ def report_progress(settings: RunSettings, done: int, total: int) -> None:
         return
     if done == total or done % every == 0:
         print(f"genie: iteration {done}/{total} played", file=sys.stderr, flush=True)
-
-
-__all__ = ["EXIT_ENVIRONMENT", "EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "LAUNCHED", "PARTS", "RankError", "run_rank"]

@@ -1,0 +1,35 @@
+"""The end of a run: all ranks give their records to rank 0, which writes the run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from genie.live.endings import EXIT_ENVIRONMENT, RankError
+from genie.live.rendezvous import Idle, Rendezvous
+from genie.live.settings import RunSettings
+
+
+def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts: list[bytes], idle: Idle) -> None:
+    """Give this rank's facts, and its records by iteration; returns once the run folder is written.
+
+    All ranks wait for that, however long it takes: what they keep on disk goes only after it. Raises RankError on all
+    of them when the folder cannot be written, RendezvousError.
+    """
+    everyone = meet.collect(msgspec.msgpack.encode(facts), idle=idle)
+    collected = [meet.collect(part, idle=idle) for part in parts]
+    problem = ""
+    if everyone is not None:
+        from genie.live.merge import write_live_run  # here, because it imports much
+
+        try:
+            with meet.busy():
+                write_live_run(settings, [msgspec.msgpack.decode(each) for each in everyone], collected)
+        except RankError:
+            raise
+        except Exception as error:
+            problem = str(error)
+    problem = meet.agree(problem, lambda problems: problems[0], idle=idle)
+    if problem:
+        raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)

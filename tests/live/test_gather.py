@@ -1,0 +1,58 @@
+"""The end of a run, when rank 0 writes all records: the others wait as long as it takes, and hear of failures."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_channels import fake, play
+
+from genie.live import merge
+from genie.live.endings import EXIT_ENVIRONMENT, RankError
+from genie.live.gather import gather
+from genie.live.rendezvous import Rendezvous
+from genie.live.settings import RunSettings
+
+RANKS, LIMIT_S = 3, 0.3
+
+
+def settings(out: Path) -> RunSettings:
+    addresses = [f"127.0.0.{rank + 1}" for rank in range(RANKS)]
+    return RunSettings(
+        workload="", out=str(out), ranks=RANKS, addresses=addresses, ports=[None] * RANKS, host_names=["h"] * RANKS
+    )
+
+
+def ends(out: Path) -> list[Any]:
+    """What each rank's end of a run of two iterations gave."""
+
+    def body(meet: Rendezvous) -> str:
+        try:
+            gather(settings(out), meet, {"rank": meet.rank}, [b"first", b"second"], lambda: time.sleep(0.001))
+        except RankError as error:
+            return f"{error.code} {error.agreed} {error}"
+        return "written"
+
+    return play(fake(RANKS), [body] * RANKS, limit_s=LIMIT_S)
+
+
+def test_writing_may_take_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[Any] = []
+
+    def slow(_: RunSettings, facts: list[Any], parts: list[Any]) -> None:
+        time.sleep(4 * LIMIT_S)
+        written.append((facts, parts))
+
+    monkeypatch.setattr(merge, "write_live_run", slow)
+    assert ends(tmp_path) == ["written"] * RANKS
+    assert written == [([{"rank": rank} for rank in range(RANKS)], [[b"first"] * RANKS, [b"second"] * RANKS])]
+
+
+def test_all_ranks_hear_that_it_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(merge, "write_live_run", failing)
+    assert ends(tmp_path) == [f"{EXIT_ENVIRONMENT} True the disk is full"] * RANKS
