@@ -300,6 +300,7 @@ def queue_pair_of(settings: RunSettings) -> _core.QueuePairConfig:
     config.ack_every_packets = settings.ack_every_packets
     config.ack_timeout_ps = settings.ack_timeout_ns * PS_PER_NS * settings.dilation
     config.retry_limit = settings.retry_limit
+    config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
     return config
 
