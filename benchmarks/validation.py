@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import sys
@@ -14,17 +16,16 @@ from typing import Any
 import msgspec
 
 from genie.cli.calibrating import measure
-from genie.cli.resolve import Live, Play, hosts_of, load_workload, lowering_of, settings_of, twin_of
+from genie.cli.compare import play_in_both
+from genie.cli.resolve import Live, Play, hosts_of, load_workload, settings_of
 from genie.config.hosts import Calibration, Hosts
-from genie.live.launcher import launch, mpirun_line
 from genie.live.settings import Faults
 from genie.plan.facts import facts_of_build
-from genie.record import Run, open_run, prepare_folder
+from genie.record import Run, prepare_folder
 from genie.verdict import Verdict, judge
 from genie.workload.pytorch_convert import convert
 from genie.workload.pytorch_files import find_device_traces, find_host_traces
 from simtwin.fabric import loopback_fabric, with_host_latency
-from simtwin.run import simulate_to_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,21 +79,11 @@ class Job:
         settings = settings_of(self.play, live, out / "live", self.workload, self.hosts, self.fabric)
         settings = msgspec.structs.replace(settings, faults=faults or Faults(), seed=seed)
         prepare_folder(out)
-        prepare_folder(out / "live")
-        outcome = launch(settings, mpirun_line(settings, None))
-        if outcome.code != 0:
+        with contextlib.redirect_stderr(io.StringIO()):
+            outcome, runs = play_in_both(self.play, settings, self.hosts, self.fabric, self.workload, out)
+        if runs is None:
             raise RuntimeError(f"the live run failed: {outcome.problem}")
-        measured = open_run(out / "live")
-        twin = twin_of(self.fabric, self.play, self.workload.world_size, self.hosts)
-        simulated = simulate_to_folder(
-            twin,
-            self.workload,
-            out / "twin",
-            workload_path=settings.workload,
-            lowering=lowering_of(self.play),
-            follow=measured,
-        )
-        return measured, simulated
+        return runs
 
     def validate(self, **options: Any) -> Verdict:
         """One `genie validate`, without its report."""

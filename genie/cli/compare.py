@@ -16,20 +16,25 @@ from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
     Play,
+    calibration_remark,
     check_level,
     check_live,
     fabric_of,
     hosts_of,
+    line_rates,
     load_workload,
     lowering_of,
     settings_of,
     twin_of,
 )
 from genie.config.hosts import Hosts
-from genie.live.launcher import refuse_running
+from genie.live.launcher import Outcome, refuse_running
 from genie.live.merge import open_live_run
+from genie.live.settings import RunSettings
 from genie.record import Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge, write_perfetto, write_report
+from genie.workload.graph import Workload
+from simtwin.fabric_schema import Fabric
 from simtwin.run import simulate_to_folder
 
 VALIDATE_EXAMPLES = """
@@ -109,7 +114,6 @@ def validate(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
     live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
-    lowering = lowering_of(play)
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
@@ -124,23 +128,36 @@ def validate(
     if placed.calibration is None:
         placed = _calibrated(play, placed, out, udp_port)
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
-    _, outcome = run_live(play, live, out / "live", settings)
-    if outcome.code != 0:
+    else:
+        remark = calibration_remark(play, placed, line_rates(play, built, placed, loaded.world_size))
+        if remark:
+            print(f"genie: {remark}", file=sys.stderr)
+    outcome, runs = play_in_both(play, settings, placed, built, loaded, out)
+    if runs is None:
         return outcome.code
+    verdict = conclude(*runs, out)
+    return verdict.exit_code
+
+
+def play_in_both(
+    play: Play, settings: RunSettings, hosts: Hosts, fabric: Fabric, workload: Workload, out: Path
+) -> tuple[Outcome, tuple[Run, Run] | None]:
+    """Play live into OUT/live, then in the twin, from the measured arrivals, into OUT/twin; no runs if live failed."""
+    outcome = run_live(settings, hosts)
+    if outcome.code != 0:
+        return outcome, None
     measured = open_run(out / "live")
-    twin = twin_of(built, play, loaded.world_size, placed)
     simulated = simulate_to_folder(
-        twin,
-        loaded,
+        twin_of(fabric, play, workload.world_size, hosts),
+        workload,
         out / "twin",
         workload_path=settings.workload,
-        slots=slots,  # type: ignore[arg-type]
-        lowering=lowering,
+        slots=play.slots,  # type: ignore[arg-type]
+        lowering=lowering_of(play),
         follow=measured,
-        compute=compute,
+        compute=play.compute,
     )
-    verdict = conclude(measured, simulated, out)
-    return verdict.exit_code
+    return outcome, (measured, simulated)
 
 
 def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:

@@ -113,8 +113,8 @@ def run(
     if launched_by() is not None:
         return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
     check_live(transport, wire, lab)
-    _, outcome = run_live(play, live, out)
-    return outcome.code
+    refuse_launched()
+    return run_live(*_settings(play, live, out)).code
 
 
 def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
@@ -127,21 +127,16 @@ def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
     return settings_of(play, live, out, loaded, placed, fabric), placed
 
 
-def run_live(play: Play, live: Live, out: Path, ready: RunSettings | None = None) -> tuple[RunSettings, Outcome]:
+def run_live(settings: RunSettings, hosts: Hosts) -> Outcome:
     """Start the ranks, wait for them, say in one line what went wrong."""
-    refuse_launched()
-    if ready is None:
-        settings, placed = _settings(play, live, out)
-    else:
-        settings, placed = ready, hosts_of(play, ready.ranks)
-    refuse_running(out)
-    prepare_folder(out)
-    line = mpirun_line(settings, remote_hosts(placed))
+    refuse_running(settings.out_path)
+    prepare_folder(settings.out_path)
+    line = mpirun_line(settings, remote_hosts(hosts))
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     if outcome.problem:
         print(f"genie: {outcome.problem}", file=sys.stderr)
-    return settings, outcome
+    return outcome
 
 
 def refuse_launched() -> None:

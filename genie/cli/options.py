@@ -20,8 +20,8 @@ Transport = Annotated[str, typer.Option(help="softroce or verbs.")]
 Rate = Annotated[
     str | None,
     typer.Option(
-        help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.  [default: the fabric's; without one "
-        "unlimited, with validate 200Mb/s]"
+        help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.  [default: the fabric's; without a "
+        "fabric run has unlimited, validate 200Mb/s, and simulate needs one]"
     ),
 ]
 Dilation = Annotated[

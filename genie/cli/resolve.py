@@ -118,19 +118,42 @@ def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:
     given = None if play.rate is None else rate_from(play.rate)
     if fabric is None or play.fabric is None:
         return (0 if fabric is None or fabric.link is None else int(fabric.link.rate)) if given is None else given
-    network = build_network(fabric)
-    placed = host_of_rank(network, ranks, [place.port for place in hosts.places], fabric=str(play.fabric)).tolist()
-    rates = {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+    rates = line_rates(play, fabric, hosts, ranks)
     if len(rates) < ranks:
         raise UsageError(
             f"{play.fabric}: ranks share a host link, which softroce cannot shape: give each rank a port of its own"
         )
     if given is None and len(set(rates.values())) > 1:
         raise UsageError(f"{play.fabric}: the ranks' links differ in rate, and softroce has one line rate for all")
-    rate = next(iter(rates.values()))
-    if given is not None and {given} != set(rates.values()):
-        raise UsageError(f"--rate {play.rate}: the links of {play.fabric} have {format_rate(rate)}; leave --rate out")
-    return rate
+    check_rate(play, rates)
+    return next(iter(rates.values()))
+
+
+def line_rates(play: Play, fabric: Fabric, hosts: Hosts, ranks: int) -> dict[int, int]:
+    """Rate in b/s of the link of each host of the fabric that ranks sit on."""
+    network = build_network(fabric)
+    ports = [place.port for place in hosts.places]
+    placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name)).tolist()
+    return {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+
+
+def check_rate(play: Play, rates: dict[int, int]) -> None:
+    """Raises UsageError when --rate is not that of the ranks' links."""
+    if play.rate is not None and {rate_from(play.rate)} != set(rates.values()):
+        have = ", ".join(format_rate(rate) for rate in sorted(set(rates.values())))
+        raise UsageError(f"--rate {play.rate}: the links of {play.fabric} have {have}; leave --rate out")
+
+
+def calibration_remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> str | None:
+    """What to say when the hosts' latency was measured at another line rate than it is used at."""
+    measured = hosts.calibration
+    used = {format_rate(rate) for rate in rates.values()}
+    if measured is None or used == {measured.rate}:
+        return None
+    return (
+        f"{play.hosts}: the host latency was measured at {measured.rate} and is used at {', '.join(sorted(used))}: "
+        "genie calibrate measures it anew"
+    )
 
 
 def rate_from(text: str) -> int:

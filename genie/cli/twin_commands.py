@@ -14,9 +14,12 @@ from genie.cli import options
 from genie.cli.resolve import (
     Play,
     UsageError,
+    calibration_remark,
     check_level,
+    check_rate,
     fabric_of,
     hosts_of,
+    line_rates,
     load_workload,
     lowering_of,
     twin_of,
@@ -65,7 +68,12 @@ def simulate(
     ranks: options.Ranks = None,
     hosts: options.HostsFile = None,
     rate: options.Rate = None,
-    iterations: options.Iterations = 1,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations", "-n", min=1, help="Plays of the whole graph.  [default: 1, or the followed run's]"
+        ),
+    ] = None,
     threads: options.Threads = 1,
     seed: options.Seed = 1,
     follow: Annotated[
@@ -84,6 +92,8 @@ def simulate(
         raise UsageError("--threads: more than one is not built yet")
     if report:
         raise UsageError("--report is not built yet; genie diff writes a report of two runs")
+    if follow is not None and iterations is not None:
+        raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(workload, ranks, hosts, fabric, rate, 1, compute, slots, tuple(algorithm or ()), channels, credit, seed)
     lowering = lowering_of(play)
     loaded = load_workload(play)
@@ -94,6 +104,11 @@ def simulate(
     if live is not None:
         play = replace(play, dilation=int(live.info.get("dilation", 1)))
     built = fabric_of(play, loaded.world_size, placed)
+    rates = line_rates(play, built, placed, loaded.world_size)
+    check_rate(play, rates)
+    remark = calibration_remark(play, placed, rates)
+    if remark:
+        print(f"genie: {remark}", file=sys.stderr)
     twin = twin_of(built, play, loaded.world_size, placed)
     prepare_folder(out)
     run = simulate_to_folder(
@@ -103,7 +118,7 @@ def simulate(
         workload_path=str(Path(workload).resolve()),
         slots=slots,  # type: ignore[arg-type]
         lowering=lowering,
-        iterations=iterations,
+        iterations=iterations or 1,
         follow=live,
         compute=compute,
         progress=Progress(),

@@ -33,7 +33,10 @@ class HostsError(SettingsError):
 
 
 class Calibration(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a message costs on these hosts, measured with ping-pongs beforehand. Spreads are half the 5-95 % range."""
+    """What a message costs on these hosts, measured beforehand. Spreads are half the distance between quartiles.
+
+    softroce's costs are all per packet; `message_latency_ns` is for NICs that acknowledge in hardware, written by hand.
+    """
 
     packet_latency_ns: Nanoseconds  # from a packet's arrival until the transport has dealt with it
     packet_latency_spread_ns: Nanoseconds = 0

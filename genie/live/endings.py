@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
@@ -39,6 +40,13 @@ class RankError(Exception):
         super().__init__(text)
         self.code = code
         self.agreed = agreed
+
+
+def unexpected(error: Exception) -> RankError:
+    """A fault of ours as one line that says where it is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return RankError(f"unexpected {type(error).__name__}{where}, please report it: {' '.join(str(error).split())}")
 
 
 def check_size(settings: RunSettings, size: int) -> None:

@@ -11,7 +11,8 @@ NEVER_PS = 1 << 62
 
 def set_path_faults(engine: _core.Engine, settings: RunSettings, rank: int) -> None:
     """Losses and delays of this rank's paths, for the whole run; dilation stretches delays."""
-    for loss in settings.faults.loss:
+    # A table for one peer says more than one for all.
+    for loss in sorted(settings.faults.loss, key=lambda loss: loss.peer is not None):
         if loss.rank == rank:
             for peer in range(settings.ranks) if loss.peer is None else [loss.peer]:
                 if peer != rank:

@@ -70,17 +70,24 @@ def _frames(
     shift = corrections[iteration] // k if iteration < len(corrections) else 0
     if shift == 0:
         return frames
-    times = ("ready_ns", "start_ns", "end_ns", "post_ns", "acked_ns", "first_ns", "last_ns")
-    shifted = [
-        frame.with_columns(
-            # -1 means "not yet": what a correction would put before the origin stays at it.
-            pl.when(pl.col(name) == -1).then(-1).otherwise(pl.max_horizontal(pl.col(name) + shift, 0)).alias(name)
-            for name in times
-            if name in frame.columns
-        )
-        for frame in frames
-    ]
-    return shifted[0], shifted[1], shifted[2]
+    # A node's times are its own clock's, which starts at the origin; a message from a clock that is ahead may seem to
+    # come before it, and that is what shows the clock's error.
+    return (
+        _shift(frames[0], ("ready_ns", "start_ns", "end_ns"), shift, lowest=0),
+        _shift(frames[1], ("post_ns", "acked_ns"), shift),
+        _shift(frames[2], ("first_ns", "last_ns"), shift),
+    )
+
+
+def _shift(frame: pl.DataFrame, columns: tuple[str, ...], shift_ns: int, lowest: int | None = None) -> pl.DataFrame:
+    """Times moved by shift_ns; -1, "not yet", stays, and nothing else becomes it."""
+
+    def moved(name: str) -> pl.Expr:
+        time = pl.col(name) + shift_ns
+        kept = pl.max_horizontal(time, lowest) if lowest is not None else pl.when(time == -1).then(-2).otherwise(time)
+        return pl.when(pl.col(name) == -1).then(-1).otherwise(kept).alias(name)
+
+    return frame.with_columns(moved(name) for name in columns)
 
 
 def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: str | None) -> dict[str, Any]:

@@ -228,27 +228,42 @@ class MpiChannel:
 
 # Variables by which launchers tell a process its rank; the first of each that is set counts.
 MPI_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-TCP_RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+TORCHRUN_VARIABLES, SLURM_VARIABLES = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
 
 
 def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
-    """`mpi` or `tcp` when this process is a rank that a launcher started, None when a person started it."""
+    """`mpi` or `tcp` when this process is a rank that a launcher started, None when a person started it.
+
+    MASTER_ADDR is somebody's wish and counts before what MPI's launchers set by themselves.
+    """
+    if _tcp_variables(environment) is not None:
+        return "tcp"
     if any(name in environment for name in MPI_RANK_VARIABLES):
         return "mpi"
-    if "MASTER_ADDR" in environment and any(rank in environment for rank, _ in TCP_RANK_VARIABLES):
-        return "tcp"
-    if (
-        "SLURM_PROCID" in environment
-        and "SLURM_STEP_ID" in environment
-        and int(environment.get("SLURM_NTASKS", "1")) > 1
-    ):
+    if _is_slurm_step(environment) and int(environment.get("SLURM_NTASKS", "1")) > 1:
         return "mpi"
     return None
 
 
+def _is_slurm_step(environment: Mapping[str, str]) -> bool:
+    """Started by srun: a batch script itself has a SLURM_PROCID too."""
+    return "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment
+
+
+def _tcp_variables(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The names of the variables that hold rank and size for a TCP rendezvous."""
+    if "MASTER_ADDR" not in environment:
+        return None
+    if "RANK" in environment:
+        return TORCHRUN_VARIABLES
+    return SLURM_VARIABLES if _is_slurm_step(environment) else None
+
+
 def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     """The rank that the launcher gave this process, known before any meeting; None when it does not say."""
-    for name in (*MPI_RANK_VARIABLES, *(rank for rank, _ in TCP_RANK_VARIABLES)):
+    tcp = _tcp_variables(environment)
+    names = tcp[:1] if tcp else (*MPI_RANK_VARIABLES, TORCHRUN_VARIABLES[0], SLURM_VARIABLES[0])
+    for name in names:
         if environment.get(name, "").isdecimal():
             return int(environment[name])
     return None
@@ -256,11 +271,12 @@ def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> Rendezvous:
     """Meet the other ranks of this launch. Raises RendezvousError."""
-    if launched_by(environment) != "tcp":
+    tcp = _tcp_variables(environment)
+    if tcp is None:
         return Rendezvous(MpiChannel(), limit_s)
     from genie.live.tcp import TcpChannel
 
-    rank_name, size_name = next(names for names in TCP_RANK_VARIABLES if names[0] in environment)
+    rank_name, size_name = tcp
     rank = _number(environment, rank_name)
     size = _number(environment, size_name)
     port = _number(environment, "MASTER_PORT", "29500")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
+EVERY_MAX = 10**9
 
 
 class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -102,6 +104,11 @@ def load_faults(path: Path, ranks: int) -> Faults:
         for key, value in (("rank", rank), ("peer", peer)):
             if value is not None and not 0 <= value < ranks:
                 raise ValueError(f"{path}: [[{name}]] {key} = {value}: must be in 0..{ranks - 1}")
+    twice = [name for name, count in Counter(entry for entry in named if entry[0] != "rate").items() if count > 1]
+    if twice:
+        name, rank, peer = twice[0]
+        to = "" if peer is None else f", peer = {peer}"
+        raise ValueError(f"{path}: two [[{name}]] tables have rank = {rank}{to}: leave one out")
     for table, number, key, given, allowed in _wrong_values(faults):
         raise ValueError(f"{path}: [[{table}]] number {number + 1}: {key} = {given}: must be {allowed}")
     return faults
@@ -127,8 +134,8 @@ def _wrong_values(faults: Faults) -> Iterator[tuple[str, int, str, object, str]]
         if rate.until_s is not None and not rate.from_s < rate.until_s <= TIME_MAX_S:
             yield "rate", number, "until_s", rate.until_s, f"above from_s = {rate.from_s}, at most {TIME_MAX_S}"
     for number, loss in enumerate(faults.loss):
-        if loss.every < 1:
-            yield "loss", number, "every", loss.every, "1 or more"
+        if not 1 <= loss.every <= EVERY_MAX:
+            yield "loss", number, "every", loss.every, f"in 1..{EVERY_MAX}"
         if loss.peer == loss.rank:
             yield "loss", number, "peer", loss.peer, "another rank"
     for number, delay in enumerate(faults.delay):

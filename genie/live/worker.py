@@ -32,6 +32,7 @@ from genie.live.endings import (
     launcher_process,
     leave,
     reserve,
+    unexpected,
 )
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.gather import gather
@@ -85,13 +86,14 @@ class Rank:
         # Busy polling pays only with a core for every rank.
         crowded = self.site.neighbours > len(os.sched_getaffinity(0))
         self.spin = settings.spin if settings.spin is not None else not crowded
-        self.workload = self._load()
-        self.plan = build_plan(
-            self.workload,
-            slots=settings.slots,  # type: ignore[arg-type]
-            lowering=Lowering(settings.channels, settings.credit, settings.algorithms),
-            time_factor=settings.dilation,
-        )
+        with self.meet.busy():  # ranks' traces may differ in size by much
+            self.workload = self._load()
+            self.plan = build_plan(
+                self.workload,
+                slots=settings.slots,  # type: ignore[arg-type]
+                lowering=Lowering(settings.channels, settings.credit, settings.algorithms),
+                time_factor=settings.dilation,
+            )
         problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
         self._none(problem, EXIT_USAGE)
         largest = self.meet.agree(self.plan.message_max_bytes, max)
@@ -329,6 +331,8 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
         return leave(settings, rendezvous, error, rank.iteration if rank else -1)
+    except Exception as error:  # a fault of ours: the others must hear of it, or they would wait for this rank
+        return leave(settings, rendezvous, unexpected(error), rank.iteration if rank else -1)
 
 
 def report_progress(settings: RunSettings, done: int, total: int) -> None:

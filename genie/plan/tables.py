@@ -17,13 +17,15 @@ Records = Mapping[str, Mapping[str, NDArray[Any]]]  # what the native walker giv
 
 KIND_NAMES = [kind.name.lower() for kind in Kind]
 OP_NAMES = {int(op): op.name.lower() for op in Op if op is not Op.NONE}
+NOT_YET = -1
 JOIN_KEYS = ("iteration", "src", "dst", "group_number", "seq", "tag", "order")
 
 
 def _ns(times_ps: NDArray[Any], divisor: int) -> NDArray[Any]:
-    """Picoseconds to whole nanoseconds, undilated; -1 (not yet) stays."""
+    """Picoseconds to whole nanoseconds, undilated; -1 (not yet) stays, and nothing else becomes it."""
     times = np.asarray(times_ps, np.int64)
-    return np.where(times < 0, -1, times // (1000 * divisor))
+    ns = times // (1000 * divisor)
+    return np.where(times == NOT_YET, NOT_YET, np.where(ns == NOT_YET, NOT_YET - 1, ns))
 
 
 def timeline_of(

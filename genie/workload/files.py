@@ -70,6 +70,12 @@ def _traces(folder: Path) -> dict[str, dict[int, Path]]:
     return {prefix: {rank: path for rank, (_, path) in ranks.items()} for prefix, ranks in found.items()}
 
 
+def binary_traces(folder: Path, prefix: str) -> list[Path]:
+    """The `.et` and `.et.gz` files of a prefix."""
+    matches = ((TRACE_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    return [path for match, path in matches if match and match["prefix"] == prefix and "json" not in match["suffix"]]
+
+
 def _groups_file(folder: Path, prefix: str, others: set[str]) -> Path | None:
     for name in (prefix, "workload", "comm_groups"):
         path = folder / f"{name}.json"

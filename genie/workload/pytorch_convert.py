@@ -11,6 +11,7 @@ from pathlib import Path
 from chakra_schemas.attributes import make_attribute
 from chakra_schemas.et_def_pb2 import GlobalMetadata, NodeType
 from chakra_schemas.writer import write_trace
+from genie.workload.files import binary_traces
 from genie.workload.graph import Op, WorkloadError
 from genie.workload.kineto import DeviceTrace, read_device_trace
 from genie.workload.pytorch_comms import Communication, Role, find_communications
@@ -180,6 +181,8 @@ def _write(
 ) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in binary_traces(folder, prefix):  # of an earlier conversion, perhaps of more ranks or compressed
+            path.unlink()
         files = []
         for draft, view in zip(drafts, views, strict=True):
             path = folder / f"{prefix}.{draft.rank}.et{'.gz' if compress else ''}"

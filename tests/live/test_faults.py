@@ -90,6 +90,17 @@ def test_losses_on_one_path_only(tmp_path: Path) -> None:
     assert run.counters["ranks"][1]["injected_losses"] == 0
 
 
+def test_the_slowest_nic_is_not_an_unlimited_one(tmp_path: Path) -> None:
+    """A factor that leaves less than a bit per second: nothing arrives before patience ends."""
+    faults = tmp_path / "plan.toml"
+    faults.write_text("[[rate]]\nrank = 1\nfactor = 1e-9\n")
+    trace = rings(tmp_path / "rings", 2, collectives=1, size_bytes=SIZE_BYTES, compute_ns=0)
+    given = ("--hosts", loopback(tmp_path), "--rate", "200Mb/s", "--faults", str(faults), "--stall", "1")
+    ended = genie("run", trace, *given, "-o", str(tmp_path / "out"))
+    assert ended.code == 1, ended
+    assert "rank 0 gave up sending to rank 1" in ended.stderr
+
+
 def test_a_delayed_path_adds_its_delay(tmp_path: Path) -> None:
     run = played(tmp_path, "[[delay]]\nrank = 1\npeer = 2\ndelay_us = 3000\n", "-n", "3")
     took = median_by_source(run, pl.col("first_ns") - pl.col("post_ns"), pl.lit(True))

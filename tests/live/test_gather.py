@@ -6,16 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from fake_channels import fake, play
 
 from genie.live import merge
-from genie.live.endings import EXIT_ENVIRONMENT, RankError
+from genie.live.endings import EXIT_ENVIRONMENT, RankError, unexpected
 from genie.live.gather import gather
 from genie.live.rendezvous import Rendezvous
 from genie.live.settings import RunSettings
 
-RANKS, LIMIT_S = 3, 0.3
+RANKS, LIMIT_S = 3, 1.0
 
 
 def settings(out: Path) -> RunSettings:
@@ -56,3 +57,20 @@ def test_all_ranks_hear_that_it_cannot_be_written(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(merge, "write_live_run", failing)
     assert ends(tmp_path) == [f"{EXIT_ENVIRONMENT} True the disk is full"] * RANKS
+
+
+def test_a_clock_s_correction_moves_messages_past_the_origin_and_nodes_to_it() -> None:
+    messages = pl.DataFrame({"first_ns": [-1, 3, 4, 9]})
+    assert merge._shift(messages, ("first_ns",), -5)["first_ns"].to_list() == [-1, -2, -2, 4]
+    nodes = pl.DataFrame({"end_ns": [-1, 3, 9]})
+    assert merge._shift(nodes, ("end_ns",), -5, lowest=0)["end_ns"].to_list() == [-1, 0, 4]
+
+
+def test_a_fault_of_ours_is_one_line_with_its_place() -> None:
+    try:
+        [][1]
+    except IndexError as error:
+        told = unexpected(error)
+    assert str(told).startswith("unexpected IndexError in test_gather.py:")
+    assert str(told).endswith("list index out of range")
+    assert told.code == 1

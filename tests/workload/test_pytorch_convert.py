@@ -174,6 +174,14 @@ def test_conversion_twice_gives_the_same_bytes(dlrm: Dlrm, tmp_path: Path) -> No
         assert path.read_bytes() == (dlrm.folder / path.name).read_bytes()
 
 
+def test_a_conversion_replaces_an_earlier_one_of_its_prefix(dlrm: Dlrm, tmp_path: Path) -> None:
+    for name in ("dlrm.0.et", "dlrm.9.et.gz", "dlrm.0.json", "other.0.et"):
+        (tmp_path / name).write_bytes(b"old")
+    convert({0: dlrm.host[0]}, {0: dlrm.device[0]}, tmp_path, "dlrm", compress=True)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["dlrm.0.et.gz", "dlrm.0.json", "dlrm.json", "other.0.et"]
+
+
 def test_traces_of_different_ranks_are_refused(dlrm: Dlrm, tmp_path: Path) -> None:
     swapped = dlrm.device | {0: dlrm.device[1], 1: dlrm.device[0]}
     with pytest.raises(WorkloadError, match="says that it is of rank 1, but was given as rank 0's"):
