@@ -1,4 +1,4 @@
-# make demo | make test | make build | make lint | make format | make native-test | make clean
+# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-slow build develop lint format native-test clean
+.PHONY: demo test test-quick build develop lint format native-test clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -43,10 +43,10 @@ demo: build
 	@$(WITH_VENV) $(BIN)/python examples/demo.py
 
 test: develop native-test
-	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"
+	$(WITH_VENV) $(BIN)/python -m pytest
 
-test-slow: develop
-	$(WITH_VENV) $(BIN)/python -m pytest -m slow
+test-quick: develop
+	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"
 
 lint: develop
 	$(BIN)/ruff check .
