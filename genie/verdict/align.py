@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from genie.verdict.kinship import VerdictError, check_followed, check_nodes, check_settings
+
 if TYPE_CHECKING:
     from genie.record import Run
 
 COLLECTIVE_KEY = ["group", "seq"]
 TRANSFER_KEY = ["src", "dst", "group", "order"]
-
-
-class VerdictError(Exception):
-    """Two runs that cannot be compared: the message says what is wrong and what to do."""
 
 
 @dataclass
@@ -34,16 +32,20 @@ class Aligned:
     collectives: pl.DataFrame
     transfers: pl.DataFrame
     coverage: dict[str, int] = field(default_factory=dict)
+    # direction -> ranks that moved payload in the live run, matched or not
+    moved: dict[str, frozenset[int]] = field(default_factory=dict)
 
 
 def align(live: Run, twin: Run) -> Aligned:
     """Match the iterations that ended after warm-up with the twin's: same numbers if it followed, else its first.
 
-    Raises VerdictError when the runs have no iteration or no collective or transfer in common.
+    Raises VerdictError when the runs have no iteration or no collective or transfer in common, or the twin is not a
+    twin of this run.
     """
+    check_settings(live, twin)
     warmup = int(live.info.get("warmup", 0))
     follow = bool(twin.info.get("follow", False))
-    ended = live.timeline.group_by("iteration").agg((pl.col("end_ns") >= 0).all().alias("ended"))
+    ended = _ended(live, twin)
     iterations = sorted(i for i, whole in ended.iter_rows() if whole and i >= warmup)
     if not iterations:
         raise VerdictError(f"{live.path}: no iteration ended after the {warmup} of warm-up; run with more --iterations")
@@ -57,6 +59,9 @@ def align(live: Run, twin: Run) -> Aligned:
             )
     twin_iterations = iterations if follow else [int(twin.timeline["iteration"].min())]  # type: ignore[arg-type]
     on = ["iteration"] if follow else []
+    check_nodes(live, twin, iterations[0], twin_iterations[0])
+    if follow:
+        check_followed(live, twin, iterations)
 
     live_coll = _collectives(live.timeline.filter(pl.col("iteration").is_in(iterations)), "live")
     twin_coll = _collectives(twin.timeline.filter(pl.col("iteration").is_in(twin_iterations)), "twin")
@@ -86,7 +91,20 @@ def align(live: Run, twin: Run) -> Aligned:
         "transfers_unmatched": live_moved.height - transfers.height,
     }
     ranks = sorted(set(live.timeline["rank"].to_list()))
-    return Aligned(ranks, iterations, follow, collectives.sort("iteration", "first_start"), transfers, coverage)
+    moved = {
+        direction: frozenset(live_moved[end].unique().to_list())
+        for direction, end in (("egress", "src"), ("ingress", "dst"))
+    }
+    collectives = collectives.sort("iteration", "first_start")
+    return Aligned(ranks, iterations, follow, collectives, transfers, coverage, moved)
+
+
+def _ended(live: Run, twin: Run) -> pl.DataFrame:
+    """(iteration, ended): all nodes of all ranks. A rank that neither world has rows of plays nothing."""
+    ranks = {*live.timeline["rank"].unique().to_list(), *twin.timeline["rank"].unique().to_list()}
+    return live.timeline.group_by("iteration").agg(
+        ((pl.col("end_ns") >= 0).all() & (pl.col("rank").n_unique() == len(ranks))).alias("ended")
+    )
 
 
 def _collectives(timeline: pl.DataFrame, world: str) -> pl.DataFrame:

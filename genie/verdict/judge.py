@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from genie.verdict.align import Aligned, align
+from genie.verdict.bounds import bounds_of, named, reasons_named
 from genie.verdict.components import attachments, components
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
-from genie.verdict.evidence import e_value, lag_correlation, sign_e_value, upper_median
+from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
@@ -20,6 +21,7 @@ from genie.verdict.words import duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
     from genie.record import Run
+    from genie.verdict.bounds import Bounds, NotJudged
 
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
@@ -39,7 +41,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     suspects = suspects_of(findings, aligned, attached)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
-    bounds = upper_bounds(series, accused)
+    bounds = bounds_of(aligned, series, accused)
     coverage: dict[str, Any] = {
         **aligned.coverage,
         "components_tested": len(candidates),
@@ -57,13 +59,16 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
-        upper_bound=bounds,
+        upper_bound=bounds.upper,
         coverage=coverage,
         collectives=collectives,
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=notes(live, aligned, series),
+        notes=notes(live, aligned, bounds),
+        little=bounds.little,
+        not_judged=bounds.not_judged,
+        cut_short=cut_short(live),
     )
     return conclude(verdict)
 
@@ -94,15 +99,23 @@ def conclude(verdict: Verdict) -> Verdict:
             if seen
             else "no slow-down could have been seen"
         )
-        if reasons:
-            result, summary = "inconclusive", f"{reasons[0]}; {detectable}"
-            action = "Run again with more --iterations, on hosts that do nothing else."
-        else:
-            result = "pass"
-            summary = (
-                f"no rank's NIC or link is slower than its peers by {percent(options.practical)} or more; {detectable}"
+        if verdict.cut_short:
+            result = "inconclusive"
+            summary = f"the live run did not end properly ({verdict.cut_short}); {'; '.join([*reasons, detectable])}"
+            action = "Mend what ended the run early, then run again."
+        elif reasons:
+            result, summary = "inconclusive", f"{'; '.join(reasons)}; {detectable}"
+            action = (
+                "Play a workload in which every rank has peers that move as much as it does."
+                if _unknown_nics(verdict)
+                else "Run again with more --iterations, on hosts that do nothing else."
             )
-            action = "Nothing to do."
+        else:
+            result, action = "pass", "Nothing to do."
+            limit = f"NIC or link is slower than its peers by {percent(options.practical)} or more; {detectable}"
+            summary = f"no rank's {limit}"
+            if verdict.not_judged:
+                summary = f"no judged rank's {limit}; not judged: {reasons_named(list(verdict.not_judged))}"
     return replace(verdict, result=result, summary=summary, action=action)
 
 
@@ -110,17 +123,27 @@ def _open_questions(verdict: Verdict) -> list[str]:
     """Why a run without suspects is no pass."""
     if not verdict.upper_bound:
         return ["no component had peers to be compared with"]
-    unknown = [name for name, bound in verdict.upper_bound.items() if bound is None]
-    if unknown:
-        return [f"{verdict.noise.units} repetitions are too few to judge"]
-    wide = [(bound, name) for name, bound in verdict.upper_bound.items() if (bound or 0) >= verdict.options.practical]
+    result = []
+    if unknown := _unknown_nics(verdict):
+        result.append(f"not judged: {reasons_named(unknown)}")
+    few = [name for name, bound in verdict.upper_bound.items() if bound is None]
+    if any(name not in verdict.little for name in few):
+        return [*result, f"{verdict.noise.units} repetitions are too few to judge"]
+    if few:
+        result.append(f"not judged: {named(few)} (too little traffic beside the others)")
+    practical = verdict.options.practical
+    wide = [(bound, name) for name, bound in verdict.upper_bound.items() if bound is not None and bound >= practical]
     if wide:
         bound, name = max(wide)
-        others = f", and {len(wide) - 1} more are not surely below {percent(verdict.options.practical)}"
-        return [
-            f"too noisy: {name} may be up to {percent(bound)} slower than its peers{others if len(wide) > 1 else ''}"
-        ]
-    return []
+        why = "too little traffic to be sure" if name in verdict.little else "too noisy"
+        others = f", and {len(wide) - 1} more are not surely below {percent(practical)}" if len(wide) > 1 else ""
+        result.append(f"{why}: {name} may be up to {percent(bound)} slower than its peers{others}")
+    return result
+
+
+def _unknown_nics(verdict: Verdict) -> list[NotJudged]:
+    """NICs that moved payload and were judged in no direction: a pass must not speak for them."""
+    return [entry for entry in verdict.not_judged if not entry.otherwise]
 
 
 def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
@@ -158,20 +181,6 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
         words = f"{words}, and the hosts are busy (sleeps end {usual / 1e6:.1f} ms late)"
         return FleetGate("inconclusive", slow_down, tolerance, words)
     return FleetGate("fail", slow_down, tolerance, words)
-
-
-def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:
-    """95 % upper bound of every NIC's slow-down beside its peers, but for the accused. None: too few units."""
-    result: dict[str, float | None] = {}
-    for direction, part in series.items():
-        if len(part.ranks) < 3:
-            continue
-        for column, rank in enumerate(part.ranks):
-            if (direction, rank) in accused:
-                continue
-            bound = upper_median(against_peers(part, [column]))
-            result[f"rank {rank} {direction}"] = float(np.expm1(bound)) if np.isfinite(bound) else None
-    return result
 
 
 def smallest_detectable(
@@ -238,15 +247,25 @@ def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str,
     return sorted(late, key=lambda entry: -entry["late_ns_per_iteration"])
 
 
-def notes(live: Run, aligned: Aligned, series: dict[str, Series]) -> list[str]:
-    """Remarks on the data: who could not be judged, clocks that contradict each other, what had no partner."""
+def cut_short(live: Run) -> str:
+    """Why a live run is incomplete, "" when it is not."""
+    if live.info.get("complete") is not False:
+        return ""
+    return " ".join(str(live.info.get("problem") or "its records are incomplete").split())
+
+
+def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
+    """Remarks on the data: who was judged alone or not, clocks that contradict each other, what had no partner."""
     result = []
+    if bounds.not_judged:
+        result.append(f"not judged: {reasons_named(list(bounds.not_judged))}")
+    if bounds.little:
+        little = named(list(bounds.little))
+        result.append(f"too little traffic to be tested among the others, bounded each by itself: {little}")
     for direction, verb in (("egress", "send"), ("ingress", "receive")):
-        if little := sorted(set(aligned.ranks) - set(series[direction].ranks)):
-            named = ", ".join(map(str, little[:8])) + (f" and {len(little) - 8} more" if len(little) > 8 else "")
-            result.append(f"not judged, because they {verb} too little beside the others: ranks {named}")
-    bounds = clock_bounds(live, aligned.ranks)
-    limit = 2 * max(bounds.values(), default=0)
+        if idle := [str(rank) for rank in aligned.ranks if rank not in aligned.moved[direction]]:
+            result.append(f"nothing to judge, because they {verb} no payload: ranks {named(idle)}")
+    limit = 2 * max(clock_bounds(live, aligned.ranks).values(), default=0)
     early = (
         live.transfers.select(pl.col("post_ns") - pl.col("first_ns"))
         .to_series()
@@ -261,8 +280,8 @@ def notes(live: Run, aligned: Aligned, series: dict[str, Series]) -> list[str]:
     for what in ("collectives", "transfers"):
         if count := aligned.coverage[f"{what}_unmatched"]:
             result.append(f"{count} {what} of the live run have no partner in the twin")
-    if live.info.get("complete") is False:
-        result.append("the live run did not end properly; what was recorded is judged")
+    if problem := cut_short(live):
+        result.append(f"the live run did not end properly ({problem}); what was recorded is judged")
     return result
 
 

@@ -128,7 +128,10 @@ def _best(
     path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
         size = float(standardised.filter(path.touches())["excess"].median() or 0.0)  # type: ignore[arg-type]
-        component, share, rivals = path, 1.0, tuple(rival for rival in rivals if rival != path)
+        # Another path explains other transfers: it is no rival, and if it is slow, a suspect of its own.
+        likely = likelihood.of(path) - options.rival_log_likelihood
+        rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
+        component, share = path, 1.0
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from genie.verdict.bounds import NotJudged
     from genie.verdict.decompose import Collective, IterationTotals
     from genie.verdict.options import Options
 
@@ -79,6 +80,9 @@ class Verdict:
     late: list[dict[str, Any]]  # ranks that others waited for
     options: Options
     notes: list[str] = field(default_factory=list)
+    little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
+    not_judged: tuple[NotJudged, ...] = ()  # moved payload, and nothing is known of them
+    cut_short: str = ""  # why the live run ended early; "" when it did not
 
     @property
     def exit_code(self) -> int:
@@ -102,6 +106,8 @@ class Verdict:
             "noise": asdict(self.noise),
             "smallest_detectable": self.smallest_detectable,
             "upper_bound": self.upper_bound,
+            "little_traffic": list(self.little),
+            "not_judged": [item.to_dict() for item in self.not_judged],
             "coverage": self.coverage,
             "iterations": [{**asdict(item), "busbw_ratio": item.ratio} for item in self.iterations],
             "late": self.late,

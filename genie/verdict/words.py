@@ -41,22 +41,23 @@ def amount(size_bytes: float) -> str:
 
 
 def suspects_of(findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment]) -> list[Suspect]:
-    """One suspect per rank or set of ranks: a NIC that is slow in both directions is named once."""
+    """One suspect per NIC, path or set of ranks: a NIC that is slow in both directions is named once."""
     result: list[Suspect] = []
     used: set[int] = set()
     for index, finding in enumerate(findings):
         if index in used:
             continue
-        mates = [
-            k
-            for k in range(index + 1, len(findings))
-            if findings[k].component.ranks == finding.component.ranks
-            and findings[k].component.kind == finding.component.kind
-        ]
+        mates = [k for k in range(index + 1, len(findings)) if _same_place(findings[k].component, finding.component)]
         used.update(mates)
-        direction = "both" if mates else finding.component.direction
+        directions = {findings[k].component.direction for k in (index, *mates)}
+        direction = "both" if len(directions) > 1 else finding.component.direction
         result.append(_suspect(finding, direction, aligned, attached))
     return result
+
+
+def _same_place(one: Component, other: Component) -> bool:
+    """The same but for the direction."""
+    return (one.kind, one.ranks, one.peer) == (other.kind, other.ranks, other.peer)
 
 
 def name_of(component: Component, attached: dict[int, Attachment]) -> str:

@@ -135,6 +135,38 @@ def test_a_slow_path_is_not_its_sender() -> None:
     assert suspect.slow_down == pytest.approx(3, rel=0.1)
 
 
+def test_two_slow_paths_of_a_sender_are_two_suspects() -> None:
+    for seed in (10, 11, 12):
+        live, twin = run_pair(seed, Noise())
+        small = pl.col("size_bytes") < 100_000
+        live, twin = (replace(run, transfers=run.transfers.filter(small)) for run in (live, twin))
+        paths = (pl.col("src") == 5) & pl.col("dst").is_in([2, 3])
+        busy = pl.when(paths).then(pl.col("busy_ns") * 4).otherwise(pl.col("busy_ns"))
+        live.transfers = live.transfers.with_columns(busy.alias("busy_ns"))
+        suspects = judge(live, twin).suspects
+        assert sorted(s.name for s in suspects) == [f"the path from rank 5 to rank {to}" for to in (2, 3)]
+        assert [(s.kind, s.direction, s.also) for s in suspects] == [("link", "egress", [])] * 2
+
+
+def test_a_run_that_died_is_at_best_inconclusive() -> None:
+    live, twin = run_pair(1000, Noise())
+    assert judge(live, twin).result == "pass"
+    live.info.update(complete=False, problem="rank 5 ended with\nsignal 9")
+    verdict = judge(live, twin)
+    assert (verdict.result, verdict.exit_code) == ("inconclusive", 1)
+    assert verdict.line().startswith(
+        "INCONCLUSIVE the live run did not end properly (rank 5 ended with signal 9); a slow-down of"
+    )
+
+
+def test_a_run_that_died_may_still_fail() -> None:
+    live, twin = run_pair(1000, Noise(), Fault(5, 0.5))
+    live.info.update(complete=False, problem=None)
+    verdict = judge(live, twin)
+    assert verdict.result == "fail"
+    assert any("did not end properly" in note for note in verdict.notes)
+
+
 def test_a_twin_that_did_not_follow_will_do() -> None:
     live, twin = run_pair(5, Noise(), Fault(5, 0.5))
     once = pl.col("iteration") == 2

@@ -1,0 +1,156 @@
+"""What a pass may claim: by how much each rank's NIC may still be slower than its peers, and who was not judged."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from genie.verdict.evidence import upper_median
+from genie.verdict.series import PEERS_MIN, Series, against_peers, phase_column, standardise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from genie.verdict.align import Aligned
+
+NAMED_MAX = 8
+_OPPOSITE = {"egress": "ingress", "ingress": "egress"}
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """A direction in which a rank moved payload and no bound of its slow-down could be had."""
+
+    rank: int
+    direction: str
+    reason: str
+    otherwise: bool  # the rank was judged in the other direction
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} {self.direction}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of the ranks that are not accused."""
+
+    upper: dict[str, float | None]  # "rank 3 egress" -> slow-down that it surely does not exceed; None: too few units
+    little: tuple[str, ...]  # those of them with so little traffic that only this bound speaks for them
+    not_judged: tuple[NotJudged, ...]
+
+
+def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[str, int]]) -> Bounds:
+    """95 % upper bounds of every NIC's slow-down in each direction in which it moved payload, but for the accused.
+
+    A rank that moves little is left out of the tests, which need all ranks to be equally noisy. Its bound needs only
+    its own noise.
+    """
+    upper = upper_bounds(series, accused)
+    little: list[str] = []
+    unknown: list[tuple[int, str, str]] = []
+    own = _OwnBounds(aligned)
+    for direction, part in series.items():
+        for rank in sorted(aligned.moved[direction]):
+            name = f"rank {rank} {direction}"
+            if name in upper or (direction, rank) in accused:
+                continue
+            bound, reason = own.of(rank, direction, part)
+            if reason:
+                unknown.append((rank, direction, reason))
+            else:
+                upper[name] = bound
+                little.append(name)
+    known = {*upper, *(f"rank {rank} {direction}" for direction, rank in accused)}
+    not_judged = [
+        NotJudged(rank, direction, reason, otherwise=f"rank {rank} {_OPPOSITE[direction]}" in known)
+        for rank, direction, reason in unknown
+    ]
+    return Bounds(upper, tuple(little), tuple(not_judged))
+
+
+def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:
+    """95 % upper bound of the slow-down beside its peers of every NIC in the series, but for the accused."""
+    result: dict[str, float | None] = {}
+    for direction, part in series.items():
+        if len(part.ranks) < 3:
+            continue
+        for column, rank in enumerate(part.ranks):
+            if (direction, rank) not in accused:
+                result[f"rank {rank} {direction}"] = _upper(against_peers(part, [column]))
+    return result
+
+
+def _upper(values: NDArray[np.float64]) -> float | None:
+    bound = upper_median(values)
+    return float(np.expm1(bound)) if np.isfinite(bound) else None
+
+
+class _OwnBounds:
+    """Bounds of ranks that are in no series: their transfers beside their peers' of the same collective or size."""
+
+    def __init__(self, aligned: Aligned) -> None:
+        self._aligned = aligned
+        self._transfers: pl.DataFrame | None = None
+
+    def of(self, rank: int, direction: str, part: Series) -> tuple[float | None, str]:
+        """(upper bound, None with too few units; "") or (None, why there is none)."""
+        peers = [peer for peer in part.ranks if peer != rank]
+        if len(peers) < 2:
+            return None, "no peers"
+        if self._transfers is None:
+            self._transfers = standardise(phase_column(self._aligned.transfers))
+        end = "src" if direction == "egress" else "dst"
+        mine = self._transfers.filter(pl.col(end) == rank)
+        if mine.is_empty():
+            return None, "none of its transfers has a partner in the twin"
+        values = _beside(mine, self._transfers.filter(pl.col(end).is_in(peers)), end)
+        return (_upper(values), "") if len(values) else (None, "no peer moves messages like its own")
+
+
+def _beside(mine: pl.DataFrame, theirs: pl.DataFrame, end: str) -> NDArray[np.float64]:
+    """(u,) ln slow-down of a rank's transfers, by bytes, over the median of its peers' in the same collective, or of
+    the same size where the collective has few of them; a value for each unit that has any.
+    """
+    together, alike = ["iteration", "group", "item"], ["iteration", "bin"]
+    middle = pl.col("ratio").median()
+    of_collective = (
+        theirs.filter(pl.col("item") >= 0)
+        .group_by(together)
+        .agg(middle.alias("of_collective"), pl.len().alias("count"), pl.col(end).n_unique().alias("ranks"))
+        .filter((pl.col("count") >= PEERS_MIN - 1) & (pl.col("ranks") >= 2))
+    )
+    of_size = (
+        theirs.group_by(alike)
+        .agg(middle.alias("of_size"), pl.col(end).n_unique().alias("ranks"))
+        .filter(pl.col("ranks") >= 2)
+    )
+    excess, size = pl.col("ratio") - pl.coalesce("of_collective", "of_size"), pl.col("size_bytes")
+    table = (
+        mine.join(of_collective.drop("count", "ranks"), on=together, how="left", nulls_equal=True)
+        .join(of_size.drop("ranks"), on=alike, how="left")
+        .filter(pl.col("of_collective").is_not_null() | pl.col("of_size").is_not_null())
+        .group_by("iteration", "phase")
+        .agg(((excess * size).sum() / size.sum()).alias("value"))
+    )
+    return table["value"].to_numpy()
+
+
+def named(items: list[str]) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(items) - NAMED_MAX} more" if len(items) > NAMED_MAX else ""
+    return ", ".join(items[:NAMED_MAX]) + more
+
+
+def reasons_named(not_judged: list[NotJudged]) -> str:
+    """`rank 0 ingress (no peers)`, ranks of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in not_judged:
+        by_reason.setdefault(entry.reason, []).append(entry.name)
+    return "; ".join(f"{named(names)} ({reason})" for reason, names in by_reason.items())

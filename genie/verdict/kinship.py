@@ -1,0 +1,113 @@
+"""Is the twin a twin of this run? Ranks, lowering, collectives and messages, and whom it followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from genie.record import Run
+
+
+class VerdictError(Exception):
+    """Two runs that cannot be compared: the message says what is wrong and what to do."""
+
+
+LOWERING_OPTIONS = {"channels": "--channels", "credit": "--credit", "algorithms": "--algorithm"}
+
+
+def check_settings(live: Run, twin: Run) -> None:
+    """Raises VerdictError when the runs say of themselves that they played different things.
+
+    Compared is what both record. The workload's path is not: a folder that was moved holds the same traces.
+    """
+    ran, simulated = live.info.get("ranks"), twin.info.get("ranks")
+    if ran is not None and simulated is not None and ran != simulated:
+        raise VerdictError(
+            f"{twin.path}: simulates {simulated} ranks and {live.path} ran {ran}; simulate the run's own workload again"
+        )
+    lowered, assumed = live.info.get("lowering"), twin.info.get("lowering")
+    if isinstance(lowered, dict) and isinstance(assumed, dict):
+        for key in sorted(set(lowered) & set(assumed)):
+            if lowered[key] != assumed[key]:
+                option = LOWERING_OPTIONS.get(key, key)
+                raise VerdictError(
+                    f"{twin.path}: simulated with {key} {_shown(assumed[key])} and {live.path} ran with "
+                    f"{_shown(lowered[key])}; simulate again with the same {option} as the run"
+                )
+    used, played = live.info.get("algorithms"), twin.info.get("algorithms")
+    if isinstance(used, dict) and isinstance(played, dict) and used != played:
+        raise VerdictError(
+            f"{twin.path}: simulated with algorithms {_shown(played)} and {live.path} ran with {_shown(used)}; "
+            "simulate again with the same --algorithm as the run"
+        )
+
+
+def _shown(value: Any) -> str:
+    """`{"all_reduce": "ring"}` → `all_reduce=ring`."""
+    if isinstance(value, dict):
+        return " ".join(f"{key}={value[key]}" for key in sorted(value)) or "by size"
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def check_nodes(live: Run, twin: Run, iteration: int, twin_iteration: int) -> None:
+    """Raises VerdictError unless both worlds communicate alike in an iteration that ended in both: the same ranks in
+    the same collectives and messages of the same sizes.
+    """
+    ran, simulated = _communication(live, iteration), _communication(twin, twin_iteration)
+    on = ["rank", "kind", "group", "order"]
+    both = ran.join(simulated, on=on, how="full", nulls_equal=True, suffix="_twin", coalesce=True)
+    differs = (
+        (pl.col("there").is_null() | pl.col("there_twin").is_null())
+        | pl.col("op").ne_missing(pl.col("op_twin"))
+        | (pl.col("size_bytes") != pl.col("size_bytes_twin"))
+    )
+    wrong = both.filter(differs).sort(*on)
+    if wrong.is_empty():
+        return
+    row = wrong.row(0, named=True)
+    what = f"collective {row['order']} of group {row['group']!r}" if row["kind"] == "coll" else f"node {row['order']}"
+    here = f"{row['op'] or row['kind']} of {row['size_bytes']} bytes" if row["there"] else "missing"
+    there = f"{row['op_twin'] or row['kind']} of {row['size_bytes_twin']} bytes" if row["there_twin"] else "missing"
+    raise VerdictError(
+        f"{twin.path}: simulates another workload than {live.path} ran: on rank {row['rank']}, {what} is {there} "
+        f"and was {here}; simulate the run's own workload again"
+    )
+
+
+def _communication(run: Run, iteration: int) -> pl.DataFrame:
+    """A row per rank and collective, send or receive of an iteration."""
+    kinds = ["coll", "send", "recv"]
+    return run.timeline.filter((pl.col("iteration") == iteration) & pl.col("kind").is_in(kinds)).select(
+        "rank",
+        "kind",
+        "group",
+        pl.when(pl.col("kind") == "coll")
+        .then(pl.col("seq").cast(pl.Int64))
+        .otherwise(pl.col("node_id").cast(pl.Int64))
+        .alias("order"),
+        "op",
+        "size_bytes",
+        pl.lit(True).alias("there"),
+    )
+
+
+def check_followed(live: Run, twin: Run, iterations: list[int]) -> None:
+    """Raises VerdictError when the twin followed another run.
+
+    A rank's first communication of an iteration starts in the twin to the nanosecond when it did in the run that the
+    twin followed, whatever the fabric; later ones may be held up by earlier ones. The recorded path is no proof: it
+    is as the user wrote it.
+    """
+    ran, simulated = _first_starts(live, iterations), _first_starts(twin, iterations)
+    both = ran.join(simulated, on=["iteration", "rank"], suffix="_twin")
+    same = both.filter(pl.col("start_ns") == pl.col("start_ns_twin")).height
+    if 2 * same < both.height:
+        raise VerdictError(f"{twin.path}: followed another run than {live.path}; simulate with --follow {live.path}")
+
+
+def _first_starts(run: Run, iterations: list[int]) -> pl.DataFrame:
+    """(iteration, rank, start_ns) of each rank's first communication."""
+    moving = pl.col("kind").is_in(["coll", "send", "recv"]) & pl.col("iteration").is_in(iterations)
+    return run.timeline.filter(moving).group_by("iteration", "rank").agg(pl.col("start_ns").min())
