@@ -71,5 +71,6 @@ def test_install_in_a_clean_environment(tmp_path: Path) -> None:
     )
     assert str(venv) in origin
     out = tmp_path / "run"
-    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], tmp_path)
+    # In the sources' folder, whose `genie` nothing was built in.
+    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], tmp_path / "source")
     assert (out / "run.json").is_file()

@@ -1,1 +1,14 @@
 """The command line: parses arguments, calls the rooms, prints; nothing imports it."""
+
+from __future__ import annotations
+
+import sys
+
+
+def entry() -> None:
+    """The `genie` command: what is imported for it takes a moment, in which one may be interrupted."""
+    try:
+        from genie.cli.main import main
+    except KeyboardInterrupt:
+        sys.exit(130)
+    main()

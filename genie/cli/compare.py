@@ -31,7 +31,7 @@ from genie.config.hosts import Hosts
 from genie.live.launcher import Outcome, refuse_running
 from genie.live.merge import open_live_run
 from genie.live.settings import RunSettings
-from genie.record import Run, open_run, prepare_folder
+from genie.record import RecordWriteError, Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge, write_perfetto, write_report
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
@@ -67,10 +67,14 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     """Judge, write what the verdict consists of, and print its line."""
     verdict = judge(live, twin)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "verdict.json").write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
-        write_report(out / "report.html", verdict, live, twin)
-        write_perfetto(out / "timeline.pftrace", live, twin)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "verdict.json").write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
+            write_report(out / "report.html", verdict, live, twin)
+            write_perfetto(out / "timeline.pftrace", live, twin)
+        except OSError as error:
+            print(verdict.line())
+            raise RecordWriteError(f"{out}: cannot be written: {error.strerror}; choose another -o") from error
     print(verdict.line())
     if out is not None:
         print(f"report: {out / 'report.html'}")
@@ -122,8 +126,7 @@ def validate(
         live, out / "live", loaded, placed, built,
     )  # fmt: skip
     twin_of(built, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
-    for folder in ("live", "calibration"):
-        refuse_running(out / folder)
+    refuse_running(out)
     prepare_folder(out)
     if placed.calibration is None:
         placed = _calibrated(play, placed, out, udp_port)

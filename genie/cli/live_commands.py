@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
 from genie.record import prepare_folder
+
+RANKS_MAX = 1024  # of a calibration on one machine
 
 RUN_EXAMPLES = """
 Examples:
@@ -113,7 +116,7 @@ def run(
     if launched_by() is not None:
         return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
     check_live(transport, wire, lab)
-    refuse_launched()
+    refuse_half_a_launch()
     return run_live(*_settings(play, live, out)).code
 
 
@@ -137,6 +140,12 @@ def run_live(settings: RunSettings, hosts: Hosts) -> Outcome:
     if outcome.problem:
         print(f"genie: {outcome.problem}", file=sys.stderr)
     return outcome
+
+
+def refuse_half_a_launch() -> None:
+    """A launcher without MPI that has told only half: each of its processes would start the whole run."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        raise UsageError("RANK and WORLD_SIZE are set and MASTER_ADDR is not: set it to be a rank, or unset RANK")
 
 
 def refuse_launched() -> None:
@@ -181,7 +190,9 @@ def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> 
 
 def calibrate(
     hosts: options.HostsFile = None,
-    ranks: Annotated[int | None, typer.Option(min=2, help="How many of the hosts' ranks.  [default: all]")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, max=RANKS_MAX, help="How many of the hosts' ranks.  [default: all]")
+    ] = None,
     fabric: options.FabricFile = None,
     rate: Annotated[
         str | None, typer.Option(help="Line rate of the soft NICs.  [default: the fabric's; without one 200Mb/s]")

@@ -9,7 +9,9 @@ import typer
 from genie.cli import compare, inspecting, live_commands, machine, twin_commands
 from genie.cli.exits import exit_code_of, text_of
 from genie.live.endings import EXIT_USAGE
-from genie.live.rendezvous import expected_rank
+from genie.live.rendezvous import expected_rank, launched_by
+
+EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="genie",
@@ -30,23 +32,31 @@ def main() -> None:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as leave:
+        if leave.exit_code == EXIT_INTERRUPTED:
+            print("genie: interrupted", file=sys.stderr)
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
         text = " ".join(error.format_message().split())  # none when it has printed the help
-        if text and expected_rank() in (None, 0):  # every rank of a launch sees the same options
+        if text and _speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except (KeyboardInterrupt, typer.Abort):
         print("genie: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         code = exit_code_of(error)
         if code is None:
             raise
-        print(f"genie: {text_of(error)}", file=sys.stderr)
+        if code != EXIT_USAGE or _speaks():
+            print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
+
+
+def _speaks() -> bool:
+    """Every rank of a launch sees the same options: one is enough to say what is wrong with them."""
+    return launched_by() is None or expected_rank() in (None, 0)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,10 @@ FaultsFile = Annotated[
     Path | None,
     typer.Option("--faults", help="Fault plan: [[rate]], [[loss]] and [[delay]] tables to inject known anomalies."),
 ]
-Iterations = Annotated[int, typer.Option("--iterations", "-n", min=1, help="Plays of the whole graph that count.")]
-Warmup = Annotated[int, typer.Option(min=0, help="Plays before them that do not.")]
+Iterations = Annotated[
+    int, typer.Option("--iterations", "-n", min=1, max=10**6, help="Plays of the whole graph that count.")
+]
+Warmup = Annotated[int, typer.Option(min=0, max=10**6, help="Plays before them that do not.")]
 Wire = Annotated[str, typer.Option(help="plain: one message a step; nccl: NCCL's messages.")]
 NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet: captures show a real wire.")]
 Lab = Annotated[Path | None, typer.Option(help="Run in a lab of network namespaces built from this fabric file.")]
@@ -41,7 +43,7 @@ FabricFile = Annotated[
 ]
 Level = Annotated[str, typer.Option(help="packet, packet+skip, flow or analytic.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of the simulation.")]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same bits.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same bits.")]
 Compute = Annotated[
     str | None,
     typer.Option(help="Duration of compute nodes that have none: roofline:TFLOPS,GBPS, for example roofline:300,2000."),

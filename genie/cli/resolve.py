@@ -23,6 +23,7 @@ from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
+PATIENCE_MAX_S = 10**6
 SHARERS_MAX = 255  # ranks of one address: the local rank is a byte of the queue pair number
 
 
@@ -91,7 +92,7 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
     if play.fabric is not None:
         fabric = load_fabric(play.fabric)
     else:
-        rate = play.rate or default_rate
+        rate = default_rate if play.rate is None else play.rate
         if rate is None:
             raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
         fabric = loopback_fabric(ranks, rate_from(rate))
@@ -197,6 +198,11 @@ class Live:
     udp_port: int = 4791
     join_s: float = 60.0
     stall_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
+            if not 0 < value <= PATIENCE_MAX_S:
+                raise UsageError(f"{option} {value}: give seconds, at most {PATIENCE_MAX_S}")
 
 
 def settings_of(

@@ -24,6 +24,7 @@ from genie.cli.resolve import (
     lowering_of,
     twin_of,
 )
+from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
 from genie.record import prepare_folder
 from simtwin.run import simulate_to_folder
@@ -71,7 +72,11 @@ def simulate(
     iterations: Annotated[
         int | None,
         typer.Option(
-            "--iterations", "-n", min=1, help="Plays of the whole graph.  [default: 1, or the followed run's]"
+            "--iterations",
+            "-n",
+            min=1,
+            max=10**6,
+            help="Plays of the whole graph.  [default: 1, or the followed run's]",
         ),
     ] = None,
     threads: options.Threads = 1,
@@ -110,6 +115,7 @@ def simulate(
     if remark:
         print(f"genie: {remark}", file=sys.stderr)
     twin = twin_of(built, play, loaded.world_size, placed)
+    refuse_running(out)
     prepare_folder(out)
     run = simulate_to_folder(
         twin,

@@ -83,7 +83,9 @@ def mpirun_line(settings: RunSettings, hosts: str | None) -> list[str]:
     else:
         # Other ranks must live on after one has died: they say what they were waiting for.
         line += ["-disable-auto-cleanup"] + (["-hosts", hosts] if hosts else [])
-    return [*line, "-n", str(settings.ranks), sys.executable, "-m", "genie.live.rank", str(_launch_file(settings))]
+    # -P: not the current folder's `genie`, which may be sources that nothing was built in.
+    rank = [sys.executable, "-P", "-m", "genie.live.rank", str(_launch_file(settings))]
+    return [*line, "-n", str(settings.ranks), *rank]
 
 
 def _launch_file(settings: RunSettings) -> Path:
@@ -96,14 +98,16 @@ def write_launch_file(settings: RunSettings) -> None:
 
 
 def refuse_running(out: Path) -> None:
-    """Raises LaunchError when a rank of an earlier run is still writing to this folder."""
-    busy = still_running(out)
-    if busy is not None:
-        rank, pid = busy
-        raise LaunchError(
-            f"{out}: rank {rank} of an earlier run is still running (process {pid}); end it or choose another -o",
-            EXIT_USAGE,
-        )
+    """Raises LaunchError when a rank of an earlier run is still writing to this folder or in it."""
+    for folder in (out, out / "live", out / "calibration"):
+        busy = still_running(folder)
+        if busy is not None:
+            rank, pid = busy
+            raise LaunchError(
+                f"{folder}: rank {rank} of an earlier run is still running (process {pid}); end it, or choose "
+                "another -o",
+                EXIT_USAGE,
+            )
 
 
 def launch(settings: RunSettings, line: list[str]) -> Outcome:

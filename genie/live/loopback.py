@@ -9,15 +9,32 @@ from genie.config.hosts import Hosts, loopback_hosts
 
 BLOCKS = 200  # tried, of 256 addresses each
 
+# Blocks that this process has taken, each held by a name that the kernel gives once and frees when the process ends:
+# ranks bind their ports only later, and another run may look meanwhile.
+_taken: dict[tuple[str, int], socket.socket] = {}
+
 
 def free_loopback_hosts(ranks: int, udp_port: int) -> Hosts:
     """The first block of loopback addresses, one a rank, on which the port is free; the first block if none is."""
     step = 256 * (1 + ranks // 256)
     for block in range(BLOCKS):
         base = str(ipaddress.IPv4Address("127.0.1.1") + block * step)
-        if _free(base, udp_port):
+        if _take(base, udp_port) and _free(base, udp_port):
             return loopback_hosts(ranks, base)
     return loopback_hosts(ranks)
+
+
+def _take(address: str, udp_port: int) -> bool:
+    if (address, udp_port) in _taken:
+        return True
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0genie {address}:{udp_port}")
+    except OSError:
+        name.close()
+        return False
+    _taken[address, udp_port] = name
+    return True
 
 
 def _free(address: str, udp_port: int) -> bool:

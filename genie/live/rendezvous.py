@@ -240,7 +240,7 @@ def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
         return "tcp"
     if any(name in environment for name in MPI_RANK_VARIABLES):
         return "mpi"
-    if _is_slurm_step(environment) and int(environment.get("SLURM_NTASKS", "1")) > 1:
+    if _is_slurm_step(environment) and environment.get("SLURM_NTASKS", "1") != "1":
         return "mpi"
     return None
 
@@ -280,6 +280,8 @@ def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> 
     rank = _number(environment, rank_name)
     size = _number(environment, size_name)
     port = _number(environment, "MASTER_PORT", "29500")
+    if not 0 < port < 65536:
+        raise RendezvousError(f"MASTER_PORT={port}: must be in 1..65535")
     if not 0 <= rank < size:
         raise RendezvousError(f"{rank_name} is {rank} and {size_name} is {size}: ranks are 0 to {size_name} - 1")
     return Rendezvous(TcpChannel(rank, size, environment["MASTER_ADDR"], port, limit_s), limit_s)

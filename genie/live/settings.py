@@ -95,7 +95,7 @@ def load_faults(path: Path, ranks: int) -> Faults:
         faults = msgspec.toml.decode(path.read_bytes(), type=Faults)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
     named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
     named += [("loss", entry.rank, entry.peer) for entry in faults.loss]

@@ -170,9 +170,9 @@ def _listen(host: str, port: int, size: int) -> socket.socket:
 def _own_address(host: str) -> str:
     """The IPv4 address that MASTER_ADDR stands for on rank 0; "", all, when that is not what others call."""
     try:
-        address = socket.gethostbyname(host)
-    except OSError:
-        return ""
+        address = socket.gethostbyname(host or "?")
+    except OSError as error:
+        raise RendezvousError(f"MASTER_ADDR={host}: no such host: {error.strerror}") from error
     # Many a machine's own name stands for a loopback address on it, and for its real one elsewhere.
     return "" if address.startswith("127.") and host not in (address, "localhost") else address
 

@@ -23,7 +23,8 @@ class Aligned:
     `collectives`: a row per (iteration, group, seq), with lists in the order of `ranks`:
       op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
     `transfers`: a row per (iteration, src, dst, group, order); order is the collective's seq, or the sender's node of
-      a single message (group null): size_bytes, live_busy, twin_busy, twin_post, retransmits
+      a single message (group null): size_bytes, live_busy, twin_busy, twin_post, retransmits,
+      twin_retransmits
     """
 
     ranks: list[int]
@@ -72,7 +73,11 @@ def align(live: Run, twin: Run) -> Aligned:
     live_moved = _transfers(live.transfers.filter(pl.col("iteration").is_in(iterations)))
     twin_moved = _transfers(twin.transfers.filter(pl.col("iteration").is_in(twin_iterations)))
     twin_moved = twin_moved.select(
-        *on, *TRANSFER_KEY, pl.col("busy_ns").alias("twin_busy"), pl.col("post_ns").alias("twin_post")
+        *on,
+        *TRANSFER_KEY,
+        pl.col("busy_ns").alias("twin_busy"),
+        pl.col("post_ns").alias("twin_post"),
+        pl.col("retransmits").alias("twin_retransmits"),
     )
     transfers = (
         live_moved.rename({"busy_ns": "live_busy"})

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
+SENT_AGAIN_MIN = 0.001  # of a rank's packets: what is worth a word
 
 
 def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
@@ -69,6 +70,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         little=bounds.little,
         not_judged=bounds.not_judged,
         cut_short=cut_short(live),
+        sent_again=sent_again(live, aligned),
     )
     return conclude(verdict)
 
@@ -116,6 +118,9 @@ def conclude(verdict: Verdict) -> Verdict:
             summary = f"no rank's {limit}"
             if verdict.not_judged:
                 summary = f"no judged rank's {limit}; not judged: {reasons_named(list(verdict.not_judged))}"
+            if verdict.sent_again:
+                summary += f"; but {verdict.sent_again}"
+                action = "Look for drops on that rank's paths, in the counters of NICs and switches."
     return replace(verdict, result=result, summary=summary, action=action)
 
 
@@ -265,11 +270,13 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
     for direction, verb in (("egress", "send"), ("ingress", "receive")):
         if idle := [str(rank) for rank in aligned.ranks if rank not in aligned.moved[direction]]:
             result.append(f"nothing to judge, because they {verb} no payload: ranks {named(idle)}")
+    if again := sent_again(live, aligned):
+        result.append(again)
     limit = 2 * max(clock_bounds(live, aligned.ranks).values(), default=0)
     early = (
         live.transfers.select(pl.col("post_ns") - pl.col("first_ns"))
         .to_series()
-        .filter(live.transfers["first_ns"] >= 0)
+        .filter(live.transfers["first_ns"] != -1)  # not yet
     )
     early = early.filter(early > limit)
     if len(early):
@@ -283,6 +290,27 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
     if problem := cut_short(live):
         result.append(f"the live run did not end properly ({problem}); what was recorded is judged")
     return result
+
+
+def sent_again(live: Run, aligned: Aligned) -> str:
+    """Which rank sent packets again more often than in the twin: the network lost them, or somebody was late."""
+    mtu = int((live.info.get("settings") or {}).get("mtu", 4096))
+    table = (
+        aligned.transfers.group_by("src")
+        .agg(pl.col("retransmits").sum(), pl.col("twin_retransmits").sum(), pl.col("size_bytes").sum())
+        .with_columns(more=pl.col("retransmits") - pl.col("twin_retransmits"))
+        .with_columns(share=pl.col("more") * mtu / pl.col("size_bytes"))
+        .filter(pl.col("share") >= SENT_AGAIN_MIN)
+        .sort("share", descending=True)
+    )
+    if table.is_empty():
+        return ""
+    first = table.row(0, named=True)
+    others = f" (and {table.height - 1} ranks more)" if table.height > 1 else ""
+    return (
+        f"rank {first['src']}{others} sent {first['more']} packets again that the twin did not, "
+        f"{100 * first['share']:.1f} % of its data: the network loses or overtakes packets"
+    )
 
 
 __all__ = ["Suspect", "judge"]

@@ -22,6 +22,12 @@ def check_settings(live: Run, twin: Run) -> None:
 
     Compared is what both record. The workload's path is not: a folder that was moved holds the same traces.
     """
+    for run, world, command in ((live, "live", "run"), (twin, "twin", "simulate")):
+        if (is_world := run.info.get("world", world)) != world:
+            raise VerdictError(
+                f"{run.path}: is a run of the {is_world} world; genie diff takes the folder of genie run first, then "
+                f"that of genie simulate, and this one must be of genie {command}"
+            )
     ran, simulated = live.info.get("ranks"), twin.info.get("ranks")
     if ran is not None and simulated is not None and ran != simulated:
         raise VerdictError(

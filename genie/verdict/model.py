@@ -82,6 +82,7 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
     little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
     not_judged: tuple[NotJudged, ...] = ()  # moved payload, and nothing is known of them
+    sent_again: str = ""  # which rank sent packets again that the twin did not; "" when none did
     cut_short: str = ""  # why the live run ended early; "" when it did not
 
     @property

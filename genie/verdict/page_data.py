@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from genie.verdict.align import align
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PARTS_MAX = 40  # bars of one figure
 LANE_RANKS_MAX = 32
 SLICES_MAX = 24_000  # over all kept iterations
+PAIR_BYTES_MIN = 1024  # a transfer of the pair, on average: less tells of the hosts' wake-ups, not of the network
 PAIR_RANKS_MAX = 128
 
 
@@ -161,7 +163,10 @@ def _slices(timeline: pl.DataFrame, world: int, row: dict[int, int]) -> list[lis
 
 
 def pairs(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
-    """Rank × rank: median excess (fraction) of the transfers, in the first suspect's window if there is one."""
+    """Rank × rank: median excess (fraction) of the transfers, in the first suspect's window if there is one.
+
+    Null where nothing was sent (count 0), or too little to judge.
+    """
     transfers = phase_column(align(live, twin).transfers)
     window = suspect_window(verdict)
     if window:
@@ -177,12 +182,23 @@ def pairs(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
     table = (
         standardise(transfers)
         .group_by("src", "dst", "bin")
-        .agg(pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight"), pl.len().alias("count"))
+        .agg(
+            pl.col("excess").median(),
+            pl.col("twin_busy").sum().alias("weight"),
+            pl.len().alias("count"),
+            pl.col("size_bytes").sum(),
+        )
         .group_by("src", "dst")
-        .agg((pl.col("excess") * pl.col("weight")).sum() / pl.col("weight").sum(), pl.col("count").sum())
+        .agg(
+            (pl.col("excess") * pl.col("weight")).sum() / pl.col("weight").sum(),
+            pl.col("count").sum(),
+            pl.col("size_bytes").sum(),
+        )
+        .with_columns(pl.col("size_bytes") >= PAIR_BYTES_MIN * pl.col("count"))
     )
-    for src, dst, value, number in table.iter_rows():
+    for src, dst, value, number, enough in table.iter_rows():
         if src in column and dst in column:
-            excess[column[src]][column[dst]] = round(float(pl.Series([value]).exp()[0]) - 1, 4)
+            if enough:
+                excess[column[src]][column[dst]] = round(float(np.expm1(value)), 4)
             count[column[src]][column[dst]] = number
     return {"ranks": ranks, "excess": excess, "count": count}

@@ -103,7 +103,7 @@ def _facts(verdict: Verdict) -> str:
     bound = coverage["clock_bound_ns"]
     facts = (
         _fact(
-            "Smallest effect seen",
+            "Smallest slow-down it would see",
             percent(seen["whole"]),
             f"slower all the time; {percent(seen['second_half'])} in the second half only",
         ),

@@ -227,6 +227,9 @@ def test_an_earlier_run_is_replaced_and_a_running_one_is_not(job: tuple[str, ...
         line = one_line(genie(*brief), 2)
         assert f"{out}: rank " in line
         assert "still running" in line
+        for other in ("simulate", "validate"):
+            line = one_line(genie(other, job[1], "--rate", "200Mb/s", "-o", str(out)), 2)
+            assert "still running" in line
         assert command.process.poll() is None, "it was disturbed"
 
 

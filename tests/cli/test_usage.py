@@ -202,3 +202,38 @@ def test_diff_of_folders_that_are_no_runs(tmp_path: Path) -> None:
     assert ended.code == 2
     assert len(ended.stderr.splitlines()) == 1
     assert "is not a run folder, run.json is missing" in ended.stderr
+
+
+WRONG_NUMBERS = {
+    "--stall inf": "--stall inf",
+    "--join nan": "--join",
+    "--stall 1e308": "--stall 1e+308",
+    "--seed 99999999999999999999999999": "--seed",
+    "--iterations 999999999999": "--iterations",
+}
+
+
+@pytest.mark.parametrize("option", WRONG_NUMBERS)
+def test_numbers_that_no_run_can_have(option: str, trace: str, tmp_path: Path) -> None:
+    assert WRONG_NUMBERS[option] in refused("run", trace, *option.split(), out=tmp_path / "out")
+
+
+def test_a_twin_s_rate_is_its_fabric_s(trace: str, tmp_path: Path) -> None:
+    fabric = str(ROOT / "hosts" / "fabrics" / "single-switch.toml")
+    line = refused("simulate", trace, "--fabric", fabric, "--rate", "1Mb/s", out=tmp_path / "out")
+    assert "--rate 1Mb/s: the links of" in line
+    assert "--rate junk" in refused("simulate", trace, "--fabric", fabric, "--rate", "junk", out=tmp_path / "out")
+    assert "--rate :" in refused("simulate", trace, "--rate", "", out=tmp_path / "out")
+
+
+def test_iterations_beside_a_followed_run(trace: str, tmp_path: Path) -> None:
+    line = refused("simulate", trace, "--rate", "1Gb/s", "--follow", "x", "-n", "2", out=tmp_path / "out")
+    assert "--iterations: a followed run has its own number" in line
+
+
+def test_half_of_a_launcher_s_variables(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert "RANK" not in refused("run", trace, "--rate", "fast", out=tmp_path / "out")  # said, although this is no rank
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    line = refused("run", trace, out=tmp_path / "out")
+    assert "RANK and WORLD_SIZE are set and MASTER_ADDR is not" in line

@@ -49,7 +49,14 @@ def over_tcp(
         yield [
             stack.enter_context(
                 started(
-                    *job, environment={names[0]: str(r), names[1]: "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+                    *job,
+                    environment={
+                        names[0]: str(r),
+                        names[1]: "4",
+                        "SLURM_STEP_ID": "0",
+                        "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": port,
+                    },
                 )
             )
             for r in ranks

@@ -159,3 +159,10 @@ def test_later_starts_may_be_held_up_in_the_twin() -> None:
 def test_runs_that_cannot_be_compared_say_why(live, twin, said) -> None:
     with pytest.raises(VerdictError, match=said):
         align(live, twin)
+
+
+def test_runs_in_the_wrong_order_are_refused() -> None:
+    nodes = members(0, (0, 0), (9, 9))
+    for first, second in (("twin", "live"), ("live", "live"), ("twin", "twin")):
+        with pytest.raises(VerdictError, match="genie diff takes the folder of genie run first"):
+            align(run_of(first, nodes), run_of(second, nodes))

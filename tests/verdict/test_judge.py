@@ -123,6 +123,20 @@ def test_a_slow_machine_is_named_as_the_live_run_knows_it() -> None:
     assert (suspect.name, suspect.ranks) == ("host5/nic0", [5])
 
 
+def test_packets_sent_again_are_said_although_the_run_passes() -> None:
+    live, twin = run_pair(7, Noise(), Fault())
+    assert judge(live, twin).sent_again == ""
+    lossy = live.transfers.with_columns(
+        retransmits=pl.when(pl.col("src") == 3).then(pl.col("size_bytes") // 4096 // 20).otherwise(0)
+    )
+    verdict = judge(replace(live, transfers=lossy), twin)
+    assert verdict.result == "pass"
+    assert "but rank 3 sent" in verdict.summary
+    share = float(verdict.summary.split("the twin did not, ")[1].split(" %")[0])
+    assert 4.5 < share <= 5  # one in twenty, less what is rounded down
+    assert any("rank 3 sent" in note for note in verdict.notes)
+
+
 def test_a_slow_path_is_not_its_sender() -> None:
     live, twin = run_pair(10, Noise())
     small = pl.col("size_bytes") < 100_000  # the all-to-alls: a ring would have one path per sender

@@ -52,7 +52,7 @@ def test_order_of_the_page(page) -> None:
     text = page.inner_text("body")
     order = [
         "What to do",
-        "Smallest effect",
+        "Smallest slow-down",
         "Suspects",
         "Bus bandwidth of",
         "Where each",

@@ -141,8 +141,9 @@ function drawPairs() {
     }
     ranks.forEach((to, j) => {
       const excess = data.pairs.excess[i][j];
-      const words = excess === null ? "nothing sent" : `${(100 * excess).toFixed(0)} % longer than its like, over ${data.pairs.count[i][j]} transfers`;
-      node("rect", { x: left + j * cell, y: top + i * cell, width: cell - (cell > 8 ? 2 : 0), height: cell - (cell > 8 ? 2 : 0), fill: shade(excess), class: "pair", "data-tip": `rank ${rank} to rank ${to}: ${words}` }, svg);
+      const count = data.pairs.count[i][j];
+      const words = excess === null ? (count ? `too little to judge, over ${count} transfers` : "nothing sent") : `${(100 * excess).toFixed(0)} % longer than its like, over ${count} transfers`;
+      node("rect", { x: left + j * cell, y: top + i * cell, width: cell - (cell > 8 ? 2 : 0), height: cell - (cell > 8 ? 2 : 0), fill: excess === null && count ? "#e3e6ea" : shade(excess), class: "pair", "data-tip": `rank ${rank} to rank ${to}: ${words}` }, svg);
       if (cell >= 34 && excess !== null) node("text", { x: left + (j + 0.5) * cell - 1, y: top + (i + 0.5) * cell + 3, "text-anchor": "middle", "pointer-events": "none", style: `font-size:11.5px;${excess > 0.35 ? "fill:#fff" : ""}` }, svg, Math.round(100 * excess) || 0);
     });
   });
