@@ -10,5 +10,6 @@ def entry() -> None:
     try:
         from genie.cli.main import main
     except KeyboardInterrupt:
+        print("genie: interrupted", file=sys.stderr)
         sys.exit(130)
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -26,21 +27,26 @@ for room in (live_commands, twin_commands, compare, inspecting, machine):
     room.register(app)
 
 
+class Interrupted(BaseException):
+    """Ctrl-C. Not KeyboardInterrupt, which the command line's library ends without a word."""
+
+
 def main() -> None:
     """Run the command; never a traceback for an expected error."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as leave:
-        if leave.exit_code == EXIT_INTERRUPTED:
-            print("genie: interrupted", file=sys.stderr)
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
         text = " ".join(error.format_message().split())  # none when it has printed the help
         if text and _speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
-    except (KeyboardInterrupt, typer.Abort):
+    except (Interrupted, KeyboardInterrupt, typer.Abort):
         print("genie: interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
@@ -52,6 +58,12 @@ def main() -> None:
         if code != EXIT_USAGE or _speaks():
             print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise Interrupted
 
 
 def _speaks() -> bool:

@@ -247,3 +247,13 @@ def test_a_command_that_starts_ranks_is_no_rank(tmp_path: Path) -> None:
     for words in (["validate", rings(tmp_path / "rings")], ["calibrate", "--ranks", "2"]):
         ended = genie(*words, "-o", str(tmp_path / "out"), environment={"PMI_RANK": "0"})
         assert "starts ranks itself" in one_line(ended, 2)
+
+
+def test_ctrl_c_in_a_simulation(job: tuple[str, ...], tmp_path: Path) -> None:
+    simulation = ("simulate", job[1], "--rate", "1Mb/s", "-n", "1000000", "-o", str(tmp_path / "twin"))
+    with started(*simulation) as command:
+        command.until(lambda: (tmp_path / "twin").is_dir())
+        command.process.send_signal(signal.SIGINT)
+        ended = command.end()
+    assert ended.code == 130, ended
+    assert ended.stderr.splitlines()[-1] == "genie: interrupted"
