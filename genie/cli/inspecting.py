@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.resolve import UsageError
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
-from genie.workload.pytorch_convert import convert
-from genie.workload.pytorch_files import find_device_traces, find_host_traces
+from genie.workload.pytorch_convert import check_prefix, convert
+from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_host_traces
 
 convert_app = typer.Typer(help="Convert traces of other tools to Chakra execution traces.", no_args_is_help=True)
 
@@ -40,9 +39,10 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
     """Statistics and lint of a workload: nodes, bytes, durations, critical path, and what is wrong with it."""
+    model = None if compute is None else parse_compute(compute)
     loaded = load(workload, allow_cycles=True)
-    if compute:
-        fill_durations(loaded, parse_compute(compute))
+    if model is not None:
+        fill_durations(loaded, model)
     inspection = inspect_workload(loaded)
     print(json.dumps(inspection.to_dict(), indent=1) if as_json else "\n".join(inspection.lines()))
     return 0
@@ -58,10 +58,11 @@ def convert_pytorch(
     compress: Annotated[bool, typer.Option("--compress", help="Write .et.gz.")] = False,
 ) -> int:
     """PyTorch host execution traces and Kineto traces, one of each a rank."""
+    check_prefix(prefix)
     hosts = find_host_traces(host)
-    if not hosts:
-        raise UsageError(f"--host {host}: no trace files there")
-    report = convert(hosts, find_device_traces(device) if device else {}, out, prefix, compress)
+    devices = find_device_traces(device) if device else FoundTraces({})
+    passed_over = hosts.passed_over | devices.passed_over
+    report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over)
     for rank, summary in sorted(report.ranks.items()):
         counts = ", ".join(f"{count} {op}" for op, count in sorted(summary.collectives.items())) or "none"
         print(

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
@@ -22,6 +24,7 @@ from genie.config.toml_lines import table_span
 
 RANKS_MAX = 65536
 LOOPBACK_BASE = "127.0.1.1"
+BROADCAST = ("255.255.255.255", "127.255.255.255")
 
 Nanoseconds = Annotated[int, Meta(ge=0, le=10**12)]
 _TEMPLATE = re.compile(r"\{(rank|index)(?:\+([0-9]{1,9}))?\}")
@@ -139,7 +142,8 @@ def loopback_hosts(ranks: int, base: str = LOOPBACK_BASE) -> Hosts:
 def write_calibration(path: Path, calibration: Calibration) -> None:
     """Put [calibration] into a hosts file, in place of an earlier one; all other text stays as it is.
 
-    Raises HostsError when the file cannot be read or written, or has no place for the table.
+    A link stays one, and the file's mode stays. Raises HostsError when the file cannot be read or has no place for the
+    table, OSError when the machine cannot write it.
     """
     document = Document.open(path, HostsError)
     text = with_calibration(document.text, calibration)
@@ -147,12 +151,16 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
         parse_hosts(text)
     except HostsError as wrong:
         raise document.error(("calibration",), " cannot be replaced: give it as a table, [calibration]") from wrong
-    part = path.with_name(path.name + ".part")
+    target = path.resolve()
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
+            part = Path(aside) / target.name
+            part.write_text(text, encoding="utf-8")
+            shutil.copymode(target, part)
+            os.replace(part, target)
     except OSError as wrong:
-        raise HostsError(f"{path}: cannot be written: {wrong.strerror}; give a writable --hosts file") from wrong
+        wrong.filename = str(path)
+        raise
 
 
 def with_calibration(text: str, calibration: Calibration) -> str:
@@ -217,9 +225,12 @@ def _address(document: Document, i: int, entry: HostEntry, rank: int, index: int
     else:
         raise document.error(key, f" has {len(entry.address)} addresses: give one for each of the host's ranks")
     try:
-        return str(ipaddress.IPv4Address(text))
+        address = ipaddress.IPv4Address(text)
     except ValueError as wrong:
         raise document.error(key, f' = "{text}" (rank {rank}): give an IPv4 address such as "10.0.0.1"') from wrong
+    if address.is_unspecified or address.is_multicast or str(address) in BROADCAST:
+        raise document.error(key, f' = "{text}" (rank {rank}): give an address of one host, such as "10.0.0.1"')
+    return str(address)
 
 
 def _fill(document: Document, key: tuple[str | int, ...], text: str, rank: int, index: int) -> str:

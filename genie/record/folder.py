@@ -148,15 +148,38 @@ def open_run(path: Path) -> Run:
     for name in RUN_FILES:
         if not (path / name).is_file():
             raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
+    return Run(
+        path,
+        _read_object(path / "run.json"),
+        _read_table(path / "timeline.parquet", TIMELINE_SCHEMA),
+        _read_table(path / "transfers.parquet", TRANSFERS_SCHEMA),
+        _read_object(path / "counters.json"),
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
     try:
-        timeline = pl.read_parquet(path / "timeline.parquet")
-        transfers = pl.read_parquet(path / "transfers.parquet")
-        info = json.loads((path / "run.json").read_text())
-        counters = json.loads((path / "counters.json").read_text())
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: is not a JSON object; make the run again")
+    return value
+
+
+def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
+    try:
+        table = pl.read_parquet(path)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from error
-    for name, table, schema in (("timeline", timeline, TIMELINE_SCHEMA), ("transfers", transfers, TRANSFERS_SCHEMA)):
-        missing = [column for column in schema if column not in table.columns]
-        if missing:
-            raise RecordError(f"{path}/{name}.parquet: has no column {', '.join(missing)}")
-    return Run(path, info, timeline, transfers, counters)
+        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
+    missing = [column for column in schema if column not in table.columns]
+    if missing:
+        raise RecordError(f"{path}: has no column {', '.join(missing)}")
+    for column, wanted in schema.items():
+        if table.schema[column] != wanted:
+            raise RecordError(f"{path}: column {column} is {table.schema[column]}, must be {wanted}")
+    return table
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -50,8 +50,12 @@ def find_files(location: str | Path) -> WorkloadFiles:
             raise WorkloadError(f"{folder}: holds more than one workload; give one of the prefixes {names}")
         prefix = next(iter(by_prefix), "")
     traces = by_prefix.get(prefix, {})
-    if not traces:
+    if not traces and path.is_dir():
         raise WorkloadError(f"{path}: no PREFIX.RANK.et, .et.gz or .json files here")
+    if not traces:
+        raise WorkloadError(
+            f"{path}: there is no folder of this name, and no PREFIX.RANK.et, .et.gz or .json file has it as its prefix"
+        )
     others = set(by_prefix) - {prefix}
     name = path.resolve().name if path.is_dir() else prefix
     return WorkloadFiles(name, dict(sorted(traces.items())), _groups_file(folder, prefix, others))
@@ -72,7 +76,7 @@ def _traces(folder: Path) -> dict[str, dict[int, Path]]:
 
 def binary_traces(folder: Path, prefix: str) -> list[Path]:
     """The `.et` and `.et.gz` files of a prefix."""
-    matches = ((TRACE_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    matches = ((TRACE_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()) if not path.is_dir())
     return [path for match, path in matches if match and match["prefix"] == prefix and "json" not in match["suffix"]]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from chakra_schemas.attributes import make_attribute
 from chakra_schemas.et_def_pb2 import GlobalMetadata, NodeType
@@ -23,6 +25,7 @@ from genie.workload.pytorch_timeline import Timeline
 from genie.workload.pytorch_trace import HostTrace, read_host_trace
 
 SCHEMA_VERSION = "0.0.4"
+SHOWN_MAX = 8  # ranks or files in one line
 
 
 @dataclass
@@ -49,33 +52,52 @@ class ConversionReport:
     notes: list[str] = field(default_factory=list)  # one line each: what was left out or does not agree
 
 
+def check_prefix(prefix: str) -> None:
+    """Raises WorkloadError unless `prefix` is a plain part of a file's name, from which workloads can be found."""
+    if not prefix or prefix.strip(".") != prefix or "/" in prefix or not prefix.isprintable():
+        raise WorkloadError(
+            f"--prefix {prefix!r}: must be one plain part of a file name, neither beginning nor ending with a dot; "
+            "the folder is given with -o"
+        )
+
+
 def convert(
     host_traces: Mapping[int, Path],
     device_traces: Mapping[int, Path],
     out_folder: Path,
     prefix: str,
     compress: bool = False,
+    passed_over: Mapping[Path, str] | None = None,
 ) -> ConversionReport:
     """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; makes the folder.
 
     host_traces, device_traces: file by rank. A rank without a device trace gets nodes without durations.
-    Raises WorkloadError: one line that says which file or rank, what is wrong and what to do.
+    passed_over: files beside them that were not taken, and why not; for messages.
+    Raises WorkloadError: one line that says which file or rank, what is wrong and what to do; OSError with the file's
+    name when the machine cannot write. Then an earlier conversion is left as it was.
     """
+    check_prefix(prefix)
+    given = {*host_traces.values(), *device_traces.values()}
+    strangers = [f"{path}: {why}" for path, why in (passed_over or {}).items() if path not in given]
     if not host_traces and not device_traces:
         raise WorkloadError("no traces to convert; give the host traces' folder and the device traces' folder")
     without_host = sorted(set(device_traces) - set(host_traces))
     if host_traces and device_traces and (without_host or set(host_traces) - set(device_traces)):
         odd = without_host or sorted(set(host_traces) - set(device_traces))
         kind = "host" if without_host else "device"
-        raise WorkloadError(f"ranks {odd} have no {kind} trace; give both traces of every rank, or host traces only")
+        why = f" (not taken: {_shown(strangers)})" if strangers else ""
+        raise WorkloadError(
+            f"ranks [{_shown(odd)}] have no {kind} trace{why}; give both traces of every rank, or host traces only"
+        )
     views, drafts = [], []
     for rank in sorted({*host_traces, *device_traces}):
         view = _read(rank, host_traces.get(rank), device_traces.get(rank))
         drafts.append(_draft(view))
         views.append(view)
     groups = _settle_groups(views)
-    notes = [f"rank {draft.rank}: {note}" for draft in drafts for note in _counted(draft.notes)]
-    notes += _check_sequences(views, groups)
+    notes = [f"not taken: {_shown(strangers)}"] if strangers else []
+    notes += [f"rank {draft.rank}: {note}" for draft in drafts for note in _counted(draft.notes)]
+    notes += [*_missing_ranks(views, groups), *_check_sequences(views, groups)]
     _settle_splits(views, groups)
     files = _write(out_folder, prefix, drafts, views, groups, compress)
     summaries = {draft.rank: _summarize(draft) for draft in drafts}
@@ -112,6 +134,20 @@ def _span_ns(device: DeviceTrace) -> int:
 def _counted(notes: list[str]) -> Iterator[str]:
     for note, count in Counter(notes).items():
         yield f"{count} {note}"
+
+
+def _shown(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items[:SHOWN_MAX])) + (", ..." if len(items) > SHOWN_MAX else "")
+
+
+def _missing_ranks(views: list[RankView], groups: dict[str, Members]) -> list[str]:
+    """A line if a rank of the groups, or one below another, has no trace: the workload is not whole."""
+    present = {view.rank for view in views}
+    world = range(1 + max(present.union(*groups.values())))
+    missing = [rank for rank in world if rank not in present]
+    if not missing:
+        return []
+    return [f"ranks [{_shown(missing)}] of the groups have no trace: genie inspect will refuse until they are there"]
 
 
 def _settle_groups(views: list[RankView]) -> dict[str, Members]:
@@ -179,20 +215,36 @@ def _write(
     groups: dict[str, Members],
     compress: bool,
 ) -> list[Path]:
+    """All files are written aside first, so that a failure leaves what was there before."""
+    if folder.exists() and not folder.is_dir():
+        raise WorkloadError(f"{folder}: is not a folder; choose another -o")
+    names = [f"{prefix}.{draft.rank}.et{'.gz' if compress else ''}" for draft in drafts]
+    files = [folder / name for name in (*names, f"{prefix}.json")]
+    if taken := [path for path in files if path.is_dir()]:
+        raise WorkloadError(f"{taken[0]}: is a folder; choose another -o or --prefix")
+    at = folder  # what an error is about
+    placed: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in binary_traces(folder, prefix):  # of an earlier conversion, perhaps of more ranks or compressed
-            path.unlink()
-        files = []
-        for draft, view in zip(drafts, views, strict=True):
-            path = folder / f"{prefix}.{draft.rank}.et{'.gz' if compress else ''}"
-            write_trace(path, _metadata(view.host, view.device), protobuf_nodes(draft, groups), compress)
-            files.append(path)
-        path = folder / f"{prefix}.json"
-        path.write_text(json.dumps({name: list(ranks) for name, ranks in groups.items()}) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise WorkloadError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
-    return [*files, path]
+        with TemporaryDirectory(prefix=f".{prefix}.", dir=folder) as aside:
+            for at, draft, view in zip(files, drafts, views, strict=False):
+                metadata = _metadata(view.host, view.device)
+                write_trace(Path(aside) / at.name, metadata, protobuf_nodes(draft, groups), compress)
+            at = files[-1]
+            text = json.dumps({name: list(ranks) for name, ranks in groups.items()}) + "\n"
+            (Path(aside) / at.name).write_text(text, encoding="utf-8")
+            for at in binary_traces(folder, prefix):  # of an earlier conversion, perhaps of more ranks or compressed
+                at.unlink()
+            for at in files:
+                os.replace(Path(aside) / at.name, at)
+                placed.append(at)
+    except BaseException as error:
+        for path in placed:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(at)
+        raise
+    return files
 
 
 def _metadata(host: HostTrace | None, device: DeviceTrace | None) -> GlobalMetadata:

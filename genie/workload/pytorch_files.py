@@ -7,7 +7,10 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from genie.workload.graph import WorkloadError
 from genie.workload.pytorch_trace import GZIP_MAGIC
@@ -16,22 +19,31 @@ NAMES = ("*.json", "*.json.gz")
 RANK_WORD = re.compile(r"(?:rank|worker|npu|gpu)[-_.]?(\d+)", re.IGNORECASE)
 RANK_INSIDE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
 NUMBER = re.compile(r"\d+")
+KINDS = {b'"nodes"': "it is a host execution trace", b'"traceEvents"': "it is a profiler trace"}
 
 
-def find_host_traces(location: str | Path) -> dict[int, Path]:
+@dataclass
+class FoundTraces:
+    """The traces of a kind: file by rank, and why each of the other files there was not taken."""
+
+    by_rank: dict[int, Path]
+    passed_over: dict[Path, str] = field(default_factory=dict)
+
+
+def find_host_traces(location: str | Path) -> FoundTraces:
     """Host execution traces by rank: `find_traces` of files with nodes."""
     return find_traces(location, b'"nodes"')
 
 
-def find_device_traces(location: str | Path) -> dict[int, Path]:
+def find_device_traces(location: str | Path) -> FoundTraces:
     """Profiler traces by rank: `find_traces` of files with trace events."""
     return find_traces(location, b'"traceEvents"')
 
 
-def find_traces(location: str | Path, marker: bytes = b"") -> dict[int, Path]:
+def find_traces(location: str | Path, marker: bytes = b"") -> FoundTraces:
     """Files by rank of a folder (searched with its subfolders if it holds none itself), of one file, or of a glob.
 
-    Of several files those without `marker` in them are passed over.
+    Of several files those without `marker` in them are passed over, with the reason.
 
     The rank is the number after "rank" or "worker" in a file's name, else what the profiler wrote into it, else the
     last number in the name: the first of these that tells all files apart. A single file is rank 0's unless it says
@@ -40,18 +52,25 @@ def find_traces(location: str | Path, marker: bytes = b"") -> dict[int, Path]:
     files = _files(str(location))
     if not files:
         raise WorkloadError(f"{location}: no .json or .json.gz traces here; unpack archives first")
+    passed_over: dict[Path, str] = {}
     if len(files) > 1 and marker:
-        count, files = len(files), [path for path in files if marker in _content(path)]
+        reasons = {path: _why_not(_content(path), marker) for path in files}
+        files = [path for path, reason in reasons.items() if reason is None]
+        others = [(path, reason) for path, reason in reasons.items() if reason is not None]
+        passed_over = dict(sorted(others, key=lambda other: other[1] in KINDS.values()))  # what is damaged comes first
         if not files:
-            raise WorkloadError(f"{location}: none of {count} files holds {marker.decode()}; is it the other folder?")
+            raise WorkloadError(
+                f"{location}: none of {len(reasons)} files holds {marker.decode()}; is it the other folder?"
+            )
     methods: tuple[Callable[[Path], int | None], ...] = (_rank_word, _rank_inside, _last_number)
     for method in methods:
         ranks = [method(path) for path in files]
         if None not in ranks and len(set(ranks)) == len(files):
             found = {rank: path for rank, path in zip(ranks, files, strict=True) if rank is not None}
-            return dict(sorted(found.items())) if len(files) > 1 or method is not _last_number else {0: files[0]}
+            if len(files) > 1 or method is not _last_number:
+                return FoundTraces(dict(sorted(found.items())), passed_over)
     if len(files) == 1:
-        return {0: files[0]}
+        return FoundTraces({0: files[0]}, passed_over)
     raise WorkloadError(
         f"{location}: cannot tell which rank each of {len(files)} files is of ({files[0].name}, {files[1].name}, ...); "
         f"name them rank0.json, rank1.json, ..."
@@ -89,6 +108,22 @@ def _content(path: Path) -> bytes:
         return gzip.decompress(data) if data[:2] == GZIP_MAGIC else data
     except (OSError, EOFError, zlib.error) as error:
         raise WorkloadError(f"{path}: cannot be read: {error}") from error
+
+
+def _why_not(data: bytes, marker: bytes) -> str | None:
+    """Why a file is no trace of the wanted kind; None: it may be one."""
+    if marker in data:
+        return None
+    if not data.strip():
+        return "it is empty"
+    for other, kind in KINDS.items():
+        if other in data:
+            return kind
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "it is not JSON"
+    return "it is neither a host execution trace nor a profiler trace"
 
 
 def _last_number(path: Path) -> int | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genie.cli.exits import exit_code_of, text_of
 from genie.config.hosts import (
     Calibration,
     HostsError,
@@ -80,6 +83,10 @@ REFUSED = [
     (TWO_NODES.replace('"10.0.0.1"', '"node1.lan"'), 4, "host[0].address", "give an IPv4 address"),
     (TWO_NODES.replace('"10.0.0.1"', '"10.0.0.{rank+255}"'), 4, "host[0].address", '"10.0.0.256" (rank 1)'),
     (TWO_NODES.replace('"10.0.0.1"', '"10.0.0.{slot}"'), 4, "host[0].address", "give {rank}, {rank+1}"),
+    *(
+        (TWO_NODES.replace("10.0.0.1", address), 4, "host[0].address", f'"{address}" (rank 0): give an address of one')
+        for address in ("0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255", "127.255.255.255")
+    ),
     (TWO_NODES.replace('"10.0.0.1"', "10"), 4, "host[0].address", "an IPv4 address"),
     (TWO_NODES.replace(', "10.0.1.2"', ""), 10, "host[1].address", "has 1 addresses: give one for each"),
     (TWO_NODES.replace("10.0.0.2", "10.0.0.1"), 10, "host[1].address", "10.0.0.1 is node1's"),
@@ -151,6 +158,38 @@ def test_an_inline_calibration_is_not_doubled(tmp_path: Path) -> None:
     assert "packet_latency_ns = 3" in path.read_text()
 
 
-def test_a_hosts_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_calibration_keeps_mode_and_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "rack.toml", tmp_path / "hosts.toml"
+    target.write_text(TWO_NODES)
+    target.chmod(0o640)
+    link.symlink_to(Path("real") / "rack.toml")
+    write_calibration(link, MEASURED)
+    assert link.readlink() == Path("real") / "rack.toml"
+    assert load_hosts(target).calibration == MEASURED
+    assert target.stat().st_mode & 0o7777 == 0o640
+
+
+@pytest.mark.parametrize("step", ["replace", "write"])
+def test_a_failed_write_leaves_the_file_and_nothing_beside_it(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "hosts.toml"
+    path.write_text(TWO_NODES)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((os, "replace") if step == "replace" else (Path, "write_text")), full)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write_calibration(path, MEASURED)
+    assert exit_code_of(caught.value) == 3
+    assert text_of(caught.value) == f"{path}: No space left on device"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["hosts.toml"]
+    assert path.read_text() == TWO_NODES
+
+
+def test_a_hosts_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(HostsError, match="cannot be read"):
         write_calibration(tmp_path / "absent.toml", MEASURED)

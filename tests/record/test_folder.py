@@ -72,6 +72,27 @@ def test_a_table_of_another_schema_is_named(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["timeline", "transfers"])
+def test_a_column_of_another_type_is_named(name: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    table = row(TIMELINE_SCHEMA if name == "timeline" else TRANSFERS_SCHEMA)
+    path = tmp_path / f"{name}.parquet"
+    table.with_columns(pl.col("node_id").cast(pl.String)).write_parquet(path)
+    with pytest.raises(RecordError) as caught:
+        open_run(tmp_path)
+    assert str(caught.value) == f"{path}: column node_id is String, must be UInt64"
+
+
+@pytest.mark.parametrize("name", ["run.json", "counters.json"])
+@pytest.mark.parametrize("text", ["[]", "null", '"run"'])
+def test_json_that_is_no_object_is_named(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RecordError) as caught:
+        open_run(tmp_path)
+    assert str(caught.value) == f"{tmp_path / name}: is not a JSON object; make the run again"
+
+
 def test_an_earlier_run_is_removed_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for folder in (out, out / "live", out / "twin", out / "calibration"):

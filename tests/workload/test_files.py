@@ -43,6 +43,15 @@ def test_nothing_there(location: str, tmp_path: Path) -> None:
         load(tmp_path / location)
 
 
+def test_neither_a_folder_nor_a_prefix(tmp_path: Path) -> None:
+    trace(tmp_path, [node(1)])
+    with pytest.raises(WorkloadError, match=r"/nosuch: there is no folder of this name, and no PREFIX\.RANK\.et"):
+        load(tmp_path / "nosuch")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WorkloadError, match=r"/empty: no PREFIX\.RANK\.et, \.et\.gz or \.json files here"):
+        load(tmp_path / "empty")
+
+
 def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     trace(tmp_path, [node(1)], [node(1)], [node(1)])
     (tmp_path / "t.1.et").unlink()

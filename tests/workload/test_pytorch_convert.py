@@ -42,7 +42,8 @@ def dlrm(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dlrm:
         with tarfile.open(shared_data / "param" / f"{name}.tar.gz") as archive:
             archive.extractall(raw, filter="data")
     folder = tmp_path_factory.mktemp("dlrm")
-    host, device = find_host_traces(raw / "dlrm_pytorch_et"), find_device_traces(raw / "dlrm_kineto")
+    host = find_host_traces(raw / "dlrm_pytorch_et").by_rank
+    device = find_device_traces(raw / "dlrm_kineto").by_rank
     report = convert(host, device, folder, "dlrm")
     return Dlrm(host, device, folder, report, load(folder))
 
@@ -196,7 +197,7 @@ def test_traces_of_different_ranks_are_refused(dlrm: Dlrm, tmp_path: Path) -> No
 
 
 def test_resnet_of_schema_1_1_0_without_a_profile(shared_data: Path, tmp_path: Path) -> None:
-    host = find_host_traces(shared_data / "param" / "1.1.0-chakra.0.0.4")
+    host = find_host_traces(shared_data / "param" / "1.1.0-chakra.0.0.4").by_rank
     report = convert(host, {}, tmp_path, "resnet")
     summary = report.ranks[0]
     assert summary.collectives == {"all_reduce": 15, "broadcast": 6}
@@ -212,7 +213,7 @@ def test_resnet_of_schema_1_1_0_without_a_profile(shared_data: Path, tmp_path: P
 def test_mlcommons_of_schema_1_0_2_without_a_profile(shared_data: Path, tmp_path: Path) -> None:
     with tarfile.open(shared_data / "mlcommons-chakra" / "1.0.2-chakra.0.0.4.tgz") as archive:
         archive.extractall(tmp_path / "raw", filter="data")
-    report = convert(find_host_traces(tmp_path / "raw"), {}, tmp_path / "out", "gather")
+    report = convert(find_host_traces(tmp_path / "raw").by_rank, {}, tmp_path / "out", "gather")
     assert report.ranks[0].collectives == {"all_gather": 10}
     assert report.ranks[0].communication_bytes == 40
     assert report.groups == {"0": [0, 1]}

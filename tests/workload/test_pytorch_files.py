@@ -29,7 +29,7 @@ def write(folder: Path, *names: str, content: str = "{}") -> None:
 def test_ranks_from_names(tmp_path: Path, names: tuple[str, ...]) -> None:
     write(tmp_path, *names)
     (tmp_path / f"._{Path(names[0]).name}").write_bytes(b"\x00\x05")  # as macOS archives hold them
-    assert find_traces(tmp_path) == dict(zip((0, 1, 10), (tmp_path / name for name in names), strict=True))
+    assert find_traces(tmp_path).by_rank == dict(zip((0, 1, 10), (tmp_path / name for name in names), strict=True))
 
 
 def test_ranks_from_contents(tmp_path: Path) -> None:
@@ -37,15 +37,18 @@ def test_ranks_from_contents(tmp_path: Path) -> None:
         data = b'{"traceEvents": [], "distributedInfo": {"backend": "nccl", "rank": %d, "world_size": 2}}' % rank
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     found = find_traces(tmp_path)
-    assert [path.name for path in found.values()] == ["host_78.5.pt.trace.json.gz", "host_77.5.pt.trace.json"]
+    assert [path.name for path in found.by_rank.values()] == ["host_78.5.pt.trace.json.gz", "host_77.5.pt.trace.json"]
 
 
 def test_both_kinds_of_traces_in_one_folder(tmp_path: Path) -> None:
     write(tmp_path, "rank0.host.json", "rank1.host.json", content='{"nodes": []}')
     write(tmp_path, "rank0.kineto.json", "rank1.kineto.json", content='{"traceEvents": []}')
-    assert {path.name for path in find_host_traces(tmp_path).values()} == {"rank0.host.json", "rank1.host.json"}
-    assert {path.name for path in find_device_traces(tmp_path).values()} == {"rank0.kineto.json", "rank1.kineto.json"}
-    assert find_traces(f"{tmp_path}/*.host.json") == find_host_traces(tmp_path)
+    assert {path.name for path in find_host_traces(tmp_path).by_rank.values()} == {"rank0.host.json", "rank1.host.json"}
+    assert {path.name for path in find_device_traces(tmp_path).by_rank.values()} == {
+        "rank0.kineto.json",
+        "rank1.kineto.json",
+    }
+    assert find_traces(f"{tmp_path}/*.host.json").by_rank == find_host_traces(tmp_path).by_rank
 
 
 def test_the_other_kind_of_traces_is_an_error(tmp_path: Path) -> None:
@@ -54,10 +57,30 @@ def test_the_other_kind_of_traces_is_an_error(tmp_path: Path) -> None:
         find_device_traces(tmp_path)
 
 
+def test_files_that_are_no_traces_are_told_with_the_reason(tmp_path: Path) -> None:
+    contents = {
+        "rank0.json": b'{"nodes": []}',
+        "rank1.json": b'{"traceEvents": []}',
+        "rank2.json": b"",
+        "rank3.json": b"[]",
+        "rank4.json": b"\xff\x00garbage",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    found = find_host_traces(tmp_path)
+    assert found.by_rank == {0: tmp_path / "rank0.json"}
+    assert [(path.name, why) for path, why in found.passed_over.items()] == [
+        ("rank2.json", "it is empty"),
+        ("rank3.json", "it is neither a host execution trace nor a profiler trace"),
+        ("rank4.json", "it is not JSON"),
+        ("rank1.json", "it is a profiler trace"),
+    ]
+
+
 def test_one_file_is_rank_0_unless_it_says_otherwise(tmp_path: Path) -> None:
     write(tmp_path, "graph_vgg13-iter41.json", "rank3.json")
-    assert list(find_traces(tmp_path / "graph_vgg13-iter41.json")) == [0]
-    assert list(find_traces(tmp_path / "rank3.json")) == [3]
+    assert list(find_traces(tmp_path / "graph_vgg13-iter41.json").by_rank) == [0]
+    assert list(find_traces(tmp_path / "rank3.json").by_rank) == [3]
 
 
 def test_nothing_or_nothing_clear_is_an_error(tmp_path: Path) -> None:
