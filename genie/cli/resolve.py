@@ -53,7 +53,7 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
     """Load all ranks, with durations; or only the world's size and groups, for a rank that loads its own trace."""
     workload = load(play.workload, ranks=() if shape_only else None)
     if not shape_only:
-        fill_durations(workload, parse_compute(play.compute) if play.compute else None)
+        fill_durations(workload, None if play.compute is None else parse_compute(play.compute))
     if play.ranks is not None and play.ranks != workload.world_size:
         raise UsageError(
             f"--ranks {play.ranks}: {play.workload} is a job of {workload.world_size} ranks; leave --ranks out or give "

@@ -209,6 +209,7 @@ WRONG_NUMBERS = {
     "--join nan": "--join",
     "--stall 1e308": "--stall 1e+308",
     "--seed 99999999999999999999999999": "--seed",
+    "--compute=": "--compute",
     "--iterations 999999999999": "--iterations",
 }
 
