@@ -24,7 +24,8 @@ std::int64_t Engine::rate_at(TimePs now) const {
   for (const RateFault& fault : rate_faults_) {
     if (now >= fault.from && now < fault.until) rate *= fault.factor;
   }
-  return std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1);  // 0 would be no limit
+  const auto whole = static_cast<std::int64_t>(rate);
+  return config_.rate_bps == 0 ? 0 : std::max<std::int64_t>(whole, 1);  // 0 is no limit
 }
 
 // Takes the next packet into the serialiser; false when there is none.
