@@ -23,7 +23,7 @@ from validation import Job, dlrm, fresh, machine
 
 from genie.live.settings import Faults, RateFault
 
-SEED = 20261121
+SEED = 20270401
 CONDITIONS = {"clean": None, "nic-50": 0.5, "nic-80": 0.8}
 ITERATIONS, WARMUP = 10, 2
 RATE = "200Mb/s"
