@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chakra_schemas.attributes import make_attributes
+from chakra_schemas.attributes import AttributeValue, make_attributes
 from chakra_schemas.et_def_pb2 import GlobalMetadata, IOInfo, Node, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.generate import chain
@@ -32,7 +32,7 @@ TENSOR = "[[%d, %d, 0, 1048576, 4, 'cuda:0'], [%d, 7, 0, 1048576, 4, 'cuda:0'], 
 def pytorch_like(count: int) -> Iterator[Node]:
     """Nodes as converters of PyTorch traces write them: every tenth a collective."""
     for index in range(count):
-        attributes = {
+        attributes: dict[str, AttributeValue] = {
             "rf_id": index, "fw_parent": 0, "seq_id": -1, "scope": 0, "tid": 1, "fw_tid": 0,
             "op_schema": "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", "is_cpu_op": False, "stream": 7,
         }  # fmt: skip

@@ -45,7 +45,8 @@ def dlrm(folder: Path) -> Path:
         for name in ("dlrm_pytorch_et", "dlrm_kineto"):
             with tarfile.open(shared_data() / "param" / f"{name}.tar.gz") as archive:
                 archive.extractall(folder, filter="data")
-        convert(find_host_traces(folder / "dlrm_pytorch_et"), find_device_traces(folder / "dlrm_kineto"), out, "dlrm")
+        host, device = find_host_traces(folder / "dlrm_pytorch_et"), find_device_traces(folder / "dlrm_kineto")
+        convert(host.by_rank, device.by_rank, out, "dlrm")
     return out
 
 
