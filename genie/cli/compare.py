@@ -167,7 +167,7 @@ def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:
     """The hosts with a latency measured now, because their file has none."""
     from genie.cli.calibrating import measure
 
-    print("genie: no calibration in the hosts file: measuring the host latency first", file=sys.stderr, flush=True)
+    print("genie: no calibrated host latency given: measuring it first", file=sys.stderr, flush=True)
     folder = out / "calibration"
     play = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
     calibration = measure(play, hosts, folder, udp_port)
