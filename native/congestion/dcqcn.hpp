@@ -1,0 +1,107 @@
+// DCQCN at the sender (reaction point): the rate of one queue pair, cut by congestion notifications and
+// raised again by time and bytes. Pure: it keeps no clock and asks for no timer; whoever asks for the rate
+// brings the time, and what was due meanwhile happens then.
+//
+// Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3; names as there.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/time.hpp"
+
+namespace genie::congestion {
+
+struct DcqcnConfig {
+  std::int64_t line_rate_bps = 0;
+  std::int64_t minimum_rate_bps = 10'000'000;
+  std::int64_t additive_bps = 40'000'000;   // R_AI
+  std::int64_t hyper_bps = 400'000'000;     // R_HAI
+  TimePs alpha_timer = 55 * kPsPerUs;       // K
+  TimePs increase_timer = 55 * kPsPerUs;    // T
+  std::uint64_t byte_counter = 10'000'000;  // B; 0: raise by time alone
+  std::uint32_t fast_recovery = 5;          // F
+  std::int64_t gain_inverse = 256;          // 1/g
+};
+
+class Dcqcn {
+ public:
+  explicit Dcqcn(const DcqcnConfig& config)
+      : config_(&config), rate_bps_(config.line_rate_bps), target_bps_(config.line_rate_bps) {}
+
+  // Rate at which the queue pair may send.
+  std::int64_t rate_bps(TimePs now) {
+    advance(now);
+    return rate_bps_;
+  }
+  bool limited() const { return limited_; }
+  std::int64_t target_bps() const { return target_bps_; }
+  double alpha() const { return static_cast<double>(alpha_) / kOne; }
+
+  // A congestion notification packet has come (equations 1 and 2).
+  void notified(TimePs now) {
+    advance(now);
+    limited_ = true;
+    target_bps_ = rate_bps_;
+    rate_bps_ = std::max(rate_bps_ - scaled(rate_bps_, alpha_) / 2, config_->minimum_rate_bps);
+    alpha_ += (kOne - alpha_) / config_->gain_inverse;
+    timer_events_ = byte_events_ = 0;
+    sent_bytes_ = 0;
+    next_alpha_ = now + config_->alpha_timer;
+    next_increase_ = now + config_->increase_timer;
+  }
+
+  // So many bytes have been handed to the wire.
+  void sent(std::uint64_t size_bytes, TimePs now) {
+    if (!limited_ || config_->byte_counter == 0) return;
+    advance(now);
+    for (sent_bytes_ += size_bytes; limited_ && sent_bytes_ >= config_->byte_counter;) {
+      sent_bytes_ -= config_->byte_counter;
+      ++byte_events_;
+      increase();
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kOne = std::int64_t{1} << 30;  // alpha's unit
+
+  static std::int64_t scaled(std::int64_t rate_bps, std::int64_t share) {
+    __extension__ using Wide = __int128;
+    return static_cast<std::int64_t>(static_cast<Wide>(rate_bps) * share / kOne);
+  }
+
+  // The timers that ran out until `now`. Alpha's and the rate's do not look at each other.
+  void advance(TimePs now) {
+    for (; next_alpha_ <= now && alpha_ >= config_->gain_inverse; next_alpha_ += config_->alpha_timer)
+      alpha_ -= alpha_ / config_->gain_inverse;
+    for (; limited_ && next_increase_ <= now; next_increase_ += config_->increase_timer) {
+      ++timer_events_;
+      increase();
+    }
+  }
+
+  // The first F events of either kind recover towards the target; then the target itself goes up, slowly, and
+  // fast when time and bytes both say so (equations 3 and 4).
+  void increase() {
+    const std::uint32_t most = std::max(timer_events_, byte_events_);
+    const std::uint32_t least = config_->byte_counter == 0 ? 0 : std::min(timer_events_, byte_events_);
+    if (least > config_->fast_recovery) {
+      target_bps_ += config_->hyper_bps * (least - config_->fast_recovery);
+    } else if (most > config_->fast_recovery) {
+      target_bps_ += config_->additive_bps;
+    }
+    target_bps_ = std::min(target_bps_, config_->line_rate_bps);
+    rate_bps_ = (rate_bps_ + target_bps_ + 1) / 2;
+    // At the line rate there is nothing left to raise: no timer runs until the next notification.
+    limited_ = rate_bps_ < config_->line_rate_bps;
+  }
+
+  const DcqcnConfig* config_;
+  std::int64_t rate_bps_, target_bps_;
+  std::int64_t alpha_ = kOne;
+  std::uint64_t sent_bytes_ = 0;
+  TimePs next_alpha_ = kNever, next_increase_ = kNever;
+  std::uint32_t timer_events_ = 0, byte_events_ = 0;
+  bool limited_ = false;
+};
+
+}  // namespace genie::congestion
