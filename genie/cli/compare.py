@@ -16,7 +16,6 @@ from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
     Play,
-    calibration_remark,
     check_level,
     check_live,
     fabric_of,
@@ -24,6 +23,7 @@ from genie.cli.resolve import (
     line_rates,
     load_workload,
     lowering_of,
+    remark_on_calibration,
     settings_of,
     twin_of,
 )
@@ -132,9 +132,7 @@ def validate(
         placed = _calibrated(play, placed, out, udp_port)
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
-        remark = calibration_remark(play, placed, line_rates(play, built, placed, loaded.world_size))
-        if remark:
-            print(f"genie: {remark}", file=sys.stderr)
+        remark_on_calibration(play, placed, line_rates(play, built, placed, loaded.world_size))
     outcome, runs = play_in_both(play, settings, placed, built, loaded, out)
     if runs is None:
         return outcome.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,16 +146,16 @@ def check_rate(play: Play, rates: dict[int, int]) -> None:
         raise UsageError(f"--rate {play.rate}: the links of {play.fabric} have {have}; leave --rate out")
 
 
-def calibration_remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> str | None:
-    """What to say when the hosts' latency was measured at another line rate than it is used at."""
+def remark_on_calibration(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
+    """Say so when the hosts' latency was measured at another line rate than it is used at."""
     measured = hosts.calibration
     used = {format_rate(rate) for rate in rates.values()}
-    if measured is None or used == {measured.rate}:
-        return None
-    return (
-        f"{play.hosts}: the host latency was measured at {measured.rate} and is used at {', '.join(sorted(used))}: "
-        "genie calibrate measures it anew"
-    )
+    if measured is not None and used != {measured.rate}:
+        print(
+            f"genie: {play.hosts}: the host latency was measured at {measured.rate} and is used at "
+            f"{', '.join(sorted(used))}: genie calibrate measures it anew",
+            file=sys.stderr,
+        )
 
 
 def rate_from(text: str) -> int:

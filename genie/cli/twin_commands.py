@@ -14,7 +14,6 @@ from genie.cli import options
 from genie.cli.resolve import (
     Play,
     UsageError,
-    calibration_remark,
     check_level,
     check_rate,
     fabric_of,
@@ -22,6 +21,7 @@ from genie.cli.resolve import (
     line_rates,
     load_workload,
     lowering_of,
+    remark_on_calibration,
     twin_of,
 )
 from genie.live.launcher import refuse_running
@@ -111,9 +111,7 @@ def simulate(
     built = fabric_of(play, loaded.world_size, placed)
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
-    remark = calibration_remark(play, placed, rates)
-    if remark:
-        print(f"genie: {remark}", file=sys.stderr)
+    remark_on_calibration(play, placed, rates)
     twin = twin_of(built, play, loaded.world_size, placed)
     refuse_running(out)
     prepare_folder(out)

@@ -43,6 +43,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(aligned, series, accused)
+    again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {
         **aligned.coverage,
         "components_tested": len(candidates),
@@ -66,11 +67,11 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=notes(live, aligned, bounds),
+        notes=notes(live, aligned, bounds, again, ended_early),
         little=bounds.little,
         not_judged=bounds.not_judged,
-        cut_short=cut_short(live),
-        sent_again=sent_again(live, aligned),
+        cut_short=ended_early,
+        sent_again=again,
     )
     return conclude(verdict)
 
@@ -259,7 +260,7 @@ def cut_short(live: Run) -> str:
     return " ".join(str(live.info.get("problem") or "its records are incomplete").split())
 
 
-def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
+def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: str) -> list[str]:
     """Remarks on the data: who was judged alone or not, clocks that contradict each other, what had no partner."""
     result = []
     if bounds.not_judged:
@@ -270,7 +271,7 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
     for direction, verb in (("egress", "send"), ("ingress", "receive")):
         if idle := [str(rank) for rank in aligned.ranks if rank not in aligned.moved[direction]]:
             result.append(f"nothing to judge, because they {verb} no payload: ranks {named(idle)}")
-    if again := sent_again(live, aligned):
+    if again:
         result.append(again)
     limit = 2 * max(clock_bounds(live, aligned.ranks).values(), default=0)
     early = (
@@ -287,8 +288,8 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds) -> list[str]:
     for what in ("collectives", "transfers"):
         if count := aligned.coverage[f"{what}_unmatched"]:
             result.append(f"{count} {what} of the live run have no partner in the twin")
-    if problem := cut_short(live):
-        result.append(f"the live run did not end properly ({problem}); what was recorded is judged")
+    if ended_early:
+        result.append(f"the live run did not end properly ({ended_early}); what was recorded is judged")
     return result
 
 
