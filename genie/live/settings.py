@@ -83,10 +83,16 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     join_s: float = 60.0
     faults: Faults = Faults()
     keep_trace: bool = False
+    transport: str = "softroce"
+    transports: list[str] = []  # by rank, for jobs in which they differ; empty: `transport` everywhere
 
     @property
     def out_path(self) -> Path:
         return Path(self.out)
+
+    def transport_of(self, rank: int) -> str:
+        """`softroce` or `verbs`."""
+        return self.transports[rank] if self.transports else self.transport
 
 
 def load_faults(path: Path, ranks: int) -> Faults:

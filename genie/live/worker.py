@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import random
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from genie import _core
@@ -34,11 +33,11 @@ from genie.live.endings import (
     reserve,
     unexpected,
 )
-from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.gather import gather
 from genie.live.path_mtu import path_problem
 from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
+from genie.live.transport import Card, Seat, Site, TransportError, make_transport
 from genie.plan.build import Lowering, build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute
@@ -50,16 +49,6 @@ SLICE_NS = 250_000_000  # between two looks for alarms while playing
 IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
 LEAD_NS = 3_000_000  # from the agreement on an iteration's origin until it starts
 REAL_TIME_PRIORITY = 10
-
-
-@dataclass
-class Site:
-    """Where this rank sits among the others."""
-
-    local_rank: int  # among those of its address
-    sharers: int  # ranks of its address
-    neighbours: int  # ranks of its machine
-    shared_clock: bool  # with rank 0
 
 
 class Rank:
@@ -100,13 +89,11 @@ class Rank:
         # Nothing needs to come while another rank computes.
         compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
         self.stall_s = settings.stall_s + compute_ns / 1e9
-        rkey = random.Random(f"{settings.seed}/{self.rank}/rkey").getrandbits(32)
-        self.engine = _core.Engine(self._engine_config(rkey, max(int(largest), 4096)))
-        self._open()
-        self._connect(rkey)
-        self.engine.set_plan(self.plan.native)
-        set_path_faults(self.engine, settings, self.rank)
-        self.engine.keep_trace(settings.keep_trace)
+        memory_bytes = max(int(largest), 4096)
+        seat = Seat(settings, self.rank, self.site, settings.mtu, memory_bytes, self.stall_s, self.spin)
+        self._open(seat)
+        self._connect()
+        self.transport.set_plan(self.plan.native)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
         self.scheduling = _core.claim_real_time(priority)
         self.before = exchange(self.meet, self.remote_clocks)
@@ -129,61 +116,41 @@ class Rank:
             fill_durations(workload, parse_compute(self.settings.compute) if self.settings.compute else None)
         return workload
 
-    def _engine_config(self, rkey: int, memory_bytes: int) -> _core.EngineConfig:
-        settings, k = self.settings, self.settings.dilation
-        config = _core.EngineConfig()
-        config.rank, config.local_rank = self.rank, self.site.local_rank
-        config.ipv4 = ipv4_number(settings.addresses[self.rank])
-        config.port = settings.udp_port
-        config.shared_port = self.site.sharers > 1
-        config.offload = settings.offload
-        config.spin = self.spin
-        config.rate_bps = settings.rate_bps // k
-        config.frame_overhead_bytes = settings.frame_overhead_bytes
-        config.rkey = rkey
-        config.memory_bytes = memory_bytes
-        config.stall_limit_ps = int(self.stall_s * 1e12) * k
-        config.queue_pair = queue_pair_of(settings)
-        return config
-
-    def _open(self) -> None:
-        # Ranks that share an address join its port one after another: the filter counts them in this order.
-        for turn in range(max(self.meet.agree(self.site.local_rank)) + 1):
+    def _open(self, seat: Seat) -> None:
+        problem, code = "", EXIT_ENVIRONMENT
+        try:
+            self.transport = make_transport(seat)
+        except TransportError as error:
+            problem, code = str(error), error.code
+        self._none(problem, code)
+        for turn in range(max(self.meet.agree(self.transport.turn)) + 1):
             problem = ""
-            if turn == self.site.local_rank:
+            if turn == self.transport.turn:
                 try:
-                    self.engine.open()
-                except RuntimeError as error:
-                    problem = f"rank {self.rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
-            self._none(problem, EXIT_ENVIRONMENT)
+                    self.transport.open()
+                except TransportError as error:
+                    problem, code = str(error), error.code
+            self._none(problem, code)
 
     def _none(self, problem: str, code: int) -> None:
         """All ranks go on, or all leave with the first problem that one has."""
-        problems = [text for text in self.meet.agree(problem) if text]
+        problems = [(text, its_code) for text, its_code in self.meet.agree([problem, code]) if text]
         if problems:
-            raise RankError(problems[0], code, agreed=True)
+            raise RankError(*problems[0], agreed=True)
 
-    def _connect(self, rkey: int) -> None:
-        own = {"local_rank": self.site.local_rank, "rkey": rkey, "seed": self.settings.seed}
-        everyone = self.meet.agree(own)
-        seed, peers = everyone[0]["seed"], range(self.meet.size)
+    def _connect(self) -> None:
+        cards: list[Any] = self.meet.agree(msgspec.to_builtins(self.transport.card()))
         try:
-            self.engine.connect(
-                np.array([ipv4_number(address) for address in self.settings.addresses], np.uint32),
-                np.array([peer["local_rank"] for peer in everyone], np.int32),
-                np.array([peer["rkey"] for peer in everyone], np.uint32),
-                np.array([first_psn(seed, peer, self.rank) for peer in peers], np.uint32),
-                np.array([first_psn(seed, self.rank, peer) for peer in peers], np.uint32),
-            )
-        except RuntimeError as error:
-            raise RankError(f"rank {self.rank} {error}", EXIT_ENVIRONMENT) from error
+            self.transport.connect([msgspec.convert(card, Card) for card in cards])
+        except TransportError as error:
+            raise RankError(str(error), error.code) from error
 
     # -- playing ---------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
         """Serve peers for a moment: what a wait for other ranks does."""
-        if self.engine.serve(self.engine.now_ps + IDLE_NS * PS_PER_NS) == "failed":
-            raise RankError(self._explain(self.engine.error))
+        if self.transport.serve(self.transport.now_ps + IDLE_NS * PS_PER_NS) == "failed":
+            raise RankError(self._explain(self.transport.error))
 
     def play(self, iteration: int) -> None:
         """Play one iteration; all ranks start at one origin. Raises RankError when it cannot end."""
@@ -191,20 +158,20 @@ class Rank:
         lead_ns = LEAD_NS + 50_000 * self.meet.size
         origin_ns = int(self.meet.agree(0, lambda _: time.monotonic_ns() + lead_ns, idle=self.idle))
         offset_ns = self.clock.at_reference(origin_ns)
-        origin_ps = (origin_ns + round(offset_ns) - self.engine.epoch_ns) * PS_PER_NS
+        origin_ps = (origin_ns + round(offset_ns) - self.transport.epoch_ns) * PS_PER_NS
         self.origins_ns.append(origin_ns)
         self.assumed_offsets_ns.append(offset_ns)
-        set_rate_faults(self.engine, self.settings, self.rank, iteration, origin_ps)
+        self.transport.set_faults(iteration, origin_ps)
         try:
-            state = self.engine.begin(origin_ps)
+            state = self.transport.begin(origin_ps)
             while state == "timeout":
-                state = self.engine.run(self.engine.now_ps + SLICE_NS * PS_PER_NS)
+                state = self.transport.run(self.transport.now_ps + SLICE_NS * PS_PER_NS)
                 self.meet.alive()
                 alarm = self.meet.alarmed() or self._launcher_gone()
                 if alarm is not None and state != "failed":
                     raise RankError(alarm)
             if state == "failed":
-                raise RankError(self._explain(self.engine.error))
+                raise RankError(self._explain(self.transport.error))
             # Saving takes CPU: not before all have played.
             self.meet.agree(None, idle=self.idle)
         except (RankError, RendezvousError):
@@ -219,14 +186,14 @@ class Rank:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
         if "gave up" not in text and "cannot send" not in text and "disagree" not in text:
             text = f"nothing came for {self.stall_s:.3g} s: {text}"
-        waiting = "; ".join(name_nodes(self.workload, part) for part in self.engine.waiting().split("; "))
+        waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
         if waiting and waiting not in text:
             text += f"; waiting: {waiting}"
         return f"iteration {self.iteration}: {text}"
 
     def save(self, iteration: int, *, cut: bool = False) -> None:
         """Keep the iteration's records, and put them on disk to outlive this process. `cut`: it was not played out."""
-        records = self.engine.records()
+        records = self.transport.records()
         arrays = {f"{table}.{name}": values for table, columns in records.items() for name, values in columns.items()}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -267,6 +234,7 @@ class Rank:
         return {
             "rank": self.rank,
             "node": os.uname().nodename,
+            "transport": self.transport.name,
             "scheduling": self.scheduling,
             "spin": self.spin,
             "slots": self.plan.slots,
@@ -275,36 +243,10 @@ class Rank:
             "clock_offset_ns": round(self.clock.offset_ns),
             "corrections_ns": corrections,
             "origins_ns": self.origins_ns,
-            "counters": dict(self.engine.counters()),
-            "paths": [self.engine.source_port(peer) for peer in range(self.meet.size)],
+            "counters": dict(self.transport.counters()),
+            "paths": self.transport.paths(),
             "sleeping_nodes": int(np.isin(own.kind, (Kind.COMP, Kind.MEM)).sum()),
         }
-
-
-def ipv4_number(address: str) -> int:
-    """An IPv4 address as an integer."""
-    value = 0
-    for part in address.split("."):
-        value = value << 8 | int(part)
-    return value
-
-
-def first_psn(seed: int, sender: int, receiver: int) -> int:
-    """The packet sequence number that a connection's one direction begins with: both ends draw the same."""
-    return random.Random(f"{seed}/{sender}/{receiver}/psn").getrandbits(24)
-
-
-def queue_pair_of(settings: RunSettings) -> _core.QueuePairConfig:
-    """The settings' transport; dilation stretches its timers."""
-    config = _core.QueuePairConfig()
-    config.mtu_bytes = settings.mtu
-    config.window_packets = settings.window_packets
-    config.ack_every_packets = settings.ack_every_packets
-    config.ack_timeout_ps = settings.ack_timeout_ns * PS_PER_NS * settings.dilation
-    config.retry_limit = settings.retry_limit
-    config.rnr_retry_limit = settings.rnr_retry_limit
-    config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
-    return config
 
 
 def _compute_ns(workload: Workload, rank: int) -> int:

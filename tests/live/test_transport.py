@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genie.live.worker import first_psn
+from genie.live.transport import first_psn
 
 RANKS = 24
 

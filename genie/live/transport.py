@@ -1,0 +1,155 @@
+"""What carries messages between ranks: the small face behind which each transport is a folder of its own.
+
+A transport plays the native walker of one rank: it starts what the walker asks for and tells it what has completed.
+Ranks build theirs in step: `turn` says when each may open, cards are exchanged, all connect. Times are picoseconds of
+the transport's own clock, which starts when it is made.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from genie import _core
+    from genie.live.settings import RunSettings
+
+PlayState = Literal["done", "timeout", "failed"]
+
+SOFTROCE, VERBS = "softroce", "verbs"
+TRANSPORTS = (SOFTROCE, VERBS)
+
+
+class TransportError(Exception):
+    """A transport that cannot work as asked: one line that says what, where and what to do; the exit code."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where this rank sits among the others."""
+
+    local_rank: int  # among those of its address
+    sharers: int  # ranks of its address
+    neighbours: int  # ranks of its machine
+    shared_clock: bool  # with rank 0
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a transport is made for: one rank of a run."""
+
+    settings: RunSettings
+    rank: int
+    site: Site
+    mtu_bytes: int  # path MTU: payload of a full packet, which all paths of the job carry
+    memory_bytes: int  # the largest message of any rank
+    stall_s: float  # longest time without any progress
+    spin: bool  # poll instead of sleeping in the kernel
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What the others need to know of a rank to send to it, whatever transport each of them has."""
+
+    transport: str
+    rank: int
+    address: str  # IP address of the data network; "" on InfiniBand
+    local_rank: int  # among the ranks of its address
+    mtu_bytes: int  # the largest path MTU that its device takes
+    seed: int  # rank 0's draws the first PSNs of all connections
+    rkey: int
+    memory_address: int  # base of the memory that peers write to
+    memory_bytes: int
+    # By peer, then by connection: the numbers of this rank's queue pairs. Empty: by softroce's own rule.
+    queue_pairs: list[list[int]] = []
+    gid: str = ""  # of its device's port, as an IPv6 address; verbs only
+    lid: int = 0  # InfiniBand only
+
+
+class Transport(Protocol):
+    """One rank's messages. Methods raise TransportError until the first iteration; later failures are in `error`."""
+
+    name: str
+    turn: int  # opens after all ranks with a lower one have
+
+    def open(self) -> None:
+        """Take what peers need to find: sockets, devices, memory."""
+
+    def card(self) -> Card:
+        """What peers need to know; after open()."""
+
+    def connect(self, cards: Sequence[Card]) -> None:
+        """Make connections to all other ranks; `cards` in rank order, the own one included."""
+
+    def set_plan(self, plan: _core.Plan) -> None:
+        """What to play: the only rank of the plan."""
+
+    def begin(self, origin_ps: int) -> PlayState:
+        """Wait for `origin_ps`, the plan's time 0, and start it over."""
+
+    def run(self, deadline_ps: int) -> PlayState:
+        """Play on until the plan is done, something fails or the deadline passes."""
+
+    def serve(self, deadline_ps: int) -> PlayState:
+        """Answer peers until the deadline, without playing."""
+
+    def set_faults(self, iteration: int, origin_ps: int) -> None:
+        """Put the fault plan's anomalies of an iteration into force, before it begins."""
+
+    def waiting(self) -> str:
+        """What the nodes that have started and not ended wait for, parted by `; `."""
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """The walker's records of the last iteration: nodes, sends, receives; arrays, ps from the origin."""
+
+    def counters(self) -> Mapping[str, int]:
+        """What has been counted since the start; the names are the transport's own."""
+
+    def paths(self) -> list[str]:
+        """By peer: what tells its path from others, such as UDP source ports; "" for the own rank."""
+
+    def trace(self) -> list[Any]:
+        """Packets sent so far, where the settings ask to keep them and the transport sees them."""
+
+    def close(self) -> None:
+        """Give back what it holds. The transport is of no use afterwards."""
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def now_ps(self) -> int: ...
+
+    @property
+    def epoch_ns(self) -> int:
+        """The monotonic clock at the transport's time 0."""
+
+
+def first_psn(seed: int, sender: int, receiver: int, connection: int = 0) -> int:
+    """The packet sequence number that one direction of a connection begins with: both ends draw the same.
+
+    `connection` counts the queue pairs between the two ranks.
+    """
+    extra = f"/{connection}" if connection else ""
+    return random.Random(f"{seed}/{sender}/{receiver}/psn{extra}").getrandbits(24)
+
+
+def memory_key(seed: int, rank: int) -> int:
+    """The rkey of a rank that chooses its own."""
+    return random.Random(f"{seed}/{rank}/rkey").getrandbits(32)
+
+
+def make_transport(seat: Seat) -> Transport:
+    """The transport that the settings give this rank. Raises TransportError."""
+    if seat.settings.transport_of(seat.rank) == VERBS:
+        raise TransportError("--transport verbs is not built yet; softroce needs no RDMA hardware", 2)
+    from genie.live.softroce.transport import SoftRoceTransport
+
+    return SoftRoceTransport(seat)
