@@ -1,4 +1,4 @@
-# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make clean
+# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-test clean
+.PHONY: demo test test-quick build develop lint format native-test fuzz clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -66,6 +66,16 @@ native-test: $(VENV)/.tools
 	@$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=$(SANITIZE) >/dev/null
 	@$(BIN)/cmake --build build/sanitize
 	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# Each fuzzer for FUZZ_SECONDS, from the corpus in native/fuzz/corpus; what broke stays in build/fuzz.
+FUZZ_SECONDS ?= 20
+FUZZ_SEED ?= 1
+CLANGXX ?= clang++
+fuzz: $(VENV)/.tools
+	@command -v $(CLANGXX) >/dev/null || { echo "make: no $(CLANGXX) found: install it (Debian: apt-get install clang libclang-rt-14-dev) or give CLANGXX" >&2; exit 3; }
+	@$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CLANGXX) -DGENIE_FUZZ=ON >/dev/null
+	@$(BIN)/cmake --build build/fuzz --target fuzzers
+	@$(BIN)/python native/fuzz/fuzz.py run --build build/fuzz/native/fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 clean:
 	rm -rf build $(VENV) runs

@@ -1,0 +1,117 @@
+"""Runs the fuzzers and keeps their corpora; `make fuzz` builds them and calls this.
+
+A kept corpus (corpus/NAME.hex) is text, one input a line in hexadecimal, so that it can be reviewed; libFuzzer wants a
+folder with a file each. `run` fuzzes each target for a while, from the kept corpus; `keep` fuzzes, and then writes
+the smallest set of inputs that covers what has been reached back to the corpus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CORPUS = HERE / "corpus"
+INPUT_BYTES_MAX = {"parser": 512}
+MEMORY_MIB_MAX = 1024
+INPUT_SECONDS_MAX = 10
+
+
+def inputs_of(corpus: Path) -> list[bytes]:
+    """The inputs of a kept corpus, in its order."""
+    if not corpus.is_file():
+        return []
+    return [bytes.fromhex(line) for line in corpus.read_text().splitlines() if not line.startswith("#")]
+
+
+def write_corpus(corpus: Path, remark: str, inputs: list[bytes]) -> None:
+    """Write a kept corpus: a remark, then the inputs, shortest first."""
+    ordered = sorted(inputs, key=lambda data: (len(data), data))
+    corpus.write_text(f"# {remark}\n" + "".join(f"{data.hex()}\n" for data in ordered))
+
+
+def unpack(corpus: Path, folder: Path) -> None:
+    """Lay a kept corpus out as libFuzzer wants it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for data in inputs_of(corpus):
+        (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+def fuzz(build: Path, name: str, seconds: int, seed: int) -> bool:
+    """Fuzz one target. True when nothing broke; otherwise the way to play the input again is printed."""
+    found, seeds = build / "found" / name, build / "seeds" / name
+    found.mkdir(parents=True, exist_ok=True)
+    unpack(CORPUS / f"{name}.hex", seeds)
+    artifact = build / f"broken-{name}-"
+    before = set(build.glob(f"{artifact.name}*"))
+    command = [
+        build / f"fuzz_{name}",
+        f"-max_total_time={seconds}",
+        f"-seed={seed}",
+        f"-max_len={INPUT_BYTES_MAX[name]}",
+        f"-rss_limit_mb={MEMORY_MIB_MAX}",
+        f"-timeout={INPUT_SECONDS_MAX}",
+        f"-artifact_prefix={artifact}",
+        "-print_final_stats=1",
+        found,
+        seeds,
+    ]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace")
+    if done.returncode == 0:
+        statistics = dict(
+            line.removeprefix("stat::").split(":", 1) for line in done.stderr.splitlines() if line.startswith("stat::")
+        )
+        runs = int(statistics["number_of_executed_units"])
+        print(f"{name}: {runs} inputs in {seconds} s, seed {seed}: nothing broke", flush=True)
+        return True
+    sys.stderr.write(done.stderr[-8000:])
+    for path in sorted(set(build.glob(f"{artifact.name}*")) - before):
+        print(f"{name}: broken (seed {seed}); play it again: {build / f'fuzz_{name}'} {path}", file=sys.stderr)
+    return False
+
+
+def keep(build: Path, name: str) -> None:
+    """Write the smallest set of inputs that covers what was reached to the kept corpus."""
+    if name == "parser":
+        seeds = subprocess.run([build / "fuzz_seeds"], check=True, capture_output=True, text=True).stdout
+        for number, line in enumerate(seeds.splitlines()):
+            (build / "seeds" / name / f"packet-{number}").write_bytes(bytes.fromhex(line))
+    merged = build / "merged" / name
+    merged.mkdir(parents=True, exist_ok=True)
+    for stale in merged.iterdir():
+        stale.unlink()
+    folders = [merged, build / "seeds" / name, build / "found" / name]
+    program = build / f"fuzz_{name}"
+    subprocess.run([program, "-merge=1", *folders], check=True, capture_output=True)
+    inputs = [path.read_bytes() for path in merged.iterdir()]
+    write_corpus(
+        CORPUS / f"{name}.hex", f"inputs of fuzz_{name}, one a line; made by `python native/fuzz/fuzz.py keep`", inputs
+    )
+    print(f"{name}: {len(inputs)} inputs kept, {sum(map(len, inputs))} bytes")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("action", choices=("run", "keep"))
+    parser.add_argument("--build", type=Path, required=True, help="folder with the fuzzers' programs")
+    parser.add_argument("--seconds", type=int, default=20, help="for each fuzzer")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=sorted(INPUT_BYTES_MAX), action="append")
+    chosen = parser.parse_args()
+    build = chosen.build.resolve()
+    names = [name for name in chosen.only or INPUT_BYTES_MAX if (build / f"fuzz_{name}").is_file()]
+    if not names:
+        print(f"fuzz: no fuzzer in {build}: build them with make fuzz", file=sys.stderr)
+        return 3
+    good = [fuzz(build, name, chosen.seconds, chosen.seed) for name in names]
+    if all(good) and chosen.action == "keep":
+        for name in names:
+            keep(build, name)
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
