@@ -18,11 +18,28 @@ nb::dict counters_of(const roce::QueuePairCounters& counters) {
   out["rnr_naks_received"] = counters.rnr_naks_received;
   out["timeouts"] = counters.timeouts;
   out["refused"] = counters.refused;
+  out["responses_sent"] = counters.responses_sent;
+  out["responses_received"] = counters.responses_received;
+  out["congestion_marks"] = counters.congestion_marks;
+  out["cnps_sent"] = counters.cnps_sent;
+  out["cnps_received"] = counters.cnps_received;
   return out;
 }
 
 void register_roce_config(nb::module_& m) {
+  using congestion::DcqcnConfig;
   using roce::QueuePairConfig;
+  nb::class_<DcqcnConfig>(m, "DcqcnConfig", "DCQCN's parameters at the sender; times in ps, rates in bits/s.")
+      .def(nb::init<>())
+      .def_rw("line_rate_bps", &DcqcnConfig::line_rate_bps)
+      .def_rw("minimum_rate_bps", &DcqcnConfig::minimum_rate_bps)
+      .def_rw("additive_bps", &DcqcnConfig::additive_bps)
+      .def_rw("hyper_bps", &DcqcnConfig::hyper_bps)
+      .def_rw("alpha_timer_ps", &DcqcnConfig::alpha_timer)
+      .def_rw("increase_timer_ps", &DcqcnConfig::increase_timer)
+      .def_rw("byte_counter", &DcqcnConfig::byte_counter)
+      .def_rw("fast_recovery", &DcqcnConfig::fast_recovery)
+      .def_rw("gain_inverse", &DcqcnConfig::gain_inverse);
   nb::class_<QueuePairConfig>(m, "QueuePairConfig",
                               "What both ends of a reliable connection agree on; times in ps.")
       .def(nb::init<>())
@@ -33,7 +50,16 @@ void register_roce_config(nb::module_& m) {
       .def_rw("retry_limit", &QueuePairConfig::retry_limit)
       .def_rw("rnr_retry_limit", &QueuePairConfig::rnr_retry_limit)
       .def_rw("rnr_timer", &QueuePairConfig::rnr_timer)
-      .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit);
+      .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit)
+      .def_rw("reads_max", &QueuePairConfig::reads_max)
+      .def_prop_rw(
+          "dcqcn", [](const QueuePairConfig& c) { return c.congestion == congestion::Control::kDcqcn; },
+          [](QueuePairConfig& c, bool on) {
+            c.congestion = on ? congestion::Control::kDcqcn : congestion::Control::kNone;
+          },
+          "Whether the sender slows down when it is notified of congestion, and the receiver notifies.")
+      .def_rw("cnp_interval_ps", &QueuePairConfig::cnp_interval)
+      .def_rw("congestion", &QueuePairConfig::dcqcn);
 }
 
 }  // namespace genie::bindings

@@ -30,6 +30,10 @@ const char* name_of(roce::Status status) {
       return "remote access";
     case roce::Status::kRemoteOperation:
       return "remote operation";
+    case roce::Status::kBadResponse:
+      return "bad response";
+    case roce::Status::kTooLong:
+      return "too long";
     default:
       return "flushed";
   }
@@ -53,7 +57,8 @@ roce::Verb verb_named(std::string_view name) {
   if (name == "send_imm") return roce::Verb::kSendImm;
   if (name == "write") return roce::Verb::kWrite;
   if (name == "write_imm") return roce::Verb::kWriteImm;
-  throw nb::value_error("verb must be 'send', 'send_imm', 'write' or 'write_imm'");
+  if (name == "read") return roce::Verb::kRead;
+  throw nb::value_error("verb must be 'send', 'send_imm', 'write', 'write_imm' or 'read'");
 }
 
 // A queue pair, its own configuration, and the knobs and notes of a sink.
@@ -72,13 +77,21 @@ struct Endpoint {
     return key == rkey && address >= memory_start && address - memory_start <= memory_bytes &&
            size_bytes <= memory_bytes - (address - memory_start);
   }
+  bool may_read(QueuePair& queue_pair, std::uint32_t key, std::uint64_t address, std::uint32_t size_bytes) {
+    return may_write(queue_pair, key, address, size_bytes);
+  }
+  std::int64_t receives_left(QueuePair&) const { return credits ? receives : -1; }
   bool take_receive(QueuePair&) {
     if (receives == 0) return false;
     if (receives > 0) --receives;
     return true;
   }
-  void place(QueuePair&, const Packet& packet, std::uint64_t address) {
+  bool place(QueuePair&, const Packet& packet, std::uint64_t address) {
     effects.append(nb::make_tuple("place", address, packet.payload_bytes, packet.psn));
+    return true;
+  }
+  void fetched(QueuePair&, const Packet& packet, std::uint64_t address) {
+    effects.append(nb::make_tuple("fetched", address, packet.payload_bytes, packet.psn));
   }
   void delivered(QueuePair&, const roce::Delivery& delivery) {
     const nb::object immediate = delivery.has_immediate ? nb::cast(delivery.immediate) : nb::none();
@@ -90,6 +103,7 @@ struct Endpoint {
   QueuePair pair;
   nb::list effects;
   std::int64_t receives = -1;  // posted; -1: as many as are asked for
+  bool credits = false;        // ACKs say how many
   std::uint32_t rkey = 0;
   std::uint64_t memory_start = 0, memory_bytes = ~std::uint64_t{0};
 };
@@ -111,6 +125,7 @@ std::string text_of(const Packet& p) {
   std::string text = "Packet(opcode=" + std::to_string(static_cast<int>(p.opcode)) +
                      ", psn=" + std::to_string(p.psn) + ", payload_bytes=" + std::to_string(p.payload_bytes);
   if (p.ack_request) text += ", ack_request=True";
+  if (p.solicited) text += ", solicited=True";
   if (has_aeth(p.opcode))
     text += ", syndrome=" + std::to_string(p.syndrome) + ", msn=" + std::to_string(p.msn);
   return text + ")";
@@ -123,10 +138,13 @@ void register_packet(nb::module_& m) {
           "__init__",
           [](Packet* self, int opcode, std::uint32_t psn, std::uint32_t payload_bytes, bool ack_request,
              std::uint8_t syndrome, std::uint32_t msn, std::uint32_t immediate, std::uint32_t rkey,
-             std::uint32_t message_bytes, std::uint64_t remote_address, std::uint64_t local_address) {
+             std::uint32_t message_bytes, std::uint64_t remote_address, std::uint64_t local_address,
+             bool solicited, bool congested) {
             new (self) Packet{static_cast<roce::Opcode>(opcode),
                               ack_request,
                               syndrome,
+                              solicited,
+                              congested,
                               psn,
                               payload_bytes,
                               immediate,
@@ -138,11 +156,13 @@ void register_packet(nb::module_& m) {
           },
           nb::kw_only(), "opcode"_a, "psn"_a, "payload_bytes"_a = 0, "ack_request"_a = false,
           "syndrome"_a = 0, "msn"_a = 0, "immediate"_a = 0, "rkey"_a = 0, "message_bytes"_a = 0,
-          "remote_address"_a = 0, "local_address"_a = 0)
+          "remote_address"_a = 0, "local_address"_a = 0, "solicited"_a = false, "congested"_a = false)
       .def_prop_ro("opcode", [](const Packet& p) { return static_cast<int>(p.opcode); })
       .def_ro("psn", &Packet::psn)
       .def_ro("payload_bytes", &Packet::payload_bytes)
       .def_ro("ack_request", &Packet::ack_request)
+      .def_prop_ro("solicited", [](const Packet& p) { return bool{p.solicited}; })
+      .def_prop_ro("congested", [](const Packet& p) { return bool{p.congested}; })
       .def_ro("syndrome", &Packet::syndrome)
       .def_ro("msn", &Packet::msn)
       .def_ro("immediate", &Packet::immediate)
@@ -167,16 +187,17 @@ void register_roce_endpoint(nb::module_& m) {
           "post",
           [](Endpoint& e, const std::string& verb, std::uint32_t size_bytes, std::uint64_t handle,
              std::uint32_t immediate, std::uint64_t local_address, std::uint64_t remote_address,
-             std::uint32_t rkey) {
-            e.pair.post(
-                {verb_named(verb), handle, size_bytes, immediate, local_address, remote_address, rkey}, e);
+             std::uint32_t rkey, bool solicited) {
+            e.pair.post({verb_named(verb), solicited, handle, size_bytes, immediate, local_address,
+                         remote_address, rkey},
+                        e);
           },
           "verb"_a, "size_bytes"_a, "handle"_a = 0, "immediate"_a = 0, "local_address"_a = 0,
-          "remote_address"_a = 0, "rkey"_a = 0,
-          "Hand over a message: 'send', 'send_imm', 'write' or 'write_imm'.")
+          "remote_address"_a = 0, "rkey"_a = 0, "solicited"_a = false,
+          "Hand over a message: 'send', 'send_imm', 'write', 'write_imm' or 'read'.")
       .def(
           "take_control",
-          [](Endpoint& e) { return taken([&](Packet& p) { return e.pair.take_control(p); }); },
+          [](Endpoint& e) { return taken([&](Packet& p) { return e.pair.take_control(p, e); }); },
           nb::sig("def take_control(self) -> Packet | None"))
       .def(
           "take_data",
@@ -206,6 +227,15 @@ void register_roce_endpoint(nb::module_& m) {
           },
           "rkey"_a, "start"_a, "size_bytes"_a, "Where the peer may write; at first everywhere, with rkey 0.")
       .def_rw("receives", &Endpoint::receives, "Receives posted; -1: as many as are asked for.")
+      .def_rw("credits", &Endpoint::credits, "Whether acknowledgements say how many receives are left.")
+      .def(
+          "receives_posted", [](Endpoint& e) { e.pair.receives_posted(e); },
+          "Tell the peer of receives posted since.")
+      .def(
+          "departed",
+          [](Endpoint& e, std::uint32_t wire_bytes, TimePs start) { e.pair.departed(wire_bytes, start); },
+          "wire_bytes"_a, "start_ps"_a)
+      .def_prop_ro("data_from_ps", [](const Endpoint& e) { return e.pair.data_from(); })
       .def_prop_ro("state", [](const Endpoint& e) { return name_of(e.pair.state()); })
       .def_prop_ro("pending", [](const Endpoint& e) { return e.pair.pending(); })
       .def_prop_ro("has_data", [](const Endpoint& e) { return e.pair.has_data(); })

@@ -11,6 +11,8 @@
 
 namespace genie::congestion {
 
+enum class Control : std::uint8_t { kNone, kDcqcn };
+
 struct DcqcnConfig {
   std::int64_t line_rate_bps = 0;
   std::int64_t minimum_rate_bps = 10'000'000;

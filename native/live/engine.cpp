@@ -200,8 +200,8 @@ TimePs Engine::next_due(TimePs now) const {
   if (!delayed_.empty()) due = std::min(due, delayed_.top().departure);
   if (staged_) {
     due = std::min(due, staged_->departure);
-  } else if (!port_.idle()) {
-    due = now;
+  } else {
+    due = std::min(due, port_.next_pick());
   }
   return due;
 }

@@ -14,7 +14,7 @@ struct Engine::Sink {
 
   void ready(roce::QueuePair& queue_pair) {
     if (queue_pair.has_control()) engine.port_.mark_control(queue_pair.id(), now);
-    if (queue_pair.has_data()) engine.port_.mark_data(queue_pair.id(), now);
+    if (queue_pair.has_data()) engine.port_.mark_data(queue_pair.id(), now, queue_pair.data_from());
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
     engine.timers_.push({at, TimerKind::kQueuePair, queue_pair.id()});
@@ -42,11 +42,15 @@ struct Engine::Sink {
     return rkey == engine.config_.rkey && address <= engine.destination_.size() &&
            size_bytes <= engine.destination_.size() - address;
   }
+  bool may_read(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return false; }
   bool take_receive(roce::QueuePair&) { return true; }  // receives are posted again as they are used
-  void place(roce::QueuePair&, const roce::Packet&, std::uint64_t address) {
-    if (address + engine.payload_.size() > engine.destination_.size()) return;
+  std::int64_t receives_left(roce::QueuePair&) { return -1; }
+  bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t address) {
+    if (address + engine.payload_.size() > engine.destination_.size()) return false;
     std::memcpy(engine.destination_.data() + address, engine.payload_.data(), engine.payload_.size());
+    return true;
   }
+  void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
     engine.completions_.push_back({.type = Completion::Type::kArrived,
                                    .peer = connection.rank,

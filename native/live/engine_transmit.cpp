@@ -31,26 +31,28 @@ std::int64_t Engine::rate_at(TimePs now) const {
 // Takes the next packet into the serialiser; false when there is none.
 bool Engine::stage(TimePs now) {
   roce::NicPort::Pick pick;
-  while (port_.pick(pick)) {
+  while (port_.pick(now, pick)) {
     Connection& connection = connections_[pick.id];
     Sink sink{*this, connection, now};
     roce::Packet packet;
-    const bool taken = pick.control ? connection.queue_pair.take_control(packet)
+    const bool taken = pick.control ? connection.queue_pair.take_control(packet, sink)
                                     : connection.queue_pair.take_data(now, packet, sink);
     if (!taken) continue;
     const std::uint32_t wire =
         roce::wire_bytes(packet.opcode, packet.payload_bytes, config_.frame_overhead_bytes);
-    const TimePs departure = port_.depart(now, serialisation_ps(wire, rate_at(now)));
+    const TimePs serialisation = serialisation_ps(wire, rate_at(now));
+    const TimePs departure = port_.depart(now, serialisation);
     staged_.emplace();
     staged_->number = datagrams_++;
     build(packet, pick.id, departure, *staged_);
     bool lost = false;
     if (!pick.control) {
+      connection.queue_pair.departed(wire, departure - serialisation);
       if (connection.queue_pair.has_data()) {
         // Unpaced, one queue pair keeps its turn for as much as one offloaded send takes.
         const bool keep = config_.rate_bps == 0 && ++turn_ < kUnpacedQuantum;
         if (!keep) turn_ = 0;
-        port_.mark_more(pick.id, keep);
+        port_.mark_more(pick.id, keep, connection.queue_pair.data_from());
       } else {
         turn_ = 0;
       }

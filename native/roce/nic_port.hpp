@@ -3,7 +3,8 @@
 // Acknowledgements go before data; connections with data take turns. A packet's departure is the end of its
 // serialisation. The live driver may call late: what the port would have sent meanwhile is booked at the time
 // it would have left, so that lateness is caught up, by `debt_limit` at most, and never added up. Nothing is
-// booked before it was there: who came late takes no part in catching up.
+// booked before it was there: who came late takes no part in catching up. Data that congestion control holds
+// back waits aside until its time.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -18,16 +19,32 @@ class NicPort {
  public:
   explicit NicPort(TimePs debt_limit) : debt_limit_(debt_limit) {}
 
-  bool idle() const { return control_.empty() && data_.empty(); }
+  bool idle() const { return control_.empty() && data_.empty() && held_.empty(); }
+  // When something can be picked; kNever while nothing waits.
+  TimePs next_pick() const {
+    if (!control_.empty() || !data_.empty()) return 0;
+    return held_.empty() ? kNever : held_.front().since;
+  }
 
-  // Queue pair `id` has an acknowledgement, or data, to send.
-  void mark_control(std::uint32_t id, TimePs now) { mark(control_, id, kControlMark, now); }
-  void mark_data(std::uint32_t id, TimePs now) { mark(data_, id, kDataMark, now); }
-  // The queue pair just picked has more data: it goes to the end of the line, or keeps its turn. The port was
-  // never idle meanwhile.
-  void mark_more(std::uint32_t id, bool keep_turn = false) {
+  // Queue pair `id` has an acknowledgement, or data, to send; data not before `from`.
+  void mark_control(std::uint32_t id, TimePs now) {
+    if (set_mark(id, kControlMark)) control_.push({id, now});
+  }
+  void mark_data(std::uint32_t id, TimePs now, TimePs from = 0) {
+    if (!set_mark(id, kDataMark)) return;
+    if (from > now) {
+      hold({id, from});
+    } else {
+      data_.push({id, now});
+    }
+  }
+  // The queue pair just picked has more data, which may begin to leave at `from`: it goes to the end of the
+  // line, or keeps its turn. The port was never idle meanwhile.
+  void mark_more(std::uint32_t id, bool keep_turn = false, TimePs from = 0) {
     marks_[id] |= kDataMark;
-    if (keep_turn) {
+    if (from > picked_since_) {
+      hold({id, from});
+    } else if (keep_turn) {
       data_.push_front({id, picked_since_});
     } else {
       data_.push({id, picked_since_});
@@ -40,8 +57,13 @@ class NicPort {
   };
 
   // The next queue pair to ask for a packet; it is off the list and marks itself again if it has more.
-  bool pick(Pick& out) {
-    if (idle()) return false;
+  bool pick(TimePs now, Pick& out) {
+    while (!held_.empty() && held_.front().since <= now) {
+      data_.push(held_.front());
+      std::pop_heap(held_.begin(), held_.end(), Later());
+      held_.pop_back();
+    }
+    if (control_.empty() && data_.empty()) return false;
     // Control goes first unless data would have left before it was there.
     out.control = data_.empty() || (!control_.empty() && start(control_) <= start(data_));
     const Waiting next = out.control ? control_.pop(free_) : data_.pop(free_);
@@ -65,6 +87,13 @@ class NicPort {
   struct Waiting {
     std::uint32_t id;
     TimePs since;
+  };
+
+  // Of two that become free at one instant the lower number goes first.
+  struct Later {
+    bool operator()(const Waiting& a, const Waiting& b) const {
+      return a.since != b.since ? a.since > b.since : a.id > b.id;
+    }
   };
 
   // A first-in first-out ring that grows to the number of queue pairs and then allocates no more.
@@ -115,17 +144,24 @@ class NicPort {
   // When the next of a ring's packets could begin to leave.
   TimePs start(const Ring& ring) const { return std::max(free_, ring.since(ring.first(free_))); }
 
-  void mark(Ring& ring, std::uint32_t id, std::uint8_t bit, TimePs now) {
+  void hold(Waiting value) {
+    held_.push_back(value);
+    std::push_heap(held_.begin(), held_.end(), Later());
+  }
+
+  // False when it was set already.
+  bool set_mark(std::uint32_t id, std::uint8_t bit) {
     if (id >= marks_.size()) marks_.resize(std::size_t{id} + 1, 0);
-    if (marks_[id] & bit) return;
+    const bool news = (marks_[id] & bit) == 0;
     marks_[id] |= bit;
-    ring.push({id, now});
+    return news;
   }
 
   TimePs debt_limit_;
   TimePs free_ = 0, picked_since_ = 0;
   std::vector<std::uint8_t> marks_;
   Ring control_, data_;
+  std::vector<Waiting> held_;  // a heap by Later: data that may not leave yet
 };
 
 }  // namespace genie::roce

@@ -61,6 +61,10 @@ constexpr bool is_last(Opcode code) {
   }
 }
 
+constexpr bool is_read_response(Opcode code) {
+  return code >= Opcode::kReadResponseFirst && code <= Opcode::kReadResponseOnly;
+}
+
 constexpr bool has_immediate(Opcode code) {
   return code == Opcode::kSendLastImm || code == Opcode::kSendOnlyImm || code == Opcode::kWriteLastImm ||
          code == Opcode::kWriteOnlyImm;
@@ -114,6 +118,17 @@ enum class NakCode : std::uint8_t {
 };
 constexpr std::uint8_t nak(NakCode code) {
   return static_cast<std::uint8_t>(kSyndromeNak | static_cast<std::uint8_t>(code));
+}
+
+// Credit count field of an ACK, table 46: receives that are posted, rounded down to what five bits can say.
+inline constexpr std::uint32_t kCredits[31] = {
+    0,   1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,  192,
+    256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
+constexpr std::uint8_t ack_with_credits(std::int64_t receives) {
+  if (receives < 0) return kSyndromeAck;
+  std::uint8_t code = 30;
+  while (kCredits[code] > receives) --code;
+  return code;
 }
 
 // RNR NAK timer field, table 45: 5 bits to a delay, in units of 10 us.

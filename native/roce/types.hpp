@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "congestion/dcqcn.hpp"
 #include "core/time.hpp"
 #include "roce/opcode.hpp"
 
@@ -23,7 +24,9 @@ enum class Status : std::uint8_t {
   kInvalidRequest,    // NAK codes of the peer
   kRemoteAccess,
   kRemoteOperation,
-  kFlushed,  // the queue pair was in error already
+  kBadResponse,  // a READ's data that nobody asked for like this
+  kTooLong,      // longer than a message may be
+  kFlushed,      // the queue pair was in error already
 };
 
 // Why a send request failed, in words.
@@ -41,20 +44,25 @@ constexpr const char* describe(Status status) {
       return "the peer refused access to its memory";
     case Status::kRemoteOperation:
       return "the peer failed";
+    case Status::kBadResponse:
+      return "the peer answered a READ with what was not asked for";
+    case Status::kTooLong:
+      return "longer than a message may be";
     case Status::kFlushed:
       return "the connection had failed before";
   }
   return "unknown error";
 }
 
-enum class Verb : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm };
+enum class Verb : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead };
 
 struct SendRequest {
   Verb verb = Verb::kWrite;
+  bool solicited = false;  // wakes a peer that waits for solicited completions only
   std::uint64_t handle = 0;
   std::uint32_t size_bytes = 0;
   std::uint32_t immediate = 0;
-  std::uint64_t local_address = 0;
+  std::uint64_t local_address = 0;  // of the payload; of a READ: where it goes
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
 };
@@ -63,6 +71,8 @@ struct Packet {
   Opcode opcode = Opcode::kAcknowledge;
   bool ack_request = false;
   std::uint8_t syndrome = 0;
+  bool solicited : 1 = false;
+  bool congested : 1 = false;  // the network has marked it: CE in the IP header
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t immediate = 0;
@@ -78,6 +88,7 @@ struct Delivery {
   std::uint32_t immediate = 0;
   bool has_immediate = false;
   bool is_send = false;
+  bool solicited = false;
   TimePs first = 0;  // arrival of the message's first packet
 };
 
@@ -90,12 +101,18 @@ struct QueuePairConfig {
   std::uint32_t rnr_retry_limit = 7;  // 7: for ever (section 9.7.5.2.8)
   std::uint8_t rnr_timer = 12;        // sent in RNR NAKs: index of kRnrDelay10us
   TimePs rnr_unit = 10 * kPsPerUs;    // of that table; dilation stretches it
+  std::uint32_t reads_max = 16;       // READs under way, at most, asked for and answered
+  congestion::Control congestion = congestion::Control::kNone;
+  congestion::DcqcnConfig dcqcn;
+  TimePs cnp_interval = 50 * kPsPerUs;  // least time between two notifications of one queue pair
 };
 
 struct QueuePairCounters {
   std::uint64_t data_sent = 0, data_received = 0, acks_sent = 0, acks_received = 0, retransmitted = 0;
   std::uint64_t duplicates = 0, out_of_sequence = 0, naks_sent = 0, naks_received = 0;
   std::uint64_t rnr_naks_sent = 0, rnr_naks_received = 0, timeouts = 0, refused = 0;
+  std::uint64_t responses_sent = 0, responses_received = 0;  // data of READs, in packets
+  std::uint64_t congestion_marks = 0, cnps_sent = 0, cnps_received = 0;
 
   QueuePairCounters& operator+=(const QueuePairCounters& other) {
     data_sent += other.data_sent;
@@ -111,6 +128,11 @@ struct QueuePairCounters {
     rnr_naks_received += other.rnr_naks_received;
     timeouts += other.timeouts;
     refused += other.refused;
+    responses_sent += other.responses_sent;
+    responses_received += other.responses_received;
+    congestion_marks += other.congestion_marks;
+    cnps_sent += other.cnps_sent;
+    cnps_received += other.cnps_received;
     return *this;
   }
 };

@@ -42,7 +42,7 @@ struct End {
   std::int64_t receives = -1;
   bool writable = true;
   // What came from the peer.
-  std::uint64_t delivered = 0, placed_bytes = 0;
+  std::uint64_t delivered = 0, placed_bytes = 0, fetched_bytes = 0;
 };
 
 struct World {
@@ -67,20 +67,44 @@ struct World {
       CHECK_IN(handle == 0 || end.posted[handle - 1].over, world.name);  // completions come in order
       message.over = true;
       message.status = status;
-      if (status == Status::kOk) CHECK_IN(peer.delivered > handle, world.name);
+      if (status != Status::kOk) return;
+      if (message.request.verb != Verb::kRead) {
+        CHECK_IN(peer.delivered > handle, world.name);
+        return;
+      }
+      CHECK_EQUAL_IN(end.fetched_bytes, std::uint64_t{message.request.size_bytes}, world.name);
+      end.fetched_bytes = 0;
     }
     bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
+    bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
+    std::int64_t receives_left(QueuePair&) { return world.credits ? end.receives : -1; }
     bool take_receive(QueuePair&) { return end.receives < 0 || end.receives-- > 0 || (end.receives = 0); }
-    void place(QueuePair&, const Packet& packet, std::uint64_t address) {
-      const std::uint64_t message = end.delivered;
+    bool place(QueuePair&, const Packet& packet, std::uint64_t address) {
+      const std::uint64_t message = next_message();
       const SendRequest& request = peer.posted.at(message).request;
       CHECK_EQUAL_IN(packet.local_address, (message << 32) + end.placed_bytes, world.name);
       const bool is_send = request.verb == Verb::kSend || request.verb == Verb::kSendImm;
       CHECK_EQUAL_IN(address, end.placed_bytes + (is_send ? 0 : (message << 32) + 5), world.name);
       end.placed_bytes += packet.payload_bytes;
+      return true;
+    }
+    // Data of the oldest READ, in order and from where the READ said.
+    void fetched(QueuePair&, const Packet& packet, std::uint64_t address) {
+      std::uint64_t oldest = 0;
+      while (end.posted.at(oldest).over) ++oldest;
+      const Posted& read = end.posted[oldest];
+      CHECK_IN(read.request.verb == Verb::kRead, world.name);
+      CHECK_EQUAL_IN(address, read.request.local_address + end.fetched_bytes, world.name);
+      CHECK_EQUAL_IN(packet.local_address, read.request.remote_address + end.fetched_bytes, world.name);
+      end.fetched_bytes += packet.payload_bytes;
+    }
+    // The message of the peer's that is due here: READs are not delivered.
+    std::uint64_t next_message() {
+      while (peer.posted.at(end.delivered).request.verb == Verb::kRead) ++end.delivered;
+      return end.delivered;
     }
     void delivered(QueuePair&, const roce::Delivery& delivery) {
-      const SendRequest& request = peer.posted.at(end.delivered).request;
+      const SendRequest& request = peer.posted.at(next_message()).request;
       CHECK_EQUAL_IN(end.placed_bytes, std::uint64_t{request.size_bytes}, world.name);
       CHECK_EQUAL_IN(delivery.size_bytes, request.size_bytes, world.name);
       CHECK_EQUAL_IN(delivery.has_immediate,
@@ -99,6 +123,7 @@ struct World {
     End& end = ends[at];
     const std::uint64_t handle = end.posted.size();
     const SendRequest request{verb,
+                              false,
                               handle,
                               size_bytes,
                               static_cast<std::uint32_t>(handle * 7 + 1),
@@ -116,14 +141,15 @@ struct World {
     End &end = ends[at], &peer = ends[1 - at];
     Sink s = sink(at);
     Packet packet;
-    if (end.pair.take_control(packet)) {
+    if (end.pair.take_control(packet, s)) {
       peer.arriving.push_back(packet);
       return true;
     }
     if (!end.pair.take_data(now, packet, s)) return false;
-    if (psn_diff(packet.psn, end.top_psn) >= 0) {
+    if (!roce::is_read_response(packet.opcode) && psn_diff(packet.psn, end.top_psn) >= 0) {
       CHECK_EQUAL_IN(packet.psn, end.top_psn, name);  // no PSN is left out
-      end.top_psn = psn_add(packet.psn, 1);
+      const std::uint32_t answers = (std::max(packet.message_bytes, 1u) - 1) / config.mtu_bytes + 1;
+      end.top_psn = psn_add(packet.psn, packet.opcode == roce::Opcode::kReadRequest ? answers : 1);
     }
     peer.arriving.push_back(packet);
     look(at);
@@ -159,11 +185,16 @@ struct World {
     const End& end = ends[at];
     const QueuePair& pair = end.pair;
     const std::int32_t in_flight = psn_diff(pair.send_psn(), pair.unacked_psn());
-    CHECK_IN(in_flight >= 0 && in_flight <= static_cast<std::int32_t>(config.window_packets), name);
+    const bool reads = std::any_of(end.posted.begin(), end.posted.end(),
+                                   [](const Posted& m) { return !m.over && m.request.verb == Verb::kRead; });
+    const bool over = pair.state() == roce::RequesterState::kError;  // nothing is in flight any more
+    CHECK_IN(
+        in_flight >= 0 && (over || reads || in_flight <= static_cast<std::int32_t>(config.window_packets)),
+        name);
     CHECK_IN(psn_diff(end.top_psn, pair.send_psn()) >= 0, name);
-    const auto over =
+    const auto done =
         std::count_if(end.posted.begin(), end.posted.end(), [](const Posted& m) { return m.over; });
-    CHECK_EQUAL_IN(pair.pending(), end.posted.size() - static_cast<std::size_t>(over), name);
+    CHECK_EQUAL_IN(pair.pending(), end.posted.size() - static_cast<std::size_t>(done), name);
     CHECK_EQUAL_IN(pair.state() == roce::RequesterState::kIdle && pair.pending() == 0,
                    pair.state() != roce::RequesterState::kError && pair.pending() == 0, name);
     // Whoever waits can go on by himself: nothing hangs because a packet was lost.
@@ -193,6 +224,7 @@ struct World {
 
   QueuePairConfig config;
   std::string name;
+  bool credits = false;  // acknowledgements say how many receives are left
   TimePs now = 0;
   End ends[2];
 };

@@ -18,7 +18,7 @@ constexpr TimePs kForEver = genie::kNever / 4;
 
 NicPort::Pick picked(NicPort& port) {
   NicPort::Pick pick;
-  CHECK(port.pick(pick));
+  CHECK(port.pick(genie::kNever, pick));
   return pick;
 }
 
@@ -71,7 +71,7 @@ void a_newcomer_takes_no_part_in_catching_up() {
   pick = picked(port);
   CHECK_EQUAL(pick.id, 1u);
   CHECK_EQUAL(port.depart(100, 10), 119);
-  CHECK(!port.pick(pick));
+  CHECK(!port.pick(genie::kNever, pick));
 }
 
 void control_goes_first_and_in_order() {
@@ -135,7 +135,7 @@ struct Drawn {
 
   void send(TimePs now) {
     NicPort::Pick pick;
-    CHECK_EQUAL_IN(port.pick(pick), !control.empty() || !data.empty(), name);
+    CHECK_EQUAL_IN(port.pick(genie::kNever, pick), !control.empty() || !data.empty(), name);
     auto& waiting = pick.control ? control : data;
     CHECK_IN(waiting.count(pick.id) == 1, name);
     const TimePs since = waiting[pick.id];

@@ -30,7 +30,7 @@ struct Simulator::Sink {
   void ready(roce::QueuePair& queue_pair) {
     Host& host = twin.hosts_[index(twin.host_of(connection.rank))];
     if (queue_pair.has_control()) host.port.mark_control(connection.on_port, twin.now_);
-    if (queue_pair.has_data()) host.port.mark_data(connection.on_port, twin.now_);
+    if (queue_pair.has_data()) host.port.mark_data(connection.on_port, twin.now_, queue_pair.data_from());
     if (!host.sending) twin.transmit(twin.host_of(connection.rank));
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
@@ -47,8 +47,11 @@ struct Simulator::Sink {
     }
   }
   bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+  bool may_read(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
   bool take_receive(roce::QueuePair&) { return true; }
-  void place(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
+  std::int64_t receives_left(roce::QueuePair&) { return -1; }
+  bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
+  void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
     twin.deliver(connection.rank, {.type = Completion::Type::kArrived,
                                    .peer = connection.peer_rank,
@@ -217,7 +220,10 @@ void Simulator::receive(const Flight& flight) {
 }
 
 void Simulator::port_free(std::int32_t host) {
-  hosts_[index(host)].sending = false;
+  Host& state = hosts_[index(host)];
+  if (now_ == state.wake) state.wake = kNever;
+  if (now_ < state.busy_until) return;  // woken for data that was held back, in the middle of a packet
+  state.sending = false;
   transmit(host);
 }
 
@@ -225,14 +231,13 @@ void Simulator::port_free(std::int32_t host) {
 void Simulator::transmit(std::int32_t host) {
   Host& state = hosts_[index(host)];
   roce::NicPort::Pick pick;
-  while (!state.sending && state.port.pick(pick)) {
+  while (!state.sending && state.port.pick(now_, pick)) {
     Connection& connection = connections_[state.queue_pairs[pick.id]];
     Sink sink{*this, connection};
     Flight flight;
-    const bool taken = pick.control ? connection.queue_pair.take_control(flight.packet)
+    const bool taken = pick.control ? connection.queue_pair.take_control(flight.packet, sink)
                                     : connection.queue_pair.take_data(now_, flight.packet, sink);
     if (!taken) continue;
-    if (!pick.control && connection.queue_pair.has_data()) state.port.mark_more(pick.id);
     const Connection& peer = connections_[connection.peer];
     flight.target_qp = connection.peer;
     flight.path_hash = connection.path_hash;
@@ -242,10 +247,13 @@ void Simulator::transmit(std::int32_t host) {
     const std::uint32_t link = flight.target_host == host
                                    ? static_cast<std::uint32_t>(network_->links() + host)
                                    : next_link(host, flight.target_host, flight.path_hash);
-    const TimePs departure =
-        state.port.depart(now_, serialisation_ps(flight.wire_bytes, links_[link].rate_bps));
+    const TimePs serialisation = serialisation_ps(flight.wire_bytes, links_[link].rate_bps);
+    const TimePs departure = state.port.depart(now_, serialisation);
     bool lost = false;
     if (!pick.control) {
+      connection.queue_pair.departed(flight.wire_bytes, departure - serialisation);
+      if (connection.queue_pair.has_data())
+        state.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++data_packets_;
       lost = connection.loss != nullptr && connection.loss->lose_next();
     }
@@ -253,8 +261,14 @@ void Simulator::transmit(std::int32_t host) {
     if (!lost) enqueue(flight, link, departure + links_[link].delay);
     if (departure > now_) {
       state.sending = true;
+      state.busy_until = departure;
       queue_.push({departure, port_source_ + static_cast<std::uint32_t>(host), 0});
     }
+  }
+  const TimePs next = state.port.next_pick();
+  if (!state.sending && next < state.wake && next > now_ && next != kNever) {
+    state.wake = next;
+    queue_.push({next, port_source_ + static_cast<std::uint32_t>(host), 0});
   }
 }
 

@@ -83,6 +83,8 @@ class Simulator {
     roce::NicPort port{kNever / 4};
     std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
     bool sending = false;
+    TimePs busy_until = 0;
+    TimePs wake = kNever;  // when data that is held back may leave
   };
   struct Connection {
     roce::QueuePair queue_pair;

@@ -24,7 +24,8 @@ SYNDROMES = {
     RNR: "RNR NAK",
 }
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST_IMM, WRITE_ONLY_IMM, SEND_LAST = 0x06, 0x07, 0x09, 0x0B, 0x02
-SEND_ONLY, READ_REQUEST, CNP = 0x04, 0x0C, 0x81
+SEND_ONLY, READ_REQUEST, FETCH_ADD, CNP = 0x04, 0x0C, 0x14, 0x81
+READ_FIRST, READ_LAST = 0x0D, 0x0F
 FIRSTS = (WRITE_FIRST, WRITE_ONLY_IMM, SEND_ONLY)
 
 Pair = _core.QueuePair
@@ -35,17 +36,18 @@ Row = tuple[str, ...]
 
 def new_pair(retry_limit: int = 7, rnr_retry_limit: int = 6) -> Pair:
     """A pair whose timers have round numbers."""
-    return Pair(
-        config(
-            window_packets=4,
-            ack_every_packets=100,
-            ack_timeout_ps=TIMEOUT,
-            rnr_timer=9,
-            rnr_unit_ps=1,
-            retry_limit=retry_limit,
-            rnr_retry_limit=rnr_retry_limit,
-        )
+    settings = config(
+        window_packets=4,
+        ack_every_packets=100,
+        ack_timeout_ps=TIMEOUT,
+        rnr_timer=9,
+        rnr_unit_ps=1,
+        retry_limit=retry_limit,
+        rnr_retry_limit=rnr_retry_limit,
+        dcqcn=True,
     )
+    settings.congestion.line_rate_bps = 10**11
+    return Pair(settings)
 
 
 # -- requester -----------------------------------------------------------------------------------------------
@@ -68,6 +70,10 @@ def answer(pair: Pair, syndrome: int, psn: int) -> None:
     pair.receive(_core.Packet(opcode=ACKNOWLEDGE, syndrome=syndrome, psn=psn % (1 << 24)), 0)
 
 
+def data(pair: Pair, opcode: int, psn: int) -> None:
+    pair.receive(_core.Packet(opcode=opcode, psn=psn, payload_bytes=MTU, syndrome=ACK), 0)
+
+
 def idle(pair: Pair) -> None:
     pass
 
@@ -87,6 +93,13 @@ def window_full(pair: Pair) -> None:
     take(pair)
 
 
+def reading(pair: Pair) -> None:
+    """A is a READ of two packets: its request is one, and its data has PSNs 0 and 1."""
+    pair.post("read", 2 * MTU, handle=0)
+    post(pair, 1, first=1)
+    take(pair)
+
+
 def rnr_wait(pair: Pair) -> None:
     window_full(pair)
     answer(pair, RNR, 0)
@@ -102,6 +115,7 @@ REQUESTER_STATES: list[tuple[str, State]] = [
     ("active, all sent", all_sent),
     ("active, sending", sending),
     ("active, window full", window_full),
+    ("active, reading", reading),
     ("RNR wait", rnr_wait),
     ("error", error),
 ]
@@ -113,6 +127,9 @@ REQUESTER_EVENTS: list[Event] = [
     ("ACK of all sent", "9.7.5.1.2", lambda pair: answer(pair, ACK, highest(pair))),
     ("ghost ACK, ahead", "9.7.6.1", lambda pair: answer(pair, ACK, 4)),
     ("ghost ACK, behind", "9.7.6.1", lambda pair: answer(pair, ACK, -2)),
+    ("READ's data, PSN 0", "9.7.6.1", lambda pair: data(pair, READ_FIRST, 0)),
+    ("READ's data, PSN 1", "9.7.5.1.1", lambda pair: data(pair, READ_LAST, 1)),
+    ("CNP", "A17.9.3", lambda pair: pair.receive(_core.Packet(opcode=CNP, psn=0), 0)),
     ("NAK sequence 1", "9.7.5.2", lambda pair: answer(pair, SEQUENCE, 1)),
     ("RNR NAK 0", "9.7.5.2.8", lambda pair: answer(pair, RNR, 0)),
     ("RNR NAK 0 at the limit", "9.7.5.2.8", lambda pair: answer(pair, RNR, 0)),
@@ -146,9 +163,14 @@ def requester_row(state_name: str, enter: State, what_happens: Event) -> Row:
 
 
 def span(psns: list[int]) -> str:
-    """'2–5' or nothing."""
-    assert psns == list(range(psns[0], psns[0] + len(psns))) if psns else True
-    return "" if not psns else f"{psns[0]}–{psns[-1]}" if len(psns) > 1 else str(psns[0])
+    """'0, 2–5' or nothing."""
+    runs: list[list[int]] = []
+    for psn in psns:
+        if runs and psn == runs[-1][-1] + 1:
+            runs[-1].append(psn)
+        else:
+            runs.append([psn])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 # -- responder -----------------------------------------------------------------------------------------------
@@ -188,11 +210,18 @@ def broken(pair: Pair) -> None:
     pair.take_control()
 
 
+def answering(pair: Pair) -> None:
+    """A READ of three packets, of which one has gone out."""
+    request(pair, READ_REQUEST, 0, size=0)
+    pair.take_data(0)
+
+
 RESPONDER_STATES: list[tuple[str, State]] = [
     ("expects a first packet", idle),
     ("in a WRITE", in_message),
     ("sequence NAK sent", nak_sent),
     ("RNR NAK sent", rnr_nak_sent),
+    ("answering a READ", answering),
     ("broken", broken),
 ]
 
@@ -204,9 +233,9 @@ def expected(pair: Pair, opcode: int, size: int = MTU, message: int = 3 * MTU, a
 def no_receive(pair: Pair) -> None:
     """The packet that ends a message which uses a receive."""
     pair.receives = 0
-    if pair.expected_psn:
+    if pair.expected_psn == 1:
         pair.receive(_core.Packet(opcode=WRITE_MIDDLE, psn=1, payload_bytes=MTU), 0)
-    expected(pair, WRITE_LAST_IMM if pair.expected_psn else WRITE_ONLY_IMM, message=MTU)
+    expected(pair, WRITE_LAST_IMM if pair.expected_psn == 2 else WRITE_ONLY_IMM, message=MTU)
 
 
 def may_not_write(pair: Pair) -> None:
@@ -214,9 +243,22 @@ def may_not_write(pair: Pair) -> None:
     expected(pair, WRITE_FIRST)
 
 
+def may_not_read(pair: Pair) -> None:
+    pair.set_memory(rkey=1, start=0, size_bytes=MTU)
+    expected(pair, READ_REQUEST, size=0)
+
+
+def marked(pair: Pair) -> None:
+    """A packet that has come before, marked: answered as ever, after the notification."""
+    packet = _core.Packet(
+        opcode=WRITE_MIDDLE, psn=(pair.expected_psn - 1) % (1 << 24), payload_bytes=MTU, congested=True
+    )
+    pair.receive(packet, 0)
+
+
 def too_long(pair: Pair) -> None:
     """More than the RETH has announced."""
-    if pair.expected_psn:
+    if pair.expected_psn == 1:
         request(pair, WRITE_MIDDLE, 1, ask=False)
         request(pair, WRITE_MIDDLE, 2, ask=False)
         request(pair, WRITE_MIDDLE, 3)
@@ -235,7 +277,11 @@ RESPONDER_EVENTS: list[Event] = [
     ("too long", "9.7.4.1", too_long),
     ("no receive posted", "9.7.5.2.8", no_receive),
     ("may not write there", "9.7.5.2.4", may_not_write),
-    ("READ request", "9.7.5.2.2", lambda pair: expected(pair, READ_REQUEST, size=0)),
+    ("READ request", "9.7.5.1.4", lambda pair: expected(pair, READ_REQUEST, size=0)),
+    ("READ, may not read there", "9.7.5.2.4", may_not_read),
+    ("duplicate READ request", "9.7.5.1.5", lambda pair: request(pair, READ_REQUEST, pair.expected_psn - 3, size=0)),
+    ("atomic", "9.7.5.2.2", lambda pair: expected(pair, FETCH_ADD, size=0)),
+    ("CE in the IP header", "A17.9.3", marked),
     ("duplicate", "9.7.5.1.3", lambda pair: request(pair, WRITE_ONLY_IMM, pair.expected_psn - 1, message=MTU)),
     ("ahead", "9.7.5.2", lambda pair: request(pair, WRITE_MIDDLE, pair.expected_psn + 2)),
     ("CNP", "A17.9.3", lambda pair: request(pair, CNP, 0, size=0)),
@@ -251,9 +297,18 @@ def responder_row(state_name: str, enter: State, what_happens: Event) -> Row:
     effects = pair.effects()
     placed = sum(what[2] for what in effects if what[0] == "place")
     done = ", ".join("SEND" if what[3] else "WRITE" for what in effects if what[0] == "delivered")
-    response = pair.take_control()
-    said = "" if response is None else f"{SYNDROMES[response.syndrome]} {signed(response.psn)}, MSN {response.msn}"
-    return (state_name, event, str(pair.expected_psn), said, str(placed or ""), done, section)
+    said = [spoken(response) for response in iter(pair.take_control, None)]
+    sent = span(take(pair))
+    if sent:
+        said.append(f"data {sent}")
+        said += [spoken(response) for response in iter(pair.take_control, None)]
+    return (state_name, event, str(pair.expected_psn), "; ".join(said), str(placed or ""), done, section)
+
+
+def spoken(response: _core.Packet) -> str:
+    if response.opcode == CNP:
+        return "CNP"
+    return f"{SYNDROMES[response.syndrome]} {signed(response.psn)}, MSN {response.msn}"
 
 
 def signed(psn: int) -> int:
@@ -278,7 +333,10 @@ def transition_table() -> str:
     requester = [requester_row(*state, event) for state in REQUESTER_STATES for event in REQUESTER_EVENTS]
     responder = [responder_row(*state, event) for state in RESPONDER_STATES for event in RESPONDER_EVENTS]
     heads: Row = ("state", "event", "next state", "unacked", "PSNs sent", "messages over", "timer armed", "section")
-    lines = ["Requester: messages A, B, C of two packets, window of four packets", *lay_out(heads, requester)]
+    lines = [
+        "Requester: messages A, B, C of two packets (WRITEs; when reading A is a READ), window of four packets",
+        *lay_out(heads, requester),
+    ]
     heads = ("state", "event", "expects", "response", "bytes placed", "delivered", "section")
-    lines += ["", "", "Responder: WRITEs of three packets, path MTU 256", *lay_out(heads, responder)]
+    lines += ["", "", "Responder: WRITEs and READs of three packets, path MTU 256", *lay_out(heads, responder)]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,433 @@
+// The end of a reliable connection that asks: sends messages, takes answers, sends again what was lost. Pure;
+// part of QueuePair (queue_pair.hpp), whose sink it gets without the queue pair. Section numbers are those of
+// the InfiniBand Architecture Specification, volume 1.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "congestion/dcqcn.hpp"
+#include "core/time.hpp"
+#include "roce/opcode.hpp"
+#include "roce/types.hpp"
+
+namespace genie::roce {
+
+enum class RequesterState : std::uint8_t { kIdle, kActive, kRnrWait, kError };
+
+class Requester {
+ public:
+  Requester(const QueuePairConfig& config, std::uint32_t first_psn)
+      : config_(&config),
+        send_psn_(first_psn & kPsnMask),
+        unacked_psn_(send_psn_),
+        sent_end_psn_(send_psn_),
+        post_psn_(send_psn_) {
+    if (config.congestion == congestion::Control::kDcqcn)
+      rate_ = std::make_unique<congestion::Dcqcn>(config.dcqcn);
+  }
+
+  RequesterState state() const { return state_; }
+  std::size_t pending() const { return count_; }
+  std::uint32_t send_psn() const { return send_psn_; }
+  std::uint32_t unacked_psn() const { return unacked_psn_; }
+  std::uint8_t last_syndrome() const { return last_syndrome_; }
+  // When congestion control lets the next packet begin to leave.
+  TimePs data_from() const { return data_from_; }
+
+  bool has_data() const {
+    if (state_ != RequesterState::kActive || cursor_ == count_) return false;
+    const std::int32_t in_flight = psn_diff(send_psn_, unacked_psn_);
+    return in_flight < static_cast<std::int32_t>(config_->window_packets) &&
+           (!restrained_ || in_flight == 0 || !must_wait());
+  }
+
+  // Hands a message to the connection (section 10.7.1). In error it is flushed at once.
+  template <class Sink>
+  void post(const SendRequest& request, Sink& sink) {
+    if (state_ == RequesterState::kError) return sink.sent(request.handle, Status::kFlushed, 0);
+    const std::uint32_t packets = packets_of(request.size_bytes);
+    const bool is_read = request.verb == Verb::kRead;
+    if (request.size_bytes > kMessageMaxBytes || (is_read && packets > kReadMaxPackets))
+      return fail_with(request, Status::kTooLong, sink);
+    if (count_ == queue_.size()) grow();
+    ssn_ = (ssn_ + 1) & kPsnMask;
+    queue_[(head_ + count_) & (queue_.size() - 1)] = Entry{request, post_psn_, packets, 0, ssn_};
+    ++count_;
+    post_psn_ = psn_add(post_psn_, packets);
+    if (is_read) restrained_ = true;
+    if (state_ == RequesterState::kIdle) state_ = RequesterState::kActive;
+    if (has_data()) sink.ready();
+  }
+
+  // The next packet, if window and credits allow one (section 9.7.2).
+  template <class Sink>
+  bool take_data(TimePs now, Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    if (!has_data()) return false;
+    Entry& entry = entry_at(cursor_);
+    const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(send_psn_, entry.first_psn));
+    const std::uint32_t offset = index * config_->mtu_bytes;
+    const bool is_read = entry.request.verb == Verb::kRead;
+    const bool last = is_read || index + 1 == entry.packets;
+    packet = Packet{};
+    packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
+    packet.psn = send_psn_;
+    packet.local_address = entry.request.local_address + offset;
+    packet.solicited = last && entry.request.solicited;
+    if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : config_->mtu_bytes;
+    if (has_reth(packet.opcode)) {
+      // A READ whose data has come in part asks for the rest (section 9.9.2.4.3).
+      packet.remote_address = entry.request.remote_address + offset;
+      packet.rkey = entry.request.rkey;
+      packet.message_bytes = entry.request.size_bytes - offset;
+    }
+    if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
+    if (psn_diff(send_psn_, sent_end_psn_) < 0) {
+      ++entry.retransmits;
+      ++counters.retransmitted;
+    }
+    send_psn_ = is_read ? psn_add(entry.first_psn, entry.packets) : psn_add(send_psn_, 1);
+    if (psn_diff(send_psn_, sent_end_psn_) > 0) sent_end_psn_ = send_psn_;
+    if (is_read) ++reads_;
+    if (last) ++cursor_;
+    // Ask at the end of a message, now and then inside it, and when the window closes (section 9.7.5.1.2).
+    packet.ack_request = !is_read && (last || ++since_request_ >= config_->ack_every_packets || !has_data());
+    if (packet.ack_request) since_request_ = 0;
+    ++counters.data_sent;
+    if (deadline_ == kNever) restart_timer(now, sink);
+    return true;
+  }
+
+  // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
+  void departed(std::uint32_t wire_bytes, TimePs start) {
+    if (rate_ == nullptr) return;
+    const std::int64_t rate_bps = rate_->rate_bps(start);
+    data_from_ = rate_->limited() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps) : 0;
+    rate_->sent(wire_bytes, start);
+  }
+
+  // A congestion notification packet (A17.9.3).
+  void notified(TimePs now) {
+    if (rate_ != nullptr) rate_->notified(now);
+  }
+
+  // An acknowledgement or NAK (section 9.7.6). A ghost, for a PSN that is not in flight, changes nothing
+  // (9.7.6.1).
+  template <class Sink>
+  void acknowledged(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
+    const std::uint8_t kind = packet.syndrome & kSyndromeKind;
+    const bool positive = kind == kSyndromePositive;
+    if (!positive && kind != kSyndromeRnrNak && kind != kSyndromeNak) return;  // reserved
+    // A NAK's PSN itself is not acknowledged, but it has been sent.
+    const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
+    const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
+    if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0) return;
+    const bool credited = positive && take_credits(packet);
+    const bool progress = advance_to(next, now, counters, sink);
+    if (state_ == RequesterState::kError) return;
+    if (positive) {
+      if (progress) {
+        progressed(now, sink);
+      } else if (credited && has_data()) {
+        sink.ready();
+      }
+      return;
+    }
+    last_syndrome_ = packet.syndrome;
+    if (psn_diff(next, unacked_psn_) > 0) return;  // a READ's data before it is missing, and asked for again
+    if (kind == kSyndromeRnrNak) {
+      receiver_not_ready(packet, now, counters, sink);
+    } else {
+      refused(packet, now, counters, sink);
+    }
+  }
+
+  // A packet of a READ's data; it acknowledges all requests before the READ too (section 9.7.6.1).
+  template <class Sink>
+  void response(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
+    if (psn_diff(packet.psn, unacked_psn_) < 0 || psn_diff(packet.psn, sent_end_psn_) >= 0) return;
+    advance_to(packet.psn, now, counters, sink);
+    if (state_ == RequesterState::kError || packet.psn != unacked_psn_ || count_ == 0) return;
+    const Entry& entry = entry_at(0);
+    if (entry.request.verb != Verb::kRead || psn_diff(packet.psn, entry.first_psn) < 0) return;  // a ghost
+    const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(packet.psn, entry.first_psn));
+    const std::uint32_t offset = index * config_->mtu_bytes;
+    const bool last = index + 1 == entry.packets;
+    const bool ends =
+        packet.opcode == Opcode::kReadResponseLast || packet.opcode == Opcode::kReadResponseOnly;
+    const std::uint32_t size = last ? entry.request.size_bytes - offset : config_->mtu_bytes;
+    if (packet.payload_bytes != size || ends != last) return fail(Status::kBadResponse, sink);
+    if (size > 0) sink.fetched(packet, entry.request.local_address + offset);
+    ++counters.responses_received;
+    unacked_psn_ = psn_add(unacked_psn_, 1);
+    if (has_aeth(packet.opcode)) take_credits(packet);
+    if (last) retire(sink);
+    if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // answered while being asked again
+    gap_ = false;
+    retries_ = rnr_retries_ = 0;
+    progressed(now, sink);
+  }
+
+  // The time of arm_timer has come.
+  template <class Sink>
+  void timer(TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (now < armed_) return;  // armed before an earlier one took its place
+    armed_ = kNever;
+    if (deadline_ == kNever) return;
+    if (now < deadline_) return arm(sink);  // the deadline moved on while this timer was pending
+    deadline_ = kNever;
+    if (state_ == RequesterState::kRnrWait) {
+      state_ = RequesterState::kActive;
+      if (has_data()) sink.ready();
+      return;
+    }
+    if (state_ != RequesterState::kActive) return;
+    // Nothing acknowledged for a whole timeout: send again from the oldest (section 9.9.2.4.1).
+    ++counters.timeouts;
+    if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
+    gap_ = false;
+    go_back(unacked_psn_);
+    restart_timer(now, sink);
+    sink.ready();
+  }
+
+ private:
+  struct Entry {
+    SendRequest request;
+    std::uint32_t first_psn = 0, packets = 0, retransmits = 0;
+    std::uint32_t ssn = 0;  // send sequence number: the message's number on this connection, from 1
+  };
+
+  // Of one READ, so that PSNs in flight stay less than half of the circle.
+  static constexpr std::uint32_t kReadMaxPackets = 1u << 22;
+
+  std::uint32_t packets_of(std::uint32_t size_bytes) const {
+    return size_bytes == 0 ? 1 : (size_bytes - 1) / config_->mtu_bytes + 1;
+  }
+
+  static Opcode opcode_of(Verb verb, bool first, bool last) {
+    const bool imm = verb == Verb::kSendImm || verb == Verb::kWriteImm;
+    if (verb == Verb::kSend || verb == Verb::kSendImm) {
+      if (first && last) return imm ? Opcode::kSendOnlyImm : Opcode::kSendOnly;
+      if (last) return imm ? Opcode::kSendLastImm : Opcode::kSendLast;
+      return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
+    }
+    if (first && last) return imm ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
+    if (last) return imm ? Opcode::kWriteLastImm : Opcode::kWriteLast;
+    return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
+  }
+
+  Entry& entry_at(std::size_t place) { return queue_[(head_ + place) & (queue_.size() - 1)]; }
+  const Entry& entry_at(std::size_t place) const { return queue_[(head_ + place) & (queue_.size() - 1)]; }
+
+  void grow() {
+    std::vector<Entry> larger(queue_.empty() ? 4 : queue_.size() * 2);
+    for (std::size_t place = 0; place < count_; ++place) larger[place] = entry_at(place);
+    queue_ = std::move(larger);
+    head_ = 0;
+  }
+
+  // Whether the packet at the cursor must wait although the window is open. With nothing in flight nothing
+  // waits: one packet at a time always goes on (a "limited" request, section 9.7.7.2.5).
+  bool must_wait() const {
+    const Entry& entry = entry_at(cursor_);
+    const Verb verb = entry.request.verb;
+    if (verb == Verb::kRead)
+      return reads_ >= config_->reads_max ||
+             psn_diff(send_psn_, unacked_psn_) + static_cast<std::int32_t>(entry.packets) >
+                 static_cast<std::int32_t>(kReadMaxPackets);
+    if (!credited_ || verb == Verb::kWrite || psn_diff(entry.ssn, limit_ssn_) <= 0) return false;
+    if (verb == Verb::kWriteImm) return send_psn_ == psn_add(entry.first_psn, entry.packets - 1);
+    // Of a SEND the first packet takes the receive: the others follow when it is acknowledged.
+    return psn_diff(unacked_psn_, entry.first_psn) <= 0;
+  }
+
+  // The receives that the peer has posted, as an ACK says (section 9.7.7.2.3).
+  bool take_credits(const Packet& packet) {
+    const std::uint8_t code = packet.syndrome & kSyndromeValue;
+    credited_ = code != kSyndromeValue;
+    if (!credited_) return false;
+    restrained_ = true;
+    limit_ssn_ = psn_add(packet.msn, kCredits[code]);
+    return true;
+  }
+
+  template <class Sink>
+  void arm(Sink& sink) {
+    if (armed_ <= deadline_) return;  // an earlier timer is pending and will move itself
+    armed_ = deadline_;
+    sink.arm_timer(deadline_);
+  }
+
+  template <class Sink>
+  void restart_timer(TimePs now, Sink& sink) {
+    deadline_ = now + config_->ack_timeout;
+    arm(sink);
+  }
+
+  void go_back(std::uint32_t psn) {
+    send_psn_ = psn;
+    since_request_ = 0;
+    cursor_ = 0;
+    reads_ = 0;
+    while (cursor_ < count_) {
+      const Entry& entry = entry_at(cursor_);
+      if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) break;
+      if (entry.request.verb == Verb::kRead) ++reads_;
+      ++cursor_;
+    }
+  }
+
+  // The oldest message is over.
+  template <class Sink>
+  void retire(Sink& sink) {
+    const Entry& entry = entry_at(0);
+    const std::uint64_t handle = entry.request.handle;
+    const std::uint32_t retransmits = entry.retransmits;
+    if (cursor_ > 0) {
+      --cursor_;
+      if (entry.request.verb == Verb::kRead) --reads_;
+    }
+    head_ = (head_ + 1) & (queue_.size() - 1);
+    --count_;
+    sink.sent(handle, Status::kOk, retransmits);
+  }
+
+  // All packets before `psn` have arrived: retires finished messages. True when that is news. The data of a
+  // READ among them that has not come is lost and asked for again (section 9.7.5.1.1).
+  template <class Sink>
+  bool advance_to(std::uint32_t psn, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (psn_diff(psn, unacked_psn_) <= 0 || psn_diff(psn, sent_end_psn_) > 0) return false;
+    const std::uint32_t before = unacked_psn_;
+    bool missing = false;
+    while (count_ > 0) {
+      const Entry& entry = entry_at(0);
+      if (entry.request.verb == Verb::kRead) {
+        if (psn_diff(psn, entry.first_psn) <= 0) break;
+        psn = psn_diff(before, entry.first_psn) > 0 ? before : entry.first_psn;
+        missing = true;
+        break;
+      }
+      if (psn_diff(psn_add(entry.first_psn, entry.packets), psn) > 0) break;
+      retire(sink);
+    }
+    unacked_psn_ = psn;
+    if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // acknowledged while being sent again
+    const bool progress = unacked_psn_ != before;
+    if (progress) {
+      gap_ = false;
+      retries_ = rnr_retries_ = 0;
+    }
+    if (missing && !gap_ && state_ == RequesterState::kActive) {
+      gap_ = true;  // once for each gap
+      send_again(unacked_psn_, now, counters, sink);
+    }
+    return progress;
+  }
+
+  template <class Sink>
+  void progressed(TimePs now, Sink& sink) {
+    if (count_ == 0) {
+      state_ = RequesterState::kIdle;
+      deadline_ = kNever;
+    } else if (state_ == RequesterState::kRnrWait) {
+      // A duplicate got through: what is left waits on.
+    } else if (send_psn_ == unacked_psn_) {
+      deadline_ = kNever;  // nothing in flight
+    } else {
+      restart_timer(now, sink);
+    }
+    if (has_data()) sink.ready();
+  }
+
+  // RNR NAK (section 9.7.5.2.8): wait as long as it says, then send again from its PSN.
+  template <class Sink>
+  void receiver_not_ready(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (state_ == RequesterState::kRnrWait) return;
+    ++counters.rnr_naks_received;
+    if (config_->rnr_retry_limit < 7 && rnr_retries_++ >= config_->rnr_retry_limit)
+      return fail(Status::kRnrRetryExceeded, sink);
+    go_back(packet.psn);
+    state_ = RequesterState::kRnrWait;
+    deadline_ =
+        now + static_cast<TimePs>(kRnrDelay10us[packet.syndrome & kSyndromeValue]) * config_->rnr_unit;
+    arm(sink);
+  }
+
+  // NAK (section 9.9.2.4.2): a sequence error is sent again, any other ends the connection.
+  template <class Sink>
+  void refused(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    ++counters.naks_received;
+    if ((packet.syndrome & kSyndromeValid) == nak(NakCode::kSequence)) {
+      if (state_ == RequesterState::kActive) send_again(packet.psn, now, counters, sink);
+      return;
+    }
+    switch (packet.syndrome & kSyndromeValue) {
+      case static_cast<std::uint8_t>(NakCode::kRemoteAccess):
+        return fail(Status::kRemoteAccess, sink);
+      case static_cast<std::uint8_t>(NakCode::kRemoteOperation):
+        return fail(Status::kRemoteOperation, sink);
+      default:
+        return fail(Status::kInvalidRequest, sink);
+    }
+  }
+
+  template <class Sink>
+  void send_again(std::uint32_t psn, TimePs now, QueuePairCounters&, Sink& sink) {
+    if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
+    go_back(psn);
+    restart_timer(now, sink);
+    if (has_data()) sink.ready();
+  }
+
+  // The oldest message ends with `status`, all others are flushed (section 10.3.1.7).
+  template <class Sink>
+  void fail(Status status, Sink& sink) {
+    state_ = RequesterState::kError;
+    deadline_ = kNever;
+    while (count_ > 0) {
+      const std::uint64_t handle = entry_at(0).request.handle;
+      const std::uint32_t retransmits = entry_at(0).retransmits;
+      head_ = (head_ + 1) & (queue_.size() - 1);
+      --count_;
+      sink.sent(handle, status, retransmits);
+      status = Status::kFlushed;
+    }
+    cursor_ = 0;
+    reads_ = 0;
+  }
+
+  // A request that cannot be sent at all ends the connection in its turn, as a work queue's error does.
+  template <class Sink>
+  void fail_with(const SendRequest& request, Status status, Sink& sink) {
+    fail(Status::kFlushed, sink);
+    sink.sent(request.handle, status, 0);
+  }
+
+  const QueuePairConfig* config_;
+  // PSNs: unacked_ <= send_ <= sent_end_ <= post_ on the circle.
+  RequesterState state_ = RequesterState::kIdle;
+  std::uint8_t last_syndrome_ = 0;
+  bool restrained_ = false;     // there are READs or credits, which has_data must look at
+  bool credited_ = false;       // the peer's ACKs count its receives
+  bool gap_ = false;            // a READ's missing data has been asked for again
+  std::uint32_t send_psn_;      // next to be sent
+  std::uint32_t unacked_psn_;   // oldest not acknowledged
+  std::uint32_t sent_end_psn_;  // after the highest ever sent: before it is a retransmission
+  std::uint32_t post_psn_;      // after the last posted message
+  std::uint32_t ssn_ = 0, limit_ssn_ = 0;
+  std::uint32_t since_request_ = 0, retries_ = 0, rnr_retries_ = 0;
+  std::uint32_t reads_ = 0;   // asked for and not complete
+  std::vector<Entry> queue_;  // ring of a power of two
+  std::size_t head_ = 0, count_ = 0;
+  std::size_t cursor_ = 0;                     // place of the message that send_psn_ lies in
+  TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
+  TimePs data_from_ = 0;
+  std::unique_ptr<congestion::Dcqcn> rate_;
+};
+
+}  // namespace genie::roce

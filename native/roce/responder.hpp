@@ -1,0 +1,244 @@
+// The end of a reliable connection that is asked: checks requests, places data, answers. Pure; part of
+// QueuePair (queue_pair.hpp), whose sink it gets without the queue pair. Section numbers are those of the
+// InfiniBand Architecture Specification, volume 1.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "congestion/notification_point.hpp"
+#include "core/time.hpp"
+#include "roce/opcode.hpp"
+#include "roce/types.hpp"
+
+namespace genie::roce {
+
+class Responder {
+ public:
+  Responder(const QueuePairConfig& config, std::uint32_t first_psn)
+      : config_(&config), expected_psn_(first_psn & kPsnMask) {}
+
+  std::uint32_t expected_psn() const { return expected_psn_; }
+  std::uint32_t msn() const { return msn_; }
+
+  // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
+  bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && reads_.empty()); }
+  bool has_response() const { return !reads_.empty(); }
+
+  // The next congestion notification, acknowledgement or NAK, if one is due (sections 9.7.5.1 and 9.7.5.2).
+  template <class Sink>
+  bool take_control(Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    if (!has_control()) return false;
+    packet = Packet{};
+    if (cnp_due_) {
+      packet.opcode = Opcode::kCnp;  // A17.9.3
+      cnp_due_ = false;
+      ++counters.cnps_sent;
+      return true;
+    }
+    packet.opcode = Opcode::kAcknowledge;
+    packet.msn = msn_;
+    if (nak_due_) {
+      // A NAK carries the PSN that is expected and acknowledges all before it (section 9.7.5.2.1).
+      packet.psn = expected_psn_;
+      packet.syndrome = nak_syndrome_;
+      ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
+    } else {
+      packet.psn = psn_add(expected_psn_, kPsnMask);  // the last one received: acknowledgements coalesce
+      packet.syndrome = ack_with_credits(sink.receives_left());
+      ++counters.acks_sent;
+    }
+    ack_due_ = nak_due_ = false;
+    return true;
+  }
+
+  // The next packet of a READ's data (section 9.7.5.1.4).
+  template <class Sink>
+  bool take_response(Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    if (reads_.empty()) return false;
+    Read& read = reads_.front();
+    const bool first = read.sent_bytes == 0;
+    const std::uint32_t left = read.size_bytes - read.sent_bytes;
+    const bool last = left <= config_->mtu_bytes;
+    packet = Packet{};
+    packet.opcode = first && last ? Opcode::kReadResponseOnly
+                    : first       ? Opcode::kReadResponseFirst
+                    : last        ? Opcode::kReadResponseLast
+                                  : Opcode::kReadResponseMiddle;
+    packet.psn = read.psn;
+    packet.payload_bytes = last ? left : config_->mtu_bytes;
+    packet.local_address = read.address + read.sent_bytes;
+    if (has_aeth(packet.opcode)) {
+      packet.syndrome = ack_with_credits(sink.receives_left());
+      packet.msn = read.msn;
+    }
+    read.psn = psn_add(read.psn, 1);
+    read.sent_bytes += packet.payload_bytes;
+    ++counters.responses_sent;
+    if (last) {
+      reads_.erase(reads_.begin());
+      if (has_control()) sink.ready();
+    }
+    return true;
+  }
+
+  // A request packet (section 9.7.4.1).
+  template <class Sink>
+  void request(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (broken_) return;
+    const std::int32_t ahead = psn_diff(packet.psn, expected_psn_);
+    if (ahead < 0) {
+      ++counters.duplicates;
+      duplicate(packet, counters, sink);
+    } else if (ahead > 0) {
+      // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2).
+      ++counters.out_of_sequence;
+      if (!nak_outstanding_) refuse(nak(NakCode::kSequence));
+    } else if (packet.opcode == Opcode::kReadRequest) {
+      read(packet, counters, sink);
+    } else {
+      execute(packet, now, counters, sink);
+    }
+  }
+
+  // The network has marked a packet on its way here.
+  void congested(TimePs now, QueuePairCounters& counters) {
+    ++counters.congestion_marks;
+    if (config_->congestion != congestion::Control::kNone && notify_.marked(now, config_->cnp_interval))
+      cnp_due_ = true;
+  }
+
+  // Receives have been posted: a requester that ran out of credits hears of it (section 9.7.7.2).
+  void receives_posted() {
+    if (!broken_) ack_due_ = true;
+  }
+
+ private:
+  struct Read {  // its data, on the way to the requester
+    std::uint32_t psn = 0, msn = 0;
+    std::uint32_t size_bytes = 0, sent_bytes = 0;
+    std::uint64_t address = 0;
+  };
+
+  std::uint32_t packets_of(std::uint32_t size_bytes) const {
+    return size_bytes == 0 ? 1 : (size_bytes - 1) / config_->mtu_bytes + 1;
+  }
+
+  void refuse(std::uint8_t syndrome) {
+    nak_due_ = true;
+    nak_outstanding_ = true;
+    nak_syndrome_ = syndrome;
+  }
+
+  // A request that can never be right: the connection is of no more use to its requester.
+  void refuse_for_good(NakCode code, QueuePairCounters& counters) {
+    ++counters.refused;
+    refuse(nak(code));
+    broken_ = true;
+  }
+
+  // A duplicate is not executed again but acknowledged; a READ's data is sent again (section 9.7.5.1.5).
+  template <class Sink>
+  void duplicate(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    if (packet.opcode != Opcode::kReadRequest) {
+      if (!nak_due_) ack_due_ = true;
+      return;
+    }
+    if (packet.message_bytes > kMessageMaxBytes ||
+        psn_diff(psn_add(packet.psn, packets_of(packet.message_bytes)), expected_psn_) > 0)
+      return;  // not a part of what was asked for before
+    if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
+      return refuse_for_good(NakCode::kRemoteAccess, counters);
+    // What follows it will be asked for again too.
+    std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
+    if (reads_.size() < config_->reads_max) answer(packet, msn_);
+  }
+
+  // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.
+  template <class Sink>
+  void read(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    if (in_message_ || packet.message_bytes > kMessageMaxBytes || reads_.size() >= config_->reads_max)
+      return refuse_for_good(NakCode::kInvalidRequest, counters);
+    if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
+      return refuse_for_good(NakCode::kRemoteAccess, counters);
+    nak_outstanding_ = nak_due_ = false;
+    ack_due_ = false;  // the data acknowledges all before it
+    expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes));
+    msn_ = (msn_ + 1) & kPsnMask;
+    answer(packet, msn_);
+  }
+
+  void answer(const Packet& packet, std::uint32_t msn) {
+    reads_.push_back({.psn = packet.psn,
+                      .msn = msn,
+                      .size_bytes = packet.message_bytes,
+                      .sent_bytes = 0,
+                      .address = packet.remote_address});
+  }
+
+  template <class Sink>
+  void execute(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    const bool first = is_first(packet.opcode);
+    const bool last = is_last(packet.opcode);
+    // Opcode, opcode sequence and length (section 9.7.4.1): only the last packet of a message may be short,
+    // and only an only one empty. Atomics and invalidation are not supported.
+    const bool known = is_send(packet.opcode) || is_write(packet.opcode);
+    const bool in_sequence = first != in_message_ && (first || is_send(packet.opcode) == message_is_send_);
+    const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
+    if (!known || !in_sequence || packet.payload_bytes < least || packet.payload_bytes > config_->mtu_bytes)
+      return refuse_for_good(NakCode::kInvalidRequest, counters);
+    if (first) {
+      message_is_send_ = is_send(packet.opcode);
+      message_received_ = 0;
+      message_first_ = now;
+      if (!message_is_send_) {
+        if (packet.message_bytes > 0 &&
+            !sink.may_write(packet.rkey, packet.remote_address, packet.message_bytes))
+          return refuse_for_good(NakCode::kRemoteAccess, counters);
+        write_address_ = packet.remote_address;
+        message_bytes_ = packet.message_bytes;
+      }
+    }
+    const std::uint64_t end = std::uint64_t{message_received_} + packet.payload_bytes;
+    const std::uint64_t most = message_is_send_ ? kMessageMaxBytes : message_bytes_;
+    if (end > most || (last && !message_is_send_ && end != most))
+      return refuse_for_good(NakCode::kInvalidRequest, counters);
+    // A receive is used by a SEND's first packet and by an immediate (section 9.7.5.2.8).
+    const bool uses_receive = message_is_send_ ? first : has_immediate(packet.opcode);
+    if (uses_receive && !sink.take_receive()) {
+      refuse(static_cast<std::uint8_t>(kSyndromeRnrNak | (config_->rnr_timer & kSyndromeValue)));
+      return;
+    }
+    in_message_ = !last;
+    nak_outstanding_ = nak_due_ = false;
+    if (packet.payload_bytes > 0 &&
+        !sink.place(packet, message_is_send_ ? message_received_ : write_address_ + message_received_))
+      return refuse_for_good(NakCode::kInvalidRequest, counters);  // longer than the receive: 9.7.4.1.6
+    message_received_ += packet.payload_bytes;
+    expected_psn_ = psn_add(expected_psn_, 1);
+    if (packet.ack_request) ack_due_ = true;
+    if (!last) return;
+    msn_ = (msn_ + 1) & kPsnMask;
+    sink.delivered(Delivery{.size_bytes = message_received_,
+                            .immediate = packet.immediate,
+                            .has_immediate = has_immediate(packet.opcode),
+                            .is_send = message_is_send_,
+                            .solicited = packet.solicited,
+                            .first = message_first_});
+  }
+
+  const QueuePairConfig* config_;
+  std::uint32_t expected_psn_;
+  std::uint32_t msn_ = 0;
+  bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
+  std::uint8_t nak_syndrome_ = 0;
+  bool in_message_ = false, message_is_send_ = false;
+  std::uint32_t message_received_ = 0, message_bytes_ = 0;
+  std::uint64_t write_address_ = 0;
+  TimePs message_first_ = 0;
+  std::vector<Read> reads_;  // to be answered, oldest first; at most config.reads_max
+  congestion::NotificationPoint notify_;
+};
+
+}  // namespace genie::roce
