@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,8 @@ import msgspec
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
 EVERY_MAX = 10**9
+
+Completion = Literal["auto", "poll", "channel"]  # channel: sleep until the device says that something is complete
 
 
 class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -49,6 +52,26 @@ class Faults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delay: list[DelayFault] = []
 
 
+class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What --transport verbs asks of its devices; defaults are NCCL's."""
+
+    hca: str = ""  # devices to use, in NCCL_IB_HCA's grammar; "": all
+    gid_index: int = -1  # -1: found by version and address
+    roce_version: int = 2
+    traffic_class: int = 0
+    service_level: int = 0
+    timeout: int = 20  # of an acknowledgement: 4.096 us x 2^timeout; 0: none
+    retry_count: int = 7
+    rnr_retry: int = 7  # 7: without end
+    min_rnr_timer: int = 12  # code of table 45 of the InfiniBand specification: 0.64 ms
+    huge_pages: bool = False
+    numa_bind: bool = False  # run on the CPUs of the device's NUMA node, and take memory there
+    completion: Completion = "auto"
+    signal_every: int = 16  # work requests from one signal to the next, at most
+    send_depth: int = 512  # work requests of a queue pair under way, at most
+    receive_depth: int = 512  # receives that a queue pair has posted ahead, at most
+
+
 class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One live run."""
 
@@ -68,7 +91,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     channels: int = 1
     credit: bool = False
     algorithms: dict[str, str] = {}
-    mtu: int = 4096
+    mtu: int = 4096  # path MTU in bytes; 0: the largest that all paths of the job carry
     window_packets: int = 256
     ack_every_packets: int = 16
     ack_timeout_ns: int = 67_000_000
@@ -85,6 +108,10 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     keep_trace: bool = False
     transport: str = "softroce"
     transports: list[str] = []  # by rank, for jobs in which they differ; empty: `transport` everywhere
+    devices: list[str | None] = []  # by rank: which take the place of verbs.hca; empty: none
+    queue_pairs: int = 1  # between two ranks, of each transport
+    split: bool = False  # each message over all of them, instead of one message on each in turn
+    verbs: VerbsSettings = VerbsSettings()
 
     @property
     def out_path(self) -> Path:
@@ -93,6 +120,10 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     def transport_of(self, rank: int) -> str:
         """`softroce` or `verbs`."""
         return self.transports[rank] if self.transports else self.transport
+
+    def device_of(self, rank: int) -> str:
+        """The RDMA devices that a rank may use, in NCCL_IB_HCA's grammar; "": all."""
+        return (self.devices[rank] if self.devices else None) or self.verbs.hca
 
 
 def load_faults(path: Path, ranks: int) -> Faults:

@@ -49,7 +49,6 @@ class Seat:
     settings: RunSettings
     rank: int
     site: Site
-    mtu_bytes: int  # path MTU: payload of a full packet, which all paths of the job carry
     memory_bytes: int  # the largest message of any rank
     stall_s: float  # longest time without any progress
     spin: bool  # poll instead of sleeping in the kernel
@@ -62,15 +61,28 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     address: str  # IP address of the data network; "" on InfiniBand
     local_rank: int  # among the ranks of its address
-    mtu_bytes: int  # the largest path MTU that its device takes
+    mtu_bytes: int  # path MTU: payload of a full packet
     seed: int  # rank 0's draws the first PSNs of all connections
     rkey: int
     memory_address: int  # base of the memory that peers write to
     memory_bytes: int
     # By peer, then by connection: the numbers of this rank's queue pairs. Empty: by softroce's own rule.
     queue_pairs: list[list[int]] = []
-    gid: str = ""  # of its device's port, as an IPv6 address; verbs only
+    gid: str = ""  # of its device's port, as an IPv6 address; "": that of the address
     lid: int = 0  # InfiniBand only
+
+    def queue_pairs_for(self, peer: int, count: int) -> list[int]:
+        """The numbers of this rank's queue pairs that `peer` sends to. Raises ValueError when there are not so many."""
+        if self.queue_pairs:
+            numbers = self.queue_pairs[peer]
+        else:
+            numbers = [softroce_queue_pair(self.local_rank, peer)]
+        if len(numbers) != count:
+            raise ValueError(
+                f"rank {self.rank} has {len(numbers)} queue pairs for rank {peer}, which wants {count}: start all "
+                "ranks with the same settings"
+            )
+        return numbers
 
 
 class Transport(Protocol):
@@ -78,9 +90,11 @@ class Transport(Protocol):
 
     name: str
     turn: int  # opens after all ranks with a lower one have
+    mtu_max_bytes: int  # the largest path MTU that its device takes
+    over_ip: bool  # packets go from its address to its peers' by IP: paths can be tried with datagrams
 
-    def open(self) -> None:
-        """Take what peers need to find: sockets, devices, memory."""
+    def open(self, mtu_bytes: int) -> None:
+        """Take what peers need to find: sockets, devices, memory. `mtu_bytes`: what all paths of the job carry."""
 
     def card(self) -> Card:
         """What peers need to know; after open()."""
@@ -141,6 +155,11 @@ def first_psn(seed: int, sender: int, receiver: int, connection: int = 0) -> int
     return random.Random(f"{seed}/{sender}/{receiver}/psn{extra}").getrandbits(24)
 
 
+def softroce_queue_pair(local_rank: int, peer: int) -> int:
+    """The number of a softroce rank's queue pair for a peer: the local rank, from 1, and the peer's rank."""
+    return (local_rank + 1) << 16 | peer
+
+
 def memory_key(seed: int, rank: int) -> int:
     """The rkey of a rank that chooses its own."""
     return random.Random(f"{seed}/{rank}/rkey").getrandbits(32)
@@ -149,7 +168,9 @@ def memory_key(seed: int, rank: int) -> int:
 def make_transport(seat: Seat) -> Transport:
     """The transport that the settings give this rank. Raises TransportError."""
     if seat.settings.transport_of(seat.rank) == VERBS:
-        raise TransportError("--transport verbs is not built yet; softroce needs no RDMA hardware", 2)
+        from genie.live.verbs.transport import VerbsTransport  # here, because few ranks have what it imports
+
+        return VerbsTransport(seat)
     from genie.live.softroce.transport import SoftRoceTransport
 
     return SoftRoceTransport(seat)

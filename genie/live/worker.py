@@ -34,7 +34,7 @@ from genie.live.endings import (
     unexpected,
 )
 from genie.live.gather import gather
-from genie.live.path_mtu import path_problem
+from genie.live.path_mtu import discover, path_problem
 from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.live.transport import Card, Seat, Site, TransportError, make_transport
@@ -83,15 +83,12 @@ class Rank:
                 lowering=Lowering(settings.channels, settings.credit, settings.algorithms),
                 time_factor=settings.dilation,
             )
-        problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
-        self._none(problem, EXIT_USAGE)
         largest = self.meet.agree(self.plan.message_max_bytes, max)
         # Nothing needs to come while another rank computes.
         compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
         self.stall_s = settings.stall_s + compute_ns / 1e9
         memory_bytes = max(int(largest), 4096)
-        seat = Seat(settings, self.rank, self.site, settings.mtu, memory_bytes, self.stall_s, self.spin)
-        self._open(seat)
+        self._open(Seat(settings, self.rank, self.site, memory_bytes, self.stall_s, self.spin))
         self._connect()
         self.transport.set_plan(self.plan.native)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
@@ -123,14 +120,24 @@ class Rank:
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
+        self.mtu_bytes = self._agree_on_mtu()
         for turn in range(max(self.meet.agree(self.transport.turn)) + 1):
             problem = ""
             if turn == self.transport.turn:
                 try:
-                    self.transport.open()
+                    self.transport.open(self.mtu_bytes)
                 except TransportError as error:
                     problem, code = str(error), error.code
             self._none(problem, code)
+
+    def _agree_on_mtu(self) -> int:
+        settings = self.settings
+        if settings.mtu:
+            over_ip = self.transport.over_ip
+            problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu) if over_ip else ""
+            self._none(problem, EXIT_USAGE)
+            return settings.mtu
+        return discover(self.meet, settings, self.rank, self.transport.mtu_max_bytes, over_ip=self.transport.over_ip)
 
     def _none(self, problem: str, code: int) -> None:
         """All ranks go on, or all leave with the first problem that one has."""

@@ -20,15 +20,18 @@ class SoftRoceTransport:
     """One rank on `_core.Engine`."""
 
     name = SOFTROCE
+    mtu_max_bytes = 4096
+    over_ip = True
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._rkey = memory_key(seat.settings.seed, seat.rank)
         # Ranks that share an address join its port one after another: the filter counts them in this order.
         self.turn = seat.site.local_rank
-        self._engine = _core.Engine(engine_config(seat, self._rkey))
 
-    def open(self) -> None:
+    def open(self, mtu_bytes: int) -> None:
+        self._mtu_bytes = mtu_bytes
+        self._engine = _core.Engine(engine_config(self._seat, self._rkey, mtu_bytes))
         try:
             self._engine.open()
         except RuntimeError as error:
@@ -42,7 +45,7 @@ class SoftRoceTransport:
             rank=seat.rank,
             address=seat.settings.addresses[seat.rank],
             local_rank=seat.site.local_rank,
-            mtu_bytes=seat.mtu_bytes,
+            mtu_bytes=self._mtu_bytes,
             seed=seat.settings.seed,
             rkey=self._rkey,
             memory_address=0,
@@ -111,7 +114,7 @@ class SoftRoceTransport:
         return self._engine.epoch_ns
 
 
-def engine_config(seat: Seat, rkey: int) -> _core.EngineConfig:
+def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     """The engine of a rank; dilation divides its rate and stretches its times."""
     settings, k = seat.settings, seat.settings.dilation
     config = _core.EngineConfig()
@@ -126,7 +129,7 @@ def engine_config(seat: Seat, rkey: int) -> _core.EngineConfig:
     config.rkey = rkey
     config.memory_bytes = seat.memory_bytes
     config.stall_limit_ps = int(seat.stall_s * PS_PER_S) * k
-    config.queue_pair = queue_pair_of(settings, seat.mtu_bytes)
+    config.queue_pair = queue_pair_of(settings, mtu_bytes)
     return config
 
 

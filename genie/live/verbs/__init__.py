@@ -1,0 +1,1 @@
+"""Any RDMA device by libibverbs: hardware NICs and the kernel's rdma_rxe. Needs pyverbs."""

@@ -1,0 +1,403 @@
+"""Ranks on RDMA devices: the native walker driven from Python, one queue pair or more to each peer.
+
+A message is an RDMA WRITE with immediate data, its tag. Receives without memory are posted ahead.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from genie import _core
+from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, first_psn
+from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
+from genie.live.verbs.gids import gid_of
+from genie.live.verbs.library import Pyverbs
+from genie.live.verbs.ports import ETHERNET, hardware_counters
+from genie.live.verbs.queues import Arrival, Inbound, Message, SendQueue, pieces_of
+from genie.live.verbs.selection import bind_to_node, find_port
+from genie.live.verbs.status import STATUS
+
+PS_PER_NS, PS_PER_US, PS_PER_S = 1000, 10**6, 10**12
+TIMER_QUANTUM_PS = 40 * PS_PER_US  # least time between two wake-ups for sleeps, as in softroce
+WAITING_MAX = 4  # nodes that are named when a run ends early
+FLUSHED = 5  # ibv_wc_status of what was under way when a queue pair failed
+RECEIVED = 128  # IBV_WC_RECV: in the opcode of what completes a receive
+
+
+@dataclass
+class Peer:
+    """The connection to one rank."""
+
+    rank: int
+    queue_pairs: list[Any]
+    numbers: list[int]
+    sends: list[SendQueue]
+    inbound: Inbound
+    messages: int = 0  # given to it so far
+    rkey: int = 0
+    memory_address: int = 0
+    consumed: list[int] = field(default_factory=list)  # receives to be posted anew, by queue pair
+
+
+class VerbsTransport:
+    """One rank on one port of an RDMA device."""
+
+    name = VERBS
+    turn = 0
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat, self._settings = seat, seat.settings.verbs
+        self._needs_bytes = 2 * seat.memory_bytes
+        self._port, self._gid = find_port(seat, self._needs_bytes)
+        self.over_ip = self._port.link_layer == ETHERNET
+        if self._settings.numa_bind:
+            bind_to_node(self._port)
+        try:
+            self._device = Device(Pyverbs(), self._port)
+        except DeviceError as error:
+            raise self._environment(str(error)) from error
+        self.mtu_max_bytes = self._device.active_mtu_bytes
+        self.error = ""
+        self.epoch_ns = time.monotonic_ns()
+        self._origin_ps = 0
+        self._peers: dict[int, Peer] = {}
+        self._of_queue_pair: dict[int, tuple[Peer, int]] = {}  # by its number: peer, and which of its queue pairs
+        self._completions: list[tuple[Any, ...]] = []  # for the walker; times from the origin
+        self._timers: list[tuple[int, int]] = []  # due (transport's time), handle
+        self._last_timer_ps = 0
+        self._last_progress_ps = 0
+        self._to_post: dict[tuple[int, int], None] = {}  # peer and queue pair with something waiting, in order
+        self._counts = dict.fromkeys(
+            ("messages_sent", "messages_received", "bytes_sent", "bytes_received", "posts", "signals", "sleeps"), 0
+        )
+
+    def _environment(self, text: str) -> TransportError:
+        return TransportError(f"rank {self._seat.rank}: {text}", EXIT_ENVIRONMENT)
+
+    # -- setting up ------------------------------------------------------------------------------------------
+
+    def open(self, mtu_bytes: int) -> None:
+        seat, device, settings = self._seat, self._device, self._settings
+        self._mtu_bytes = mtu_bytes
+        if mtu_bytes > device.active_mtu_bytes:
+            raise TransportError(
+                f"rank {seat.rank}: {self._port.name} carries a path MTU of {device.active_mtu_bytes} and the run has "
+                f"mtu = {mtu_bytes}: give a fabric file with mtu = {device.active_mtu_bytes} under [transport], or "
+                "raise the interface's MTU",
+                EXIT_USAGE,
+            )
+        if seat.memory_bytes > device.message_max_bytes:
+            raise TransportError(
+                f"rank {seat.rank}: {self._port.name} takes messages of {device.message_max_bytes} bytes and the run "
+                f"has some of {seat.memory_bytes}: give more --channels",
+                EXIT_USAGE,
+            )
+        others = [rank for rank in range(seat.settings.ranks) if rank != seat.rank]
+        self._count = seat.settings.queue_pairs
+        send_depth, receive_depth = self._depths(len(others) * self._count)
+        self._sleeps = settings.completion == "channel" or (settings.completion == "auto" and not seat.spin)
+        before = hardware_counters(self._port.port)
+        try:
+            device.take_memory(self._needs_bytes, huge_pages=settings.huge_pages)
+            entries = max(1, len(others)) * self._count * (send_depth + receive_depth)
+            device.make_completion_queue(min(entries, device.completions_max), channel=self._sleeps)
+            device.make_requests()
+            for rank in others:
+                self._add_peer(rank, send_depth, receive_depth)
+        except DeviceError as error:
+            raise self._environment(str(error)) from error
+        self._before = before
+        # Peers write to the first half; what is sent comes from the second.
+        size = seat.memory_bytes
+        self._source_address = device.memory.address + size
+        pattern = (np.arange(size, dtype=np.uint64) * 7 + seat.rank).astype(np.uint8)
+        np.frombuffer(device.memory.pages, np.uint8)[size : 2 * size] = pattern
+
+    def _depths(self, queue_pairs: int) -> tuple[int, int]:
+        """Sends and receives that a queue pair can hold, within what the device takes."""
+        device, settings = self._device, self._settings
+        if queue_pairs > device.queue_pairs_max:
+            raise self._environment(
+                f"{self._port.name} has {device.queue_pairs_max} queue pairs and the run needs {queue_pairs}"
+            )
+        share = device.completions_max // (2 * max(1, queue_pairs))
+        most = min(device.work_requests_max, share)
+        if most < 1:
+            raise self._environment(
+                f"{self._port.name}: a completion queue of {device.completions_max} entries is too small for "
+                f"{queue_pairs} queue pairs"
+            )
+        return min(settings.send_depth, most), min(settings.receive_depth, most)
+
+    def _add_peer(self, rank: int, send_depth: int, receive_depth: int) -> None:
+        made = [self._device.make_queue_pair(send_depth, receive_depth) for _ in range(self._count)]
+        for queue_pair in made:
+            self._device.post_receives(queue_pair, receive_depth)
+        peer = Peer(
+            rank,
+            made,
+            [int(queue_pair.qp_num) for queue_pair in made],
+            [SendQueue(send_depth, self._settings.signal_every) for _ in made],
+            Inbound(self._count, self._seat.settings.split),
+            consumed=[0] * self._count,
+        )
+        self._peers[rank] = peer
+        for which, number in enumerate(peer.numbers):
+            self._of_queue_pair[number] = (peer, which)
+
+    def card(self) -> Card:
+        seat, device = self._seat, self._device
+        peers = range(seat.settings.ranks)
+        return Card(
+            transport=VERBS,
+            rank=seat.rank,
+            address=seat.settings.addresses[seat.rank] if self.over_ip else "",
+            local_rank=seat.site.local_rank,
+            mtu_bytes=self._mtu_bytes,
+            seed=seat.settings.seed,
+            rkey=device.rkey,
+            memory_address=device.memory.address,
+            memory_bytes=seat.memory_bytes,
+            queue_pairs=[self._peers[peer].numbers if peer in self._peers else [] for peer in peers],
+            gid="" if self._gid is None else self._gid.gid,
+            lid=self._port.lid,
+        )
+
+    def connect(self, cards: Sequence[Card]) -> None:
+        own, settings, seed = self._seat.rank, self._settings, cards[0].seed
+        for rank, peer in self._peers.items():
+            card = cards[rank]
+            gid = gid_of(card.gid or card.address) if card.gid or card.address else ""
+            path = self._device.path_to(gid, card.lid, self._gid, settings.service_level, settings.traffic_class)
+            peer.rkey, peer.memory_address = card.rkey, card.memory_address
+            try:
+                numbers = card.queue_pairs_for(own, self._count)
+                for which, queue_pair in enumerate(peer.queue_pairs):
+                    self._device.connect(
+                        queue_pair,
+                        path,
+                        dest_qp_num=numbers[which],
+                        path_mtu=MTU_CODES[min(self._mtu_bytes, card.mtu_bytes)],
+                        sq_psn=first_psn(seed, own, rank, which),
+                        rq_psn=first_psn(seed, rank, own, which),
+                        min_rnr_timer=settings.min_rnr_timer,
+                        timeout=settings.timeout,
+                        retry_cnt=settings.retry_count,
+                        rnr_retry=settings.rnr_retry,
+                    )
+            except ValueError as error:
+                raise TransportError(str(error), EXIT_USAGE) from error
+            except DeviceError as error:
+                raise self._environment(f"{error} (to rank {rank} at {gid or card.lid})") from error
+
+    def set_plan(self, plan: _core.Plan) -> None:
+        self._plan = plan
+        self._walker = _core.Walker(plan, 0)
+
+    def set_faults(self, iteration: int, origin_ps: int) -> None:
+        """None: they were refused."""
+
+    # -- playing ---------------------------------------------------------------------------------------------
+
+    @property
+    def now_ps(self) -> int:
+        return (time.monotonic_ns() - self.epoch_ns) * PS_PER_NS
+
+    def begin(self, origin_ps: int) -> PlayState:
+        self._walker = _core.Walker(self._plan, 0)
+        self._timers.clear()  # those of a play that was given up are void
+        shift = self._origin_ps - origin_ps
+        # What came since the last iteration has been timed against its origin.
+        self._completions = [_moved(completion, shift) for completion in self._completions]
+        self._origin_ps = origin_ps
+        if self.now_ps < origin_ps and self.serve(origin_ps) == "failed":
+            return "failed"
+        start = self._last_progress_ps = self.now_ps
+        self._perform(self._walker.begin(start - origin_ps))
+        return "done" if self._walker.done else "timeout"
+
+    def run(self, deadline_ps: int) -> PlayState:
+        return self._loop(deadline_ps, playing=True)
+
+    def serve(self, deadline_ps: int) -> PlayState:
+        return self._loop(deadline_ps, playing=False)
+
+    def _loop(self, deadline_ps: int, *, playing: bool) -> PlayState:
+        found: list[Any] = []
+        while True:
+            try:
+                self._take(found)
+                while found := self._device.poll():
+                    self._take(found)
+                if playing:
+                    self._walk()
+                self._post()
+                if self.error:
+                    return "failed"
+                if playing and self._walker.done:
+                    return "done"
+                now = self.now_ps
+                if now >= deadline_ps:
+                    return "timeout"
+                if playing and self._stalled(now):
+                    self.error = self.waiting()
+                    return "failed"
+                found = self._sleep(now, min(deadline_ps, self._next_due(now, playing=playing)))
+            except (DeviceError, self._device.error_type) as error:
+                self.error = f"rank {self._seat.rank} cannot send: {error}"
+                return "failed"
+
+    def _walk(self) -> None:
+        """Fire the timers that are due, and tell the walker all that has completed, until nothing more happens now."""
+        while True:
+            now = self.now_ps
+            while self._timers and self._timers[0][0] <= now:
+                due, handle = heapq.heappop(self._timers)
+                self._last_timer_ps = self._last_progress_ps = now
+                self._completions.append(("timer", handle, due - self._origin_ps))
+            if not self._completions:
+                return
+            completions, self._completions = self._completions, []
+            self._perform(self._walker.advance(now - self._origin_ps, completions))
+            if self._walker.error:
+                self.error = self._walker.error
+
+    def _perform(self, operations: list[Any]) -> None:
+        for operation in operations:
+            if operation[0] == "timer":
+                heapq.heappush(self._timers, (operation[2] + self._origin_ps, operation[1]))
+                continue
+            _, handle, rank, tag, size_bytes = operation
+            peer = self._peers[rank]
+            pieces = 1 if not self._seat.settings.split else self._count
+            message = Message(handle, rank, tag, size_bytes, pieces)
+            for which, piece in pieces_of(message, peer.messages, self._count, self._seat.settings.split):
+                peer.sends[which].add(piece)
+                self._to_post[rank, which] = None
+            peer.messages += 1
+
+    def _post(self) -> None:
+        """Hand over what waits, in lists, as far as the queue pairs take it."""
+        for rank, which in list(self._to_post):
+            peer = self._peers[rank]
+            while requests := peer.sends[which].take(LIST_MAX):
+                self._device.post(
+                    peer.queue_pairs[which], requests, self._source_address, peer.memory_address, peer.rkey
+                )
+                self._counts["posts"] += 1
+                self._counts["signals"] += sum(request.signaled for request in requests)
+            del self._to_post[rank, which]  # what is left waits for a completion of this queue pair
+
+    def _take(self, found: list[Any]) -> None:
+        if not found:
+            return
+        now = self._last_progress_ps = self.now_ps
+        for completion in found:
+            peer, which = self._of_queue_pair[completion.qp_num]
+            if completion.status:
+                self._fail(peer, completion)
+            elif completion.opcode & RECEIVED:
+                peer.consumed[which] += 1
+                self._receive(peer, which, completion, now)
+            else:
+                self._complete(peer, which, completion.wr_id, now)
+        for number in {completion.qp_num for completion in found}:
+            peer, which = self._of_queue_pair[number]
+            if peer.consumed[which] and not self.error:
+                self._device.post_receives(peer.queue_pairs[which], peer.consumed[which])
+                peer.consumed[which] = 0
+
+    def _receive(self, peer: Peer, which: int, completion: Any, now: int) -> None:
+        at = now - self._origin_ps
+        tag = int.from_bytes(completion.imm_data.to_bytes(4, _BYTE_ORDER), "big")
+        try:
+            arrivals = peer.inbound.arrived(which, Arrival(tag, completion.byte_len, at, at))
+        except ValueError as error:
+            self.error = f"rank {self._seat.rank} and rank {peer.rank} disagree: {error}"
+            return
+        for arrival in arrivals:
+            self._counts["messages_received"] += 1
+            self._counts["bytes_received"] += arrival.size_bytes
+            self._completions.append(("arrived", peer.rank, *arrival))
+
+    def _complete(self, peer: Peer, which: int, sequence: int, now: int) -> None:
+        for message in peer.sends[which].completed(sequence):
+            self._counts["messages_sent"] += 1
+            self._counts["bytes_sent"] += message.size_bytes
+            self._completions.append(("sent", message.handle, now - self._origin_ps))
+        self._to_post[peer.rank, which] = None
+
+    def _fail(self, peer: Peer, completion: Any) -> None:
+        if self.error or completion.status == FLUSHED:
+            return
+        what = STATUS.get(completion.status, "the device gave up")
+        self.error = (
+            f"rank {self._seat.rank} gave up sending to rank {peer.rank}: {what} (queue pair "
+            f"0x{completion.qp_num:06x} of {self._port.name}, status {completion.status}, vendor error "
+            f"0x{completion.vendor_err:x})"
+        )
+
+    def _stalled(self, now: int) -> bool:
+        return not self._timers and now - self._last_progress_ps > self._seat.stall_s * PS_PER_S
+
+    def _next_due(self, now: int, *, playing: bool) -> int:
+        stall_ps = int(self._seat.stall_s * PS_PER_S)
+        due = self._last_progress_ps + stall_ps + PS_PER_US
+        if due <= now:
+            due = now + stall_ps
+        if self._timers and playing:
+            due = min(due, max(self._timers[0][0], self._last_timer_ps + TIMER_QUANTUM_PS))
+        return due
+
+    def _sleep(self, now: int, until: int) -> list[Any]:
+        if until <= now or not self._sleeps:
+            return []
+        self._counts["sleeps"] += 1
+        return self._device.wait((until - now) / PS_PER_S)
+
+    # -- what it tells ---------------------------------------------------------------------------------------
+
+    def waiting(self) -> str:
+        lines = self._walker.waiting(WAITING_MAX)
+        return "; ".join(lines) or f"rank {self._seat.rank} waits for dependencies that never end"
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        return self._walker.records()
+
+    def counters(self) -> Mapping[str, int]:
+        """Messages, and what the device counted meanwhile on its port, other ranks' traffic included: `device_...`."""
+        after = hardware_counters(self._port.port)
+        counted = {f"device_{name}": value - self._before.get(name, 0) for name, value in after.items()}
+        return {**self._counts, **counted}
+
+    def paths(self) -> list[str]:
+        """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""
+        return [
+            ",".join(f"0x{number:06x}" for number in self._peers[rank].numbers) if rank in self._peers else ""
+            for rank in range(self._seat.settings.ranks)
+        ]
+
+    def trace(self) -> list[Any]:
+        """Nothing: the device does not show its packets."""
+        return []
+
+    def close(self) -> None:
+        self._device.close()
+
+
+_BYTE_ORDER = sys.byteorder
+
+
+def _moved(completion: tuple[Any, ...], shift_ps: int) -> tuple[Any, ...]:
+    """A completion with its times moved."""
+    if completion[0] == "arrived":
+        return (*completion[:4], completion[4] + shift_ps, completion[5] + shift_ps)
+    return (*completion[:2], completion[2] + shift_ps, *completion[3:])
