@@ -1,0 +1,78 @@
+"""A packet capture at one port of the bridge: what that end of the network sent and received."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rxe.failure import RigError
+from rxe.machine import spawn
+from rxe.network import Network
+
+START_S = 10.0
+SETTLE_S = 0.2  # frames on their way when it is told to stop
+
+
+class Capture:
+    """Runs from its construction to `stop`, or through a `with` block.
+
+    Frames that the port's own end sends are seen before loss on the bridge, and those it receives after: as at a NIC.
+    """
+
+    def __init__(self, network: Network, port: str, path: Path) -> None:
+        self.path = path
+        self._errors = path.with_suffix(path.suffix + ".log")
+        with self._errors.open("wb") as said:
+            argv = ["tcpdump", "-i", port, "-w", str(path), "-U", "--immediate-mode", "-B", "32768", "-Z", "root"]
+            argv += ["-s", "0", "udp", "port", "4791"]
+            self._process = spawn(network.inside(*argv), stdout=subprocess.DEVNULL, stderr=said)
+        until = time.monotonic() + START_S
+        while "listening on" not in self._said():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise RigError(f"capture at {port}: tcpdump does not start: {self._said().strip()[-200:]}")
+            time.sleep(0.01)
+
+    def stop(self) -> Path:
+        """End it; the file is complete then.
+
+        Raises:
+            RigError: frames are missing in it.
+        """
+        if self._process.poll() is None:
+            time.sleep(SETTLE_S)
+            self._process.send_signal(subprocess.signal.SIGINT)  # type: ignore[attr-defined]
+            self._process.wait(10)
+        said = self._said()
+        captured, received, dropped = (
+            int(found[1]) if (found := re.search(rf"(\d+) packets? {what}", said)) else -1
+            for what in ("captured", "received by filter", "dropped by kernel")
+        )
+        if dropped or captured < received:
+            raise RigError(
+                f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said[-200:]}"
+            )
+        self._errors.unlink(missing_ok=True)
+        return self.path
+
+    def kill(self) -> None:
+        """End it without a look at what it has."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def _said(self) -> str:
+        return self._errors.read_text(errors="replace")

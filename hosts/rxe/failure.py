@@ -1,0 +1,11 @@
+"""What ends the rig with one line."""
+
+from __future__ import annotations
+
+
+class RigError(Exception):
+    """The machine lacks something, or a guest did not do what it must; the message says which and what to do."""
+
+
+class TimeLimitError(RigError):
+    """A command in a guest takes longer than it may."""

@@ -1,0 +1,18 @@
+#!/bin/busybox sh
+# The first program of a guest, in its initial file system: mounts the disk and hands over to the agent.
+/bin/busybox mkdir -p /proc /root
+/bin/busybox mount -t proc proc /proc
+for module in /modules/*; do /bin/busybox insmod "$module"; done
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+  /bin/busybox grep -q vda /proc/partitions && break
+  /bin/busybox sleep 0.1
+done
+/bin/busybox mkdir -p /dev
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+/bin/busybox mount -t ext4 /dev/vda /root || exec /bin/busybox poweroff -f
+/bin/busybox mount -t tmpfs tmpfs /root/run
+/bin/busybox mkdir /root/run/genie
+/bin/busybox cp /genie/* /root/run/genie/
+/bin/busybox mount --move /dev /root/dev
+/bin/busybox mount --move /proc /root/proc
+exec /bin/busybox switch_root /root /run/genie/guest_start.sh

@@ -1,0 +1,152 @@
+"""The rig's command line: build, run, shell."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rxe.failure import RigError, TimeLimitError
+from rxe.image import cache_folder, ensure_image
+from rxe.rig import MTU_BYTES, Rig
+
+PASSED, FAILED, WRONG, LACKING = 0, 1, 2, 3
+
+EXAMPLES = """
+examples:
+  python hosts/rxe/rig.py build                                   the guests' image: about a minute, once
+  python hosts/rxe/rig.py run -- ibv_devinfo                      one guest, one command, its output and exit code
+  python hosts/rxe/rig.py run --guests 2 --on all -- rdma link    in each guest, one after another
+  python hosts/rxe/rig.py shell --guests 2 --share . --mtu 4500   guest 1 by hand, this folder at /share; path MTU 4096
+  python hosts/rxe/rig.py shell --loss 2 --capture rxe.pcap       with loss, and what guest 1 sends and receives
+
+Guests are 10.91.0.1, 10.91.0.2, ... and fd91:6765:6e69:65::1, ...; the host is .254 and ::fe in the namespace that
+`run` and `shell` name: `ip netns exec NAME COMMAND` runs a neighbour of the guests.
+Needs root, Debian 12 and packages of it; says which are missing.
+exit codes: 0 or the command's own; 1 it took too long; 2 usage; 3 the machine lacks something, a guest does not work.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="rig.py",
+        description="Boot virtual machines with Debian's kernel and its soft-RoCE device, on a network of their own.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="do", required=True, metavar="build|run|shell")
+    build = commands.add_parser("build", help="make the guests' image from Debian packages, unless the cache has it")
+    build.add_argument("--fresh", action="store_true", help="make it anew, with Debian's packages of today")
+    for name, what in (("run", "run a command in guests and leave"), ("shell", "a shell in a guest, on this terminal")):
+        one = commands.add_parser(name, help=what)
+        one.add_argument("--guests", type=int, default=1, metavar="N", help="how many guests to boot (1)")
+        one.add_argument("--on", default="1", metavar="GUEST", help="the guest to use, from 1 (1); `all` for run")
+        one.add_argument("--share", type=Path, metavar="FOLDER", help="a folder that guests see as /share")
+        one.add_argument(
+            "--mtu", type=int, default=MTU_BYTES, metavar="BYTES", help=f"the Ethernet's MTU ({MTU_BYTES})"
+        )
+        one.add_argument("--loss", type=float, default=0, metavar="PERCENT", help="of RoCE packets, on the bridge (0)")
+        one.add_argument("--capture", type=Path, metavar="PCAP", help="write what guest 1 sends and receives")
+        if name == "run":
+            one.add_argument("--timeout", type=float, default=60, metavar="SECONDS", help="limit of the command (60)")
+            one.add_argument("argv", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
+    return top
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    given = parser().parse_args(words)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    try:
+        return _build(given.fresh) if given.do == "build" else _with_guests(given)
+    except RigError as error:
+        print(f"rig: {error}", file=sys.stderr)
+        return FAILED if isinstance(error, TimeLimitError) else LACKING
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _say(line: str) -> None:
+    print(f"rig: {line}", file=sys.stderr, flush=True)
+
+
+def _build(fresh: bool) -> int:
+    began = time.monotonic()
+    image = ensure_image(_say, fresh)
+    facts = json.loads(image.manifest.read_text())
+    _say(f"image {image.folder.name} in {cache_folder()}: kernel {facts['kernel']}, {time.monotonic() - began:.1f} s")
+    return PASSED
+
+
+def _with_guests(given: argparse.Namespace) -> int:
+    count = given.guests
+    numbers = list(range(1, count + 1)) if given.on == "all" and given.do == "run" else [_number(given.on)]
+    if not all(1 <= number <= count for number in numbers):
+        _say(f"--on {given.on}: there are guests 1 to {count}" + (" and `all`" if given.do == "run" else ""))
+        return WRONG
+    began = time.monotonic()
+    with Rig(count, given.share, given.mtu, _say) as rig:
+        _say(
+            f"up in {time.monotonic() - began:.1f} s; the host's side is the network namespace {rig.network.namespace}"
+        )
+        rig.network.lose(given.loss)
+        with rig.capture(given.capture) if given.capture else contextlib.nullcontext():
+            if given.do == "shell":
+                return _shell(rig, numbers[0])
+            return _run(rig, numbers, given.argv, given.timeout)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _run(rig: Rig, numbers: Sequence[int], argv: Sequence[str], limit_s: float) -> int:
+    code = PASSED
+    for number in numbers:
+        done = rig.guests[number - 1].run(argv, timeout_s=limit_s)
+        sys.stdout.write(done.stdout)
+        sys.stdout.flush()
+        sys.stderr.write(done.stderr)
+        if done.returncode and code == PASSED:
+            code = done.returncode if done.returncode > 0 else FAILED
+    return code
+
+
+def _shell(rig: Rig, number: int) -> int:
+    """Keys to the guest and its answers here, until its shell ends."""
+    columns, lines = os.get_terminal_size() if sys.stdout.isatty() else (80, 24)
+    env = {"TERM": os.environ.get("TERM", "dumb"), "COLUMNS": str(columns), "LINES": str(lines)}
+    shell = rig.guests[number - 1].start(["bash", "-i"], env=env, folder="/root", terminal=True)
+
+    def feed() -> None:
+        while data := os.read(0, 4096):
+            shell.write(data)
+        shell.write(b"\x04")  # the end of input, as a terminal says it
+
+    raw = sys.stdin.isatty()
+    before = termios.tcgetattr(0) if raw else []
+    try:
+        if raw:
+            tty.setraw(0)
+        threading.Thread(target=feed, daemon=True).start()
+        while (data := shell.take_output(timeout_s=float(10**6))) is not None:
+            os.write(1, data)
+    finally:
+        if raw:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+    return max(shell.code or 0, 0)

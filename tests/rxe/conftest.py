@@ -1,0 +1,37 @@
+"""Two guests for all tests of this room, booted once, each with their network at rest before every test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "hosts"))
+
+from rxe.machine import missing  # noqa: E402
+from rxe.rig import Rig  # noqa: E402
+
+REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
+
+
+@pytest.fixture(scope="session")
+def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Two guests; the first run on a machine makes their image, which takes about a minute."""
+    if lacking := missing(build=True):
+        if REQUIRED:
+            pytest.fail(f"the rxe rig lacks {lacking}, and GENIE_REQUIRE_ALL=1")
+        pytest.skip(f"the rxe rig lacks {lacking}")
+    with Rig(guests=2, share=tmp_path_factory.mktemp("share")) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(booted: Rig) -> Iterator[Rig]:
+    """The two guests, without loss before and after."""
+    booted.network.lose(0)
+    yield booted
+    booted.network.lose(0)

@@ -1,0 +1,159 @@
+"""The rig itself, with programs of rdma-core and perftest: commands, files, loss, captures, and what is left behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from roce_pcaps import carried_icrc, icrc_of, ip_packets, judge
+from rxe.command import Command
+from rxe.failure import RigError, TimeLimitError
+from rxe.guest import Guest, gid_of
+from rxe.rig import Rig
+
+READ_REQUEST, WRITE_FIRST, ACKNOWLEDGE = 0x0C, 0x06, 0x11
+SEND = (0x00, 0x01, 0x02)  # first, middle, last
+GID_INDEX = "1"  # the IPv4 one
+
+
+def wait_listening(server: Command, guest: Guest, port: int = 18515) -> None:
+    """Until a server in a guest has its TCP port open."""
+    until = time.monotonic() + 20
+    while f":{port} " not in guest.run(["ss", "-ltn"], timeout_s=10).stdout:
+        assert server.code is None, server.wait(1).stderr
+        assert time.monotonic() < until, "no port is open"
+        time.sleep(0.05)
+
+
+def pingpong(rig: Rig, *options: str) -> str:
+    """ibv_rc_pingpong between the guests, asleep while it waits; what the client says."""
+    argv = ["ibv_rc_pingpong", "-d", "rxe0", "-g", GID_INDEX, "-e", *options]
+    server, client = rig.guests[1], rig.guests[0]
+    waiting = server.start(argv)
+    wait_listening(waiting, server)
+    done = client.run([*argv, server.ipv4], timeout_s=60)
+    assert (done.returncode, waiting.wait(20).returncode) == (0, 0), done.stderr
+    return done.stdout
+
+
+def test_icrc_is_right_for_the_captures_of_a_kernel(shared_data: Path) -> None:
+    packets = [p for pcap in sorted((shared_data / "roce-captures").glob("*.pcap")) for p in ip_packets(pcap)]
+    assert len(packets) == 1204
+    assert [p for p in packets if icrc_of(p) != carried_icrc(p)] == []
+    changed = packets[0][:-6] + b"\x55\xaa" + packets[0][-4:]
+    assert icrc_of(changed) != carried_icrc(changed)
+
+
+def test_both_guests_have_a_device_with_both_addresses(rig: Rig) -> None:
+    for guest in rig.guests:
+        said = guest.run(["ibv_devinfo", "-v", "-d", "rxe0"], timeout_s=20, check=True).stdout
+        assert re.search(r"active_mtu:\s+1024", said)
+        assert f"::ffff:{guest.ipv4}, RoCE v2" in said
+        assert f"{guest.ipv6}, RoCE v2" in said
+
+
+def test_a_command_is_fed_and_answers_by_both_outputs_and_its_code(rig: Rig) -> None:
+    text = "".join(f"line {number}\n" for number in range(20_000))  # more than any pipe holds
+    done = rig.guests[0].run(["sh", "-c", "tee /dev/stderr; exit 7"], stdin=text, timeout_s=30)
+    assert (done.returncode, done.stdout, done.stderr) == (7, text, text)
+    killed = rig.guests[0].run(["sh", "-c", "kill -9 $$"], timeout_s=10)
+    assert killed.returncode == -9
+
+
+def test_a_command_in_the_background_is_spoken_with(rig: Rig) -> None:
+    cat = rig.guests[1].start(["cat"])
+    for word in ("one", "two"):
+        cat.write(f"{word}\n")
+        assert cat.read_line(10) == word
+    assert cat.code is None
+    cat.close_input()
+    assert cat.wait(10).stdout == "one\ntwo\n"
+    with pytest.raises(RigError, match="guest 2: cat: ended with 0"):
+        cat.read_line(1)
+
+
+def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(rig: Rig) -> None:
+    with pytest.raises(TimeLimitError, match=r"guest 1: sh -c sleep 77 & sleep 78: does not end for 0\.5 s"):
+        rig.guests[0].run(["sh", "-c", "sleep 77 & sleep 78"], timeout_s=0.5)
+    left = rig.guests[0].run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], timeout_s=10).stdout
+    assert "guest_agent" in left
+    assert "sleep 7" not in left
+
+
+def test_a_command_that_is_not_there_is_named(rig: Rig) -> None:
+    with pytest.raises(RigError, match=r"guest 2: nonesuch: cannot be started: .*No such file"):
+        rig.guests[1].run(["nonesuch"], timeout_s=10)
+
+
+def test_the_share_is_seen_from_both_sides(booted: Rig, rig: Rig) -> None:
+    assert booted.share is not None
+    (booted.share / "from_host").write_text("a")
+    assert rig.guests[0].run(["cat", "/share/from_host"], timeout_s=10).stdout == "a"
+    rig.guests[1].run(["sh", "-c", "echo b > /share/from_guest"], timeout_s=10, check=True)
+    assert (booted.share / "from_guest").read_text() == "b\n"
+
+
+def test_the_host_is_a_neighbour_of_the_guests(rig: Rig) -> None:
+    answer = "import socket\ns = socket.create_server(('::', 7000), family=socket.AF_INET6, dualstack_ipv6=True)\n"
+    answer += "print('open', flush=True)\nfor _ in range(2):\n    s.accept()[0].sendall(b'here')\n"
+    server = rig.guests[0].start(["python3", "-c", answer])
+    assert server.read_line(20) == "open"
+    for address in (rig.guests[0].ipv4, rig.guests[0].ipv6):
+        ask = f"import socket; print(socket.create_connection(('{address}', 7000), 5).recv(9))"
+        argv = rig.network.inside("python3", "-c", ask)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+        assert done.stdout == "b'here'\n", (address, done.stderr)
+
+
+def test_pingpong_is_captured_in_full(rig: Rig, tshark: str, tmp_path: Path) -> None:
+    with rig.capture(tmp_path / "pingpong.pcap") as capture:
+        said = pingpong(rig, "-s", "3000", "-n", "50", "-c")
+    assert "50 iters" in said
+    seen = judge(capture.path, tshark)
+    # A guest that is short of a core may send again what was not lost.
+    assert {opcode: seen.distinct[opcode] for opcode in SEND} == dict.fromkeys(SEND, 2 * 50)
+    assert set(seen.opcodes) == {*SEND, ACKNOWLEDGE}
+
+
+@pytest.mark.parametrize(("program", "opcode"), [("ib_write_bw", WRITE_FIRST), ("ib_read_bw", READ_REQUEST)])
+def test_perftest_is_captured_in_full(rig: Rig, tshark: str, tmp_path: Path, program: str, opcode: int) -> None:
+    argv = [program, "-d", "rxe0", "-x", GID_INDEX, "-F", "-s", "65536", "-n", "20"]
+    with rig.capture(tmp_path / f"{program}.pcap") as capture:
+        server = rig.guests[1].start(argv)
+        wait_listening(server, rig.guests[1])
+        done = rig.guests[0].run([*argv, rig.guests[1].ipv4], timeout_s=60)
+        assert (done.returncode, server.wait(20).returncode) == (0, 0), done.stderr
+    assert re.search(r"65536\s+20\s+[\d.]+\s+[1-9][\d.]*", done.stdout), done.stdout
+    assert judge(capture.path, tshark).distinct[opcode] == 20
+
+
+def test_loss_is_what_was_asked_for_and_ends(rig: Rig) -> None:
+    rig.network.lose_every(10, place=4)
+    said = pingpong(rig, "-n", "100", "-c")
+    assert "100 iters" in said
+    lost = rig.network.lost_packets()
+    assert lost > 2 * 100 * 4 // 10  # four packets a message, and what was sent again
+    rig.network.lose(0)
+    pingpong(rig, "-n", "10")
+    assert rig.network.lost_packets() == 0
+
+
+def test_random_loss_is_within_chance(rig: Rig) -> None:
+    """Plain datagrams on RoCE's port, which nobody answers: the binomial's five sigma at 20 %."""
+    count, percent = 20_000, 20
+    rig.network.lose(percent)
+    send = f"import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor _ in range({count}):\n"
+    send += f"    s.sendto(b'', ('{rig.guests[1].ipv4}', 4791))\n"
+    rig.guests[0].run(["python3", "-c", send], timeout_s=60, check=True)
+    sigma = (count * percent / 100 * (1 - percent / 100)) ** 0.5
+    assert abs(rig.network.lost_packets() - count * percent / 100) < 5 * sigma
+
+
+def test_a_gid_has_all_its_digits() -> None:
+    assert gid_of("10.91.0.1") == "0000:0000:0000:0000:0000:ffff:0a5b:0001"
+    assert gid_of("fd91::1") == "fd91:0000:0000:0000:0000:0000:0000:0001"
+    with pytest.raises(OSError, match="illegal"):
+        gid_of("10.91.0.300")
