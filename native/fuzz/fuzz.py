@@ -11,11 +11,12 @@ import argparse
 import hashlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
-INPUT_BYTES_MAX = {"parser": 512}
+INPUT_BYTES_MAX = {"parser": 512, "queue_pair": 256, "connection": 192}
 MEMORY_MIB_MAX = 1024
 INPUT_SECONDS_MAX = 10
 
@@ -27,7 +28,7 @@ def inputs_of(corpus: Path) -> list[bytes]:
     return [bytes.fromhex(line) for line in corpus.read_text().splitlines() if not line.startswith("#")]
 
 
-def write_corpus(corpus: Path, remark: str, inputs: list[bytes]) -> None:
+def write_corpus(corpus: Path, remark: str, inputs: Iterable[bytes]) -> None:
     """Write a kept corpus: a remark, then the inputs, shortest first."""
     ordered = sorted(inputs, key=lambda data: (len(data), data))
     corpus.write_text(f"# {remark}\n" + "".join(f"{data.hex()}\n" for data in ordered))
@@ -73,20 +74,28 @@ def fuzz(build: Path, name: str, seconds: int, seed: int) -> bool:
     return False
 
 
+def printed_by(*command: Path | str) -> list[bytes]:
+    """Inputs that a program prints, one a line."""
+    printed = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+    return [bytes.fromhex(line) for line in printed.splitlines()]
+
+
 def keep(build: Path, name: str) -> None:
     """Write the smallest set of inputs that covers what was reached to the kept corpus."""
     if name == "parser":
-        seeds = subprocess.run([build / "fuzz_seeds"], check=True, capture_output=True, text=True).stdout
-        for number, line in enumerate(seeds.splitlines()):
-            (build / "seeds" / name / f"packet-{number}").write_bytes(bytes.fromhex(line))
+        for number, data in enumerate(printed_by(build / "fuzz_seeds")):
+            (build / "seeds" / name / f"packet-{number}").write_bytes(data)
     merged = build / "merged" / name
     merged.mkdir(parents=True, exist_ok=True)
     for stale in merged.iterdir():
         stale.unlink()
     folders = [merged, build / "seeds" / name, build / "found" / name]
     program = build / f"fuzz_{name}"
-    subprocess.run([program, "-merge=1", *folders], check=True, capture_output=True)
-    inputs = [path.read_bytes() for path in merged.iterdir()]
+    # By which places were reached, not how often: a tenth of the inputs.
+    subprocess.run([program, "-merge=1", "-use_counters=0", *folders], check=True, capture_output=True)
+    inputs = {path.read_bytes() for path in merged.iterdir()}
+    if name == "parser":
+        inputs.update(printed_by(build / "fuzz_seeds", "malformed"))
     write_corpus(
         CORPUS / f"{name}.hex", f"inputs of fuzz_{name}, one a line; made by `python native/fuzz/fuzz.py keep`", inputs
     )

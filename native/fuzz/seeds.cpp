@@ -1,5 +1,6 @@
-// Prints a corpus for fuzz_parser: one packet of each opcode, as an IPv4 and an IPv6 packet and as a UDP
-// payload, by our own encoder.
+// Prints inputs to start fuzz_parser's corpus from: packets of each opcode, as UDP payload, as IPv4 and as
+// IPv6 packet, by our own encoder. With an argument: malformed ones, which the corpus keeps whatever they
+// reach.
 #include <array>
 #include <cstdio>
 #include <vector>
@@ -26,7 +27,7 @@ Bytes udp_payload_of(const PacketHeader& header) {
   Bytes bytes(packet_bytes(header));
   const std::size_t size = encode_headers(header, bytes);
   for (std::size_t at = 0; at < header.payload_bytes; ++at)
-    bytes[size + at] = static_cast<std::byte>(at * 7 & 0xFF);
+    bytes[size + at] = static_cast<std::byte>((at * 29 + 3) & 0xFF);
   return bytes;
 }
 
@@ -49,9 +50,19 @@ Bytes ip_packet_of(const Bytes& payload, bool ipv4) {
   return packet;
 }
 
-}  // namespace
+// Pad counts that no payload goes with.
+void print_malformed() {
+  for (const Opcode opcode :
+       {Opcode::kSendOnly, Opcode::kWriteOnly, Opcode::kReadResponseOnly, kSendOnlyInvalidate}) {
+    Bytes packet = udp_payload_of({.opcode = opcode});
+    for (const std::byte flags : {std::byte{0x10}, std::byte{0x30}}) {
+      packet[1] = flags;
+      print(packet);
+    }
+  }
+}
 
-int main() {
+void print_packets() {
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
     PacketHeader header{.opcode = static_cast<Opcode>(opcode), .dest_qpn = 0x10001, .psn = 0xABCDEF};
     header.reth = {.va = 0x1122334455667788, .rkey = 0x99AABBCC, .length_bytes = 0x1000};
@@ -68,5 +79,15 @@ int main() {
       print(ip_packet_of(payload, true));
       print(ip_packet_of(payload, false));
     }
+  }
+}
+
+}  // namespace
+
+int main(int count, char**) {
+  if (count > 1) {
+    print_malformed();
+  } else {
+    print_packets();
   }
 }
