@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -61,9 +61,13 @@ class HostEntry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     ranks: Annotated[int | str | list[int], Meta(description='a rank, a list of ranks or ranges such as "0-3,8"')]
     address: Annotated[
         str | list[str],
-        Meta(description='an IPv4 address, one with {rank+1} or {index+1} in it such as "127.0.1.{rank+1}", or a list'),
+        Meta(description='an IP address, one with {rank+1} or {index+1} in it such as "127.0.1.{rank+1}", or a list'),
     ]
-    device: str | None = None  # RDMA device, for --transport verbs
+    transport: Literal["softroce", "verbs"] | None = None  # where a job mixes them; None: the run's own
+    # RDMA devices for verbs, as NCCL_IB_HCA has them: "mlx5_0:1", with {index} in it, or a list with one for each rank.
+    device: Annotated[str | list[str] | None, Meta(description='such as "mlx5_0:1" or "mlx5_{index}", or a list')] = (
+        None
+    )
     port: Annotated[str, Meta(min_length=1)] | None = None  # host of the fabric; may hold {rank} or {index}
 
 
@@ -80,9 +84,10 @@ class Place:
 
     rank: int
     host: str
-    address: str  # IPv4, of the data network
-    device: str | None = None
+    address: str  # IPv4 or IPv6, of the data network
+    device: str | None = None  # RDMA devices, in NCCL_IB_HCA's grammar
     port: str | None = None  # name of a host of the fabric; None: the fabric's host of the rank's number
+    transport: str | None = None  # softroce or verbs; None: the run's own
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,11 @@ def _places(document: Document) -> Hosts:
             if owner != entry.name:
                 raise document.error(("host", i, "address"), f" = {address} is {owner}'s: give each host its own")
             port = None if entry.port is None else _fill(document, ("host", i, "port"), entry.port, rank, index)
-            places[rank] = Place(rank, entry.name, address, entry.device, port)
+            device = _device(document, i, entry, rank, index)
+            places[rank] = Place(rank, entry.name, address, device, port, entry.transport)
+    versions = {ipaddress.ip_address(place.address).version for place in places.values()}
+    if len(versions) > 1:
+        raise document.error(("host",), ": some ranks have IPv4 and some IPv6 addresses: give all of them one kind")
     missing = sorted(set(range(max(places) + 1)) - set(places))
     if missing:
         raise document.error(("host",), f": rank {missing[0]} is on no host: give ranks 0 to {max(places)} a host each")
@@ -225,12 +234,25 @@ def _address(document: Document, i: int, entry: HostEntry, rank: int, index: int
     else:
         raise document.error(key, f" has {len(entry.address)} addresses: give one for each of the host's ranks")
     try:
-        address = ipaddress.IPv4Address(text)
+        address = ipaddress.ip_address(text)
     except ValueError as wrong:
-        raise document.error(key, f' = "{text}" (rank {rank}): give an IPv4 address such as "10.0.0.1"') from wrong
+        raise document.error(key, f' = "{text}" (rank {rank}): give an IP address such as "10.0.0.1"') from wrong
     if address.is_unspecified or address.is_multicast or str(address) in BROADCAST:
         raise document.error(key, f' = "{text}" (rank {rank}): give an address of one host, such as "10.0.0.1"')
+    if isinstance(address, ipaddress.IPv6Address) and (address.is_link_local or address.scope_id is not None):
+        raise document.error(
+            key, f' = "{text}" (rank {rank}): give a global or unique local address, not one of a link'
+        )
     return str(address)
+
+
+def _device(document: Document, i: int, entry: HostEntry, rank: int, index: int) -> str | None:
+    key = ("host", i, "device")
+    if entry.device is None or isinstance(entry.device, str):
+        return None if entry.device is None else _fill(document, key, entry.device, rank, index)
+    if index >= len(entry.device):
+        raise document.error(key, f" has {len(entry.device)} devices: give one for each of the host's ranks")
+    return entry.device[index]
 
 
 def _fill(document: Document, key: tuple[str | int, ...], text: str, rank: int, index: int) -> str:

@@ -55,6 +55,35 @@ def test_templates_fill_in_rank_and_index() -> None:
     assert [place.port for place in hosts.places] == ["p2", "p3", "p0", "p1"]
 
 
+def test_ipv6_addresses_are_written_in_one_way() -> None:
+    text = '[[host]]\nname = "n"\nranks = "0-1"\naddress = "FD00:0::{rank+16}"\n'
+    assert [place.address for place in parse_hosts(text).places] == ["fd00::16", "fd00::17"]
+
+
+def test_devices_and_transports_of_ranks() -> None:
+    text = """
+[[host]]
+name = "a"
+ranks = "0-1"
+address = "10.0.0.1"
+transport = "verbs"
+device = "mlx5_{index}:1"
+[[host]]
+name = "b"
+ranks = "2-3"
+address = "10.0.0.2"
+device = ["=mlx5_3", "^mlx5_0"]
+[[host]]
+name = "c"
+ranks = 4
+address = "10.0.0.3"
+transport = "softroce"
+"""
+    places = parse_hosts(text).places
+    assert [place.device for place in places] == ["mlx5_0:1", "mlx5_1:1", "=mlx5_3", "^mlx5_0", None]
+    assert [place.transport for place in places] == ["verbs", "verbs", None, None, "softroce"]
+
+
 @given(st.integers(0, 600))
 def test_loopback_gives_each_rank_an_address(ranks: int) -> None:
     hosts = loopback_hosts(ranks)
@@ -80,17 +109,23 @@ REFUSED = [
     (TWO_NODES.replace('"0-1"', "[0, -1]"), 5, "host[0].ranks", "from 0 to 65535"),
     (TWO_NODES.replace("[2, 3]", "[1, 2]"), 11, "host[1].ranks", "rank 1 is on node1 too"),
     (TWO_NODES.replace("[2, 3]", "[3, 4]"), 2, "host", "rank 2 is on no host: give ranks 0 to 4"),
-    (TWO_NODES.replace('"10.0.0.1"', '"node1.lan"'), 4, "host[0].address", "give an IPv4 address"),
+    (TWO_NODES.replace('"10.0.0.1"', '"node1.lan"'), 4, "host[0].address", "give an IP address"),
     (TWO_NODES.replace('"10.0.0.1"', '"10.0.0.{rank+255}"'), 4, "host[0].address", '"10.0.0.256" (rank 1)'),
     (TWO_NODES.replace('"10.0.0.1"', '"10.0.0.{slot}"'), 4, "host[0].address", "give {rank}, {rank+1}"),
     *(
         (TWO_NODES.replace("10.0.0.1", address), 4, "host[0].address", f'"{address}" (rank 0): give an address of one')
         for address in ("0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255", "127.255.255.255")
     ),
-    (TWO_NODES.replace('"10.0.0.1"', "10"), 4, "host[0].address", "an IPv4 address"),
+    (TWO_NODES.replace('"10.0.0.1"', "10"), 4, "host[0].address", "an IP address"),
     (TWO_NODES.replace(', "10.0.1.2"', ""), 10, "host[1].address", "has 1 addresses: give one for each"),
     (TWO_NODES.replace("10.0.0.2", "10.0.0.1"), 10, "host[1].address", "10.0.0.1 is node1's"),
-    (TWO_NODES.replace("device", "nic"), 6, "host[0].nic", "the keys here are name, ranks, address, device, port"),
+    (TWO_NODES.replace("device", "nic"), 6, "host[0].nic", "address, transport, device, port"),
+    (TWO_NODES.replace('"mlx5_0"', '["mlx5_0"]'), 6, "host[0].device", "has 1 devices: give one for each"),
+    (TWO_NODES.replace('"mlx5_0"', '"mlx5_{slot}"'), 6, "host[0].device", "give {rank}, {rank+1}"),
+    (TWO_NODES + 'transport = "tcp"\n', 12, "host[1].transport", "softroce"),
+    (TWO_NODES.replace("10.0.0.1", "fe80::1"), 4, "host[0].address", "global or unique local address"),
+    (TWO_NODES.replace("10.0.0.1", "::"), 4, "host[0].address", "give an address of one host"),
+    (TWO_NODES.replace("10.0.0.1", "fd00::1"), 2, "host", "some ranks have IPv4 and some IPv6 addresses"),
     (TWO_NODES + "[calibration]\n", 12, "calibration.packet_latency_ns", "is missing: give an integer from 0"),
     (TWO_NODES + "[calibration]\npacket_latency_ns = -4\n", 13, "calibration.packet_latency_ns", "from 0"),
     (TWO_NODES + "[calibration]\npacket_latency_ns = 4\nspread = 3\n", 14, "calibration.spread", "unknown key"),
