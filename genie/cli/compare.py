@@ -117,7 +117,7 @@ def validate(
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport)
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)

@@ -112,7 +112,7 @@ def run(
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
     )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall)
+    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport)
     if launched_by() is not None:
         return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
     check_live(transport, wire, lab)

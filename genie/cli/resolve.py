@@ -7,11 +7,16 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from genie.collectives import ALGORITHMS
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import Faults, RunSettings, load_faults
+from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
+from genie.live.verbs.environment import connection_settings, refuse_unsupported, verbs_settings
+from genie.live.verbs.hca import parse_hca
 from genie.plan.build import Lowering
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
@@ -176,9 +181,7 @@ def check_level(level: str) -> None:
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
     """Refuse what is not built yet, by name."""
-    if transport == "verbs":
-        raise UsageError("--transport verbs is not built yet; softroce needs no RDMA hardware")
-    if transport != "softroce":
+    if transport not in TRANSPORTS:
         raise UsageError(f"--transport {transport}: must be softroce or verbs")
     if wire == "nccl":
         raise UsageError("--wire nccl is not built yet; use --wire plain")
@@ -199,6 +202,7 @@ class Live:
     udp_port: int = 4791
     join_s: float = 60.0
     stall_s: float = 10.0
+    transport: str = SOFTROCE  # of ranks whose host says none
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
@@ -221,7 +225,10 @@ def settings_of(
             faults = load_faults(live.faults, ranks)
         except ValueError as error:
             raise UsageError(str(error)) from error
-    rate_bps = rate_of(play, fabric, hosts, ranks)
+    transports = [place.transport or live.transport for place in hosts.places]
+    uses_verbs = VERBS in transports
+    # A real NIC has the rate that it has: a fabric file describes it, and shapes nothing.
+    rate_bps = 0 if uses_verbs and play.rate is None else rate_of(play, fabric, hosts, ranks)
     if faults.rate and rate_bps == 0:
         raise UsageError(f"{live.faults}: [[rate]] slows a line rate, and this run has none: give --rate")
     if 0 < rate_bps < play.dilation:
@@ -230,7 +237,7 @@ def settings_of(
     crowded, sharers = Counter(addresses).most_common(1)[0]
     if sharers > SHARERS_MAX:
         raise UsageError(f"{crowded}: more than {SHARERS_MAX} ranks on one address; give the host another address")
-    return RunSettings(
+    settings = RunSettings(
         workload=str(Path(play.workload).resolve()),
         out=str(out.resolve()),
         ranks=ranks,
@@ -259,7 +266,29 @@ def settings_of(
         join_s=live.join_s,
         stall_s=live.stall_s,
         faults=faults,
+        transport=transports[0] if len(set(transports)) == 1 else live.transport,
+        transports=transports if len(set(transports)) > 1 else [],
     )
+    return with_verbs(settings, hosts) if uses_verbs else settings
+
+
+def with_verbs(settings: RunSettings, hosts: Hosts) -> RunSettings:
+    """What NCCL's variables and the hosts file say of RDMA devices; what these cannot do is refused."""
+    try:
+        refuse_unsupported(settings)
+        queue_pairs, split = connection_settings()
+        devices = [place.device for place in hosts.places]
+        for device in filter(None, devices):
+            parse_hca(device, f"{hosts.name}: device")
+        return msgspec.structs.replace(
+            settings,
+            verbs=verbs_settings(),
+            devices=devices if any(devices) else [],
+            queue_pairs=queue_pairs,
+            split=split,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def loopback_defaults(ranks: int) -> Fabric:

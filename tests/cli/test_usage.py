@@ -22,7 +22,6 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 # Tried as a process of its own; the rest through the same entry within this one, which is faster.
 AS_PROCESSES = (
-    "--transport verbs",
     "--wire nccl",
     "--lab",
     "--level flow",
@@ -60,12 +59,13 @@ def refused(*arguments: str, out: Path, code: int = 2) -> str:
 
 
 NOT_BUILT = {
-    "--transport verbs": "--transport verbs is not built yet",
     "--wire nccl": "--wire nccl is not built yet",
     "--lab fabric.toml": "--lab is not built yet",
 }
 WRONG_OPTIONS = {
     "--transport infiniband": "--transport infiniband: must be softroce or verbs",
+    "--transport verbs --rate 1Gb/s": "a line rate of 1000000000 b/s: --transport verbs",
+    "--transport verbs --dilation 2": "--dilation 2: a real NIC keeps real time",
     "--wire copper": "--wire copper: must be plain or nccl",
     "--ranks 5": "--ranks 5:",
     "--rate fast": "--rate fast: is not a number with a unit",

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from genie import _core
-from genie.live.endings import EXIT_ENVIRONMENT
+from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
 from genie.live.transport import SOFTROCE, Card, PlayState, Seat, TransportError, first_psn, memory_key
@@ -25,6 +25,9 @@ class SoftRoceTransport:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
+        address = seat.settings.addresses[seat.rank]
+        if ":" in address:
+            raise TransportError(f"rank {seat.rank} at {address}: softroce over IPv6 is not built yet", EXIT_USAGE)
         self._rkey = memory_key(seat.settings.seed, seat.rank)
         # Ranks that share an address join its port one after another: the filter counts them in this order.
         self.turn = seat.site.local_rank
@@ -53,6 +56,10 @@ class SoftRoceTransport:
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
+        foreign = next((card for card in cards if card.transport != SOFTROCE), None)
+        if foreign:
+            both = f"rank {foreign.rank} on {foreign.transport} and rank {self._seat.rank} on {SOFTROCE}"
+            raise TransportError(f"{both}: a job of both is not built yet", EXIT_USAGE)
         own, seed, peers = self._seat.rank, cards[0].seed, range(len(cards))
         try:
             self._engine.connect(
