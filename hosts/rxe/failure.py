@@ -9,3 +9,7 @@ class RigError(Exception):
 
 class TimeLimitError(RigError):
     """A command in a guest takes longer than it may."""
+
+
+class GivenError(RigError):
+    """What the caller gave cannot be; the message says what can."""

@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from rxe.failure import RigError
+from rxe.failure import GivenError
 from rxe.machine import call
 
 HOST = 254  # the host's number on the network; guests count from 1
@@ -25,6 +25,12 @@ def ipv4(number: int) -> str:
 def ipv6(number: int) -> str:
     """Unique local address of guest `number` (from 1), or of the host (HOST)."""
     return f"fd91:6765:6e69:65::{number:x}"
+
+
+def check_loss(percent: float) -> None:
+    """Raise GivenError unless so many percent can be lost."""
+    if not 0 <= percent <= 100:
+        raise GivenError(f"loss of {percent:g} %: give 0 to 100")
 
 
 class Network:
@@ -54,9 +60,10 @@ class Network:
 
     def lose(self, percent: float) -> None:
         """From now on lose so many percent of the RoCE packets, each by its own draw; 0 ends any loss."""
-        if not 0 <= percent <= 100:
-            raise RigError(f"loss of {percent:g} %: give 0 to 100")
-        self._filter(f"numgen random mod {LOSS_PARTS} < {round(percent / 100 * LOSS_PARTS)}" if percent else "")
+        check_loss(percent)
+        parts = round(percent / 100 * LOSS_PARTS)
+        draw = f"numgen random mod {LOSS_PARTS} < {parts}" if parts < LOSS_PARTS else ""
+        self._filter(draw if parts else None)
 
     def lose_every(self, count: int, place: int = 0) -> None:
         """From now on lose one RoCE packet of each `count` on the bridge: those at `place` (from 0)."""
@@ -89,10 +96,12 @@ class Network:
         self._ip_inside("link", "set", "bridge", "up")
         # A segment is lost or captured as the packet that it becomes on a wire.
         call(self.inside("ethtool", "-K", "host0", "gso", "off", "gro", "off", "tso", "off"), what="the host's end")
-        self._filter("")
+        self._filter(None)
 
-    def _filter(self, match: str) -> None:
-        rule = f"add rule bridge genie forward udp dport {ROCE_PORT} {match} counter drop" if match else ""
+    def _filter(self, draw: str | None) -> None:
+        """Drop the RoCE packets that a draw hits: all without one, none for None."""
+        drop = f"add rule bridge genie forward udp dport {ROCE_PORT} {draw} counter drop"
+        rule = drop if draw is not None else ""
         # Adding before deleting makes the deletion right whether the table is there or not.
         text = f"""
             add table bridge genie

@@ -16,14 +16,15 @@ if __package__ in (None, ""):  # started as a script: the package is the folder 
 
 from rxe.archive import write_archive
 from rxe.capture import Capture
-from rxe.failure import RigError
+from rxe.failure import GivenError, RigError
 from rxe.guest import Guest
-from rxe.image import Image, ensure_image
+from rxe.image import Image, ensure_image, find_image
 from rxe.machine import missing
 from rxe.network import Network
 
 GUESTS_MAX = 8
 MTU_BYTES = 1500
+MTU_MIN_BYTES, MTU_MAX_BYTES = 1280, 9000  # IPv6 takes no less
 BOOT_S = 90.0
 HERE = Path(__file__).resolve().parent
 
@@ -40,6 +41,7 @@ class Rig:
     Make it in a thread that lives longer than it: the kernel ends the guests when that thread ends.
 
     Raises:
+        GivenError: an argument cannot be.
         RigError: the machine lacks something, or a guest does not boot.
     """
 
@@ -51,10 +53,12 @@ class Rig:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         if not 1 <= guests <= GUESTS_MAX:
-            raise RigError(f"{guests} guests: give 1 to {GUESTS_MAX}")
+            raise GivenError(f"{guests} guests: give 1 to {GUESTS_MAX}")
         if share is not None and not Path(share).is_dir():
-            raise RigError(f"no folder {share} to share")
-        if lacking := missing(build=False):
+            raise GivenError(f"no folder {share} to share")
+        if not MTU_MIN_BYTES <= mtu_bytes <= MTU_MAX_BYTES:
+            raise GivenError(f"an MTU of {mtu_bytes} B: give {MTU_MIN_BYTES} to {MTU_MAX_BYTES}")
+        if lacking := missing(build=find_image() is None):
             raise RigError(f"missing to run guests: {lacking}")
         self.guests: list[Guest] = []
         self.share = Path(share).resolve() if share else None

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from rxe.failure import RigError, TimeLimitError
+from rxe.failure import GivenError, RigError, TimeLimitError
 from rxe.image import cache_folder, ensure_image
+from rxe.network import check_loss
 from rxe.rig import MTU_BYTES, Rig
 
 PASSED, FAILED, WRONG, LACKING = 0, 1, 2, 3
+CODES: dict[type[RigError], int] = {TimeLimitError: FAILED, GivenError: WRONG}
 
 EXAMPLES = """
 examples:
@@ -72,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _build(given.fresh) if given.do == "build" else _with_guests(given)
     except RigError as error:
         print(f"rig: {error}", file=sys.stderr)
-        return FAILED if isinstance(error, TimeLimitError) else LACKING
+        return next((code for kind, code in CODES.items() if isinstance(error, kind)), LACKING)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -97,8 +99,8 @@ def _with_guests(given: argparse.Namespace) -> int:
     count = given.guests
     numbers = list(range(1, count + 1)) if given.on == "all" and given.do == "run" else [_number(given.on)]
     if not all(1 <= number <= count for number in numbers):
-        _say(f"--on {given.on}: there are guests 1 to {count}" + (" and `all`" if given.do == "run" else ""))
-        return WRONG
+        raise GivenError(f"--on {given.on}: there are guests 1 to {count}" + " and `all`" * (given.do == "run"))
+    check_loss(given.loss)
     began = time.monotonic()
     with Rig(count, given.share, given.mtu, _say) as rig:
         _say(

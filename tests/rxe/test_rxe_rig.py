@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from roce_pcaps import carried_icrc, icrc_of, ip_packets, judge
+from roce_pcaps import judge
 from rxe.command import Command
 from rxe.failure import RigError, TimeLimitError
 from rxe.guest import Guest, gid_of
@@ -16,6 +20,7 @@ from rxe.rig import Rig
 
 READ_REQUEST, WRITE_FIRST, ACKNOWLEDGE = 0x0C, 0x06, 0x11
 SEND = (0x00, 0x01, 0x02)  # first, middle, last
+COMMAND = str(Path(__file__).resolve().parent.parent.parent / "hosts" / "rxe" / "rig.py")
 GID_INDEX = "1"  # the IPv4 one
 
 
@@ -37,14 +42,6 @@ def pingpong(rig: Rig, *options: str) -> str:
     done = client.run([*argv, server.ipv4], timeout_s=60)
     assert (done.returncode, waiting.wait(20).returncode) == (0, 0), done.stderr
     return done.stdout
-
-
-def test_icrc_is_right_for_the_captures_of_a_kernel(shared_data: Path) -> None:
-    packets = [p for pcap in sorted((shared_data / "roce-captures").glob("*.pcap")) for p in ip_packets(pcap)]
-    assert len(packets) == 1204
-    assert [p for p in packets if icrc_of(p) != carried_icrc(p)] == []
-    changed = packets[0][:-6] + b"\x55\xaa" + packets[0][-4:]
-    assert icrc_of(changed) != carried_icrc(changed)
 
 
 def test_both_guests_have_a_device_with_both_addresses(rig: Rig) -> None:
@@ -157,3 +154,62 @@ def test_a_gid_has_all_its_digits() -> None:
     assert gid_of("fd91::1") == "fd91:0000:0000:0000:0000:0000:0000:0001"
     with pytest.raises(OSError, match="illegal"):
         gid_of("10.91.0.300")
+
+
+def namespaces() -> str:
+    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+
+
+def processes_in(namespace: str) -> list[int]:
+    done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    return [int(word) for word in done.stdout.split()]
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind_however_it_ends(booted: Rig, tmp_path: Path, ending: signal.Signals) -> None:
+    argv = [sys.executable, COMMAND, "run", "--", "sleep", "99"]
+    rig = subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
+    try:
+        name = f"genie-rxe-{rig.pid}-0"
+        wait_until(lambda: bool(processes_in(name)), "no guest was started")
+        guests = processes_in(name)
+        rig.send_signal(ending)
+        assert rig.wait(20) == (143 if ending == signal.SIGTERM else -signal.SIGKILL)
+        wait_until(lambda: name not in namespaces(), "the namespace stays")
+        wait_until(lambda: not any(Path(f"/proc/{guest}").exists() for guest in guests), "a guest stays")
+        wait_until(lambda: not list(tmp_path.iterdir()), "files stay")
+    finally:
+        rig.kill()
+        rig.wait()
+
+
+def test_the_command_says_what_is_missing_and_what_is_wrong(tmp_path: Path) -> None:
+    def said(*words: str, **env: str) -> tuple[int, str]:
+        argv = [sys.executable, COMMAND, *words]
+        done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **env}, timeout=60, check=False)
+        return done.returncode, done.stderr.strip()
+
+    nothing, cache = str(tmp_path), str(tmp_path / "cache")
+    code, line = said("run", "--", "true", PATH=nothing)
+    assert code == 3
+    assert line.startswith("rig: missing to run guests: Debian packages: apt-get install ")
+    assert {"ethtool", "iproute2", "nftables", "qemu-system-x86", "tcpdump"} <= set(line.split())
+    code, line = said("build", PATH=nothing, GENIE_RXE_CACHE=cache)
+    assert code == 3
+    assert line.startswith("rig: missing to build the rig's image: Debian packages: apt-get install apt ")
+    assert "debootstrap" in line
+    assert said("run", "--guests", "2", "--on", "3", "--", "true") == (
+        2,
+        "rig: --on 3: there are guests 1 to 2 and `all`",
+    )
+    assert said("run", "--share", nothing + "/none", "--", "true")[0] == 2
+    assert said("run", "--guests", "0", "--", "true")[0] == 2
+    assert said("run", "--loss", "101", "--", "true")[0] == 2
+    assert said("run", "--mtu", "100", "--", "true")[0] == 2
