@@ -111,6 +111,10 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     devices: list[str | None] = []  # by rank: which take the place of verbs.hca; empty: none
     queue_pairs: int = 1  # between two ranks, of each transport
     split: bool = False  # each message over all of them, instead of one message on each in turn
+    source_ports: str = "pair"  # of softroce: see genie/live/softroce/source_ports.py
+    traffic_class: int = 0  # of softroce: DSCP in the upper six bits
+    congestion: str = "none"  # none or dcqcn
+    verify: bool = False  # every message has bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
 
     @property

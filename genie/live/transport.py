@@ -66,17 +66,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     rkey: int
     memory_address: int  # base of the memory that peers write to
     memory_bytes: int
-    # By peer, then by connection: the numbers of this rank's queue pairs. Empty: by softroce's own rule.
-    queue_pairs: list[list[int]] = []
+    queue_pairs: list[list[int]]  # by peer, then by connection: the numbers of this rank's queue pairs
     gid: str = ""  # of its device's port, as an IPv6 address; "": that of the address
     lid: int = 0  # InfiniBand only
 
     def queue_pairs_for(self, peer: int, count: int) -> list[int]:
         """The numbers of this rank's queue pairs that `peer` sends to. Raises ValueError when there are not so many."""
-        if self.queue_pairs:
-            numbers = self.queue_pairs[peer]
-        else:
-            numbers = [softroce_queue_pair(self.local_rank, peer)]
+        numbers = self.queue_pairs[peer]
         if len(numbers) != count:
             raise ValueError(
                 f"rank {self.rank} has {len(numbers)} queue pairs for rank {peer}, which wants {count}: start all "
@@ -155,9 +151,9 @@ def first_psn(seed: int, sender: int, receiver: int, connection: int = 0) -> int
     return random.Random(f"{seed}/{sender}/{receiver}/psn{extra}").getrandbits(24)
 
 
-def softroce_queue_pair(local_rank: int, peer: int) -> int:
-    """The number of a softroce rank's queue pair for a peer: the local rank, from 1, and the peer's rank."""
-    return (local_rank + 1) << 16 | peer
+def softroce_queue_pair(local_rank: int, index: int) -> int:
+    """The number of a softroce rank's queue pair: the local rank, from 1, and its index there."""
+    return (local_rank + 1) << 16 | index
 
 
 def memory_key(seed: int, rank: int) -> int:

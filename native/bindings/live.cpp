@@ -10,8 +10,8 @@
 #include <stdexcept>
 
 #include "bindings/arrays.hpp"
+#include "bindings/nic.hpp"
 #include "bindings/plan.hpp"
-#include "bindings/roce_config.hpp"
 #include "live/engine.hpp"
 
 namespace genie::bindings {
@@ -19,6 +19,7 @@ namespace {
 
 using live::Engine;
 using live::EngineConfig;
+using live::Peer;
 using live::RunState;
 
 const char* name_of(RunState state) {
@@ -32,45 +33,24 @@ const char* name_of(RunState state) {
   }
 }
 
-// Peers as columns: address (host integer), local rank, memory key and first PSN of what each sends to us.
-void connect(Engine& engine, const Column<std::uint32_t>& ipv4, const Column<std::int32_t>& local_rank,
-             const Column<std::uint32_t>& rkey, const Column<std::uint32_t>& their_first_psn,
-             const Column<std::uint32_t>& our_first_psn) {
-  if (local_rank.size() != ipv4.size() || rkey.size() != ipv4.size() ||
-      their_first_psn.size() != ipv4.size() || our_first_psn.size() != ipv4.size())
-    throw std::invalid_argument("the peers' columns differ in length");
-  std::vector<live::PeerAddress> peers;
-  for (std::size_t at = 0; at < ipv4.size(); ++at)
-    peers.push_back({ipv4.data()[at], local_rank.data()[at], rkey.data()[at], their_first_psn.data()[at]});
-  const std::string error = engine.connect(peers, to_vector(our_first_psn));
+void connect(Engine& engine, const std::vector<Peer>& peers) {
+  const std::string error = engine.connect(peers);
   if (!error.empty()) throw std::runtime_error(error);
 }
 
 nb::dict engine_counters(const Engine& engine) {
-  const live::EngineCounters& counters = engine.counters();
-  nb::dict out = counters_of(engine.totals());
-  out["datagrams_sent"] = counters.datagrams_sent;
-  out["datagrams_received"] = counters.datagrams_received;
-  out["bytes_sent"] = counters.bytes_sent;
-  out["bytes_received"] = counters.bytes_received;
-  out["send_calls"] = counters.send_calls;
-  out["receive_calls"] = counters.receive_calls;
-  out["sleeps"] = counters.sleeps;
-  out["bad_icrc"] = counters.bad_icrc;
-  out["malformed"] = counters.malformed;
-  out["strangers"] = counters.strangers;
-  out["wrong_rank"] = counters.wrong_rank;
-  out["injected_losses"] = counters.injected_losses;
-  out["latest_departure_ns"] = counters.latest_departure / kPsPerNs;
+  nb::dict out = nic_counters_of(engine.nic());
+  out["verified_bytes"] = engine.counters().verified_bytes;
+  out["wrong_bytes"] = engine.counters().wrong_bytes;
   return out;
 }
 
 nb::list trace_of(const Engine& engine) {
   nb::list out;
-  for (const Engine::TraceEntry& entry : engine.trace()) {
-    out.append(nb::make_tuple(entry.time, entry.target, static_cast<int>(entry.packet.opcode),
-                              entry.packet.psn, entry.packet.payload_bytes, entry.packet.syndrome,
-                              entry.lost));
+  for (const live::SoftNic::TraceEntry& entry : engine.nic().trace()) {
+    out.append(nb::make_tuple(entry.time, engine.rank_of(entry.queue_pair),
+                              static_cast<int>(entry.packet.opcode), entry.packet.psn,
+                              entry.packet.payload_bytes, entry.packet.syndrome, entry.lost));
   }
   return out;
 }
@@ -94,21 +74,45 @@ std::string claim_real_time(int priority) {
 
 void register_live(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<EngineConfig>(m, "EngineConfig", "One rank's soft NIC; times in ps, addresses as host integers.")
+  nb::class_<EngineConfig>(m, "EngineConfig", "One rank's soft NIC and how it plays; times in ps.")
       .def(nb::init<>())
       .def_rw("rank", &EngineConfig::rank)
-      .def_rw("local_rank", &EngineConfig::local_rank)
-      .def_rw("ipv4", &EngineConfig::ipv4)
-      .def_rw("port", &EngineConfig::port)
-      .def_rw("shared_port", &EngineConfig::shared_port)
-      .def_rw("offload", &EngineConfig::offload)
+      .def_rw("message_max_bytes", &EngineConfig::message_max_bytes)
       .def_rw("spin", &EngineConfig::spin)
-      .def_rw("rate_bps", &EngineConfig::rate_bps)
-      .def_rw("frame_overhead_bytes", &EngineConfig::frame_overhead_bytes)
-      .def_rw("rkey", &EngineConfig::rkey)
-      .def_rw("memory_bytes", &EngineConfig::memory_bytes)
+      .def_rw("verify", &EngineConfig::verify)
       .def_rw("stall_limit_ps", &EngineConfig::stall_limit)
-      .def_rw("queue_pair", &EngineConfig::queue_pair);
+      .def_prop_rw(
+          "queue_pairs", [](const EngineConfig& c) { return c.spread.queue_pairs; },
+          [](EngineConfig& c, std::uint32_t count) { c.spread.queue_pairs = count; }, "Of each connection.")
+      .def_prop_rw(
+          "split", [](const EngineConfig& c) { return c.spread.split; },
+          [](EngineConfig& c, bool split) { c.spread.split = split; },
+          "Whether each message is split over them, or goes whole to the next.")
+      .def_rw("nic", &EngineConfig::nic);
+
+  nb::class_<Peer>(m, "Peer", "A rank as the others reach it; one entry a queue pair of the connection.")
+      .def(
+          "__init__",
+          [](Peer* self, const std::string& address, std::vector<std::uint32_t> qpns,
+             std::vector<std::uint32_t> first_psns, std::vector<std::uint32_t> our_first_psns,
+             std::vector<std::uint16_t> source_ports, bool exact_ports, std::uint32_t rkey,
+             std::uint64_t memory_address, bool foreign) {
+            new (self) Peer{address_of(address),
+                            std::move(qpns),
+                            std::move(first_psns),
+                            std::move(our_first_psns),
+                            std::move(source_ports),
+                            exact_ports,
+                            rkey,
+                            memory_address,
+                            foreign};
+            if (self->first_psns.size() != self->qpns.size() ||
+                self->our_first_psns.size() != self->qpns.size() ||
+                self->source_ports.size() != self->qpns.size())
+              throw std::invalid_argument("a peer's lists differ in length");
+          },
+          nb::kw_only(), "address"_a, "qpns"_a, "first_psns"_a, "our_first_psns"_a, "source_ports"_a,
+          "exact_ports"_a = false, "rkey"_a = 0, "memory_address"_a = 0, "foreign"_a = false);
 
   nb::class_<Engine>(m, "Engine",
                      "softroce: walker and queue pairs of one rank on UDP sockets and the wall clock.")
@@ -120,7 +124,9 @@ void register_live(nb::module_& m) {
             if (!error.empty()) throw std::runtime_error(error);
           },
           "Bind the receiving socket. RuntimeError says what is in the way.")
-      .def("connect", &connect, "ipv4"_a, "local_rank"_a, "rkey"_a, "their_first_psn"_a, "our_first_psn"_a)
+      .def("open_with", &Engine::open_with, "descriptor"_a,
+           "Receive from a bound socket, which it then owns.")
+      .def("connect", &connect, "peers"_a, "Connect to all ranks, in rank order; the own entry is ignored.")
       .def(
           "set_plan",
           [](Engine& engine, const Plan& plan) { engine.set_plan(plan.shared, *plan.ranks.at(0)); }, "plan"_a,
@@ -138,10 +144,10 @@ void register_live(nb::module_& m) {
       .def(
           "add_rate_fault",
           [](Engine& engine, TimePs from, TimePs until, double factor) {
-            engine.add_rate_fault({from, until, factor});
+            engine.nic().add_rate_fault({from, until, factor});
           },
           "from_ps"_a, "until_ps"_a, "factor"_a)
-      .def("clear_rate_faults", &Engine::clear_rate_faults)
+      .def("clear_rate_faults", [](Engine& engine) { engine.nic().clear_rate_faults(); })
       .def("delay_path", &Engine::delay_path, "peer"_a, "delay_ps"_a)
       .def(
           "lose",
@@ -151,11 +157,12 @@ void register_live(nb::module_& m) {
           },
           "peer"_a, "every"_a = 0, "numbers"_a = std::vector<std::uint64_t>{},
           "Lose data packets to a peer: one of every n, and those with these numbers, from 0.")
-      .def("keep_trace", &Engine::keep_trace, "keep"_a)
+      .def(
+          "keep_trace", [](Engine& engine, bool keep) { engine.nic().keep_trace(keep); }, "keep"_a)
       .def("trace", &trace_of)
       .def("records", [](const Engine& engine) { return records_of(*engine.walker()); })
       .def("counters", &engine_counters)
-      .def("source_port", &Engine::source_port, "peer"_a)
+      .def("source_ports", &Engine::source_ports, "peer"_a, "UDP source ports of the queue pairs to a rank.")
       .def("waiting", &Engine::waiting)
       .def_prop_ro("error", &Engine::error)
       .def_prop_ro("now_ps", &Engine::now)

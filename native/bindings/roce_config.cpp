@@ -3,6 +3,38 @@
 
 namespace genie::bindings {
 
+const char* status_name(roce::Status status) {
+  switch (status) {
+    case roce::Status::kOk:
+      return "ok";
+    case roce::Status::kRetryExceeded:
+      return "retry exceeded";
+    case roce::Status::kRnrRetryExceeded:
+      return "RNR retry exceeded";
+    case roce::Status::kInvalidRequest:
+      return "invalid request";
+    case roce::Status::kRemoteAccess:
+      return "remote access";
+    case roce::Status::kRemoteOperation:
+      return "remote operation";
+    case roce::Status::kBadResponse:
+      return "bad response";
+    case roce::Status::kTooLong:
+      return "too long";
+    default:
+      return "flushed";
+  }
+}
+
+roce::Verb verb_named(const std::string& name) {
+  if (name == "send") return roce::Verb::kSend;
+  if (name == "send_imm") return roce::Verb::kSendImm;
+  if (name == "write") return roce::Verb::kWrite;
+  if (name == "write_imm") return roce::Verb::kWriteImm;
+  if (name == "read") return roce::Verb::kRead;
+  throw nb::value_error("verb must be 'send', 'send_imm', 'write', 'write_imm' or 'read'");
+}
+
 nb::dict counters_of(const roce::QueuePairCounters& counters) {
   nb::dict out;
   out["data_sent"] = counters.data_sent;

@@ -16,29 +16,6 @@ using roce::Packet;
 using roce::QueuePair;
 using roce::QueuePairConfig;
 
-const char* name_of(roce::Status status) {
-  switch (status) {
-    case roce::Status::kOk:
-      return "ok";
-    case roce::Status::kRetryExceeded:
-      return "retry exceeded";
-    case roce::Status::kRnrRetryExceeded:
-      return "RNR retry exceeded";
-    case roce::Status::kInvalidRequest:
-      return "invalid request";
-    case roce::Status::kRemoteAccess:
-      return "remote access";
-    case roce::Status::kRemoteOperation:
-      return "remote operation";
-    case roce::Status::kBadResponse:
-      return "bad response";
-    case roce::Status::kTooLong:
-      return "too long";
-    default:
-      return "flushed";
-  }
-}
-
 const char* name_of(roce::RequesterState state) {
   switch (state) {
     case roce::RequesterState::kIdle:
@@ -52,15 +29,6 @@ const char* name_of(roce::RequesterState state) {
   }
 }
 
-roce::Verb verb_named(std::string_view name) {
-  if (name == "send") return roce::Verb::kSend;
-  if (name == "send_imm") return roce::Verb::kSendImm;
-  if (name == "write") return roce::Verb::kWrite;
-  if (name == "write_imm") return roce::Verb::kWriteImm;
-  if (name == "read") return roce::Verb::kRead;
-  throw nb::value_error("verb must be 'send', 'send_imm', 'write', 'write_imm' or 'read'");
-}
-
 // A queue pair, its own configuration, and the knobs and notes of a sink.
 struct Endpoint {
   Endpoint(const QueuePairConfig& its_config, std::uint32_t first_psn, std::uint32_t peer_first_psn)
@@ -71,7 +39,7 @@ struct Endpoint {
   void ready(QueuePair&) { effects.append(nb::make_tuple("ready")); }
   void arm_timer(QueuePair&, TimePs at) { effects.append(nb::make_tuple("arm", at)); }
   void sent(QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
-    effects.append(nb::make_tuple("sent", handle, name_of(status), retransmits));
+    effects.append(nb::make_tuple("sent", handle, status_name(status), retransmits));
   }
   bool may_write(QueuePair&, std::uint32_t key, std::uint64_t address, std::uint32_t size_bytes) {
     return key == rkey && address >= memory_start && address - memory_start <= memory_bytes &&

@@ -23,6 +23,7 @@ struct DcqcnConfig {
   std::uint64_t byte_counter = 10'000'000;  // B; 0: raise by time alone
   std::uint32_t fast_recovery = 5;          // F
   std::int64_t gain_inverse = 256;          // 1/g
+  friend bool operator==(const DcqcnConfig&, const DcqcnConfig&) = default;
 };
 
 class Dcqcn {

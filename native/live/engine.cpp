@@ -1,98 +1,90 @@
 #include "live/engine.hpp"
 
-#include <poll.h>
-#include <time.h>
-
 #include <algorithm>
-
-#include "live/engine_sink.hpp"
+#include <cstdio>
+#include <cstring>
 
 namespace genie::live {
 namespace {
 
-constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
+constexpr TimePs kTimerQuantum = 40 * kPsPerUs;   // least time between two wake-ups for sleeps
+constexpr std::uint64_t kPatternBytes = 1 << 16;  // after which the source memory repeats itself
+constexpr std::uint64_t kPhaseBytes = 64;
+constexpr std::size_t kEagerSockets = 256;  // opened before the run, where a socket for each is not too many
 
-std::int64_t steady_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
 }
 
-// A queue pair number: the local rank, from 1, in the high byte, the peer's rank below (section 9.2.5 has 24
-// bits).
-std::uint32_t qpn_of(std::int32_t local_rank, std::int32_t peer) {
-  return (static_cast<std::uint32_t>(local_rank + 1) << 16) | static_cast<std::uint32_t>(peer & 0xFFFF);
-}
-
-// The pair's own source port, for ECMP entropy.
-std::uint16_t first_source_port(std::int32_t rank, std::int32_t peer) {
-  const std::uint32_t mixed =
-      (static_cast<std::uint32_t>(rank) * 0x9E3779B1u) ^ (static_cast<std::uint32_t>(peer) * 0x85EBCA77u);
-  return static_cast<std::uint16_t>(0xC000 | ((mixed >> 13) & 0x3FFF));
+NicConfig nic_of(const EngineConfig& config) {
+  NicConfig nic = config.nic;
+  // Messages come to the front of the memory and go from behind it; any start within the pattern will do.
+  nic.writable_bytes = config.message_max_bytes;
+  nic.readable_bytes = 0;
+  nic.memory_bytes = 2 * config.message_max_bytes + kPatternBytes;
+  return nic;
 }
 
 }  // namespace
 
-Engine::Engine(const EngineConfig& config)
-    : config_(config),
-      epoch_ns_(steady_ns()),
-      source_(config.memory_bytes),
-      destination_(config.memory_bytes),
-      port_(config.debt_limit),
-      receive_buffer_(kReceiveMessages * kReceiveBytes) {
-  for (std::size_t at = 0; at < source_.size(); ++at)
-    source_[at] = static_cast<std::byte>((at * 7 + static_cast<std::size_t>(config.rank)) & 0xFF);
+Engine::Engine(const EngineConfig& config) : config_(config), nic_(nic_of(config), *this) {
+  const std::span<std::byte> source = nic_.memory().subspan(config.message_max_bytes);
+  for (std::size_t at = 0; at < source.size(); ++at)
+    source[at] = static_cast<std::byte>(mixed(at % kPatternBytes + 1) & 0xFF);
 }
 
-TimePs Engine::now() const { return (steady_ns() - epoch_ns_) * kPsPerNs; }
-
-std::string Engine::open() {
-  std::string error;
-  if (config_.shared_port && config_.local_rank == 0) {
-    // Another run's group must not be joined: the first rank makes sure that the port is free.
-    Socket alone = open_receiver(config_.ipv4, config_.port, false, false, error);
-    if (!alone.open()) return error;
+std::string Engine::connect(const std::vector<Peer>& peers) {
+  const std::uint32_t each = config_.spread.queue_pairs;
+  if (peers.size() * each > 0x10000)
+    return std::to_string(peers.size()) + " ranks with " + std::to_string(each) +
+           " queue pairs each are more than a queue pair number can tell apart (65,536)";
+  // Queue pair k of a connection to rank r has the number k * ranks + r.
+  for (std::uint32_t at = 0; at < each; ++at) {
+    for (std::size_t rank = 0; rank < peers.size(); ++rank)
+      nic_.add_queue_pair(config_.nic.queue_pair, false);
   }
-  receiver_ = open_receiver(config_.ipv4, config_.port, config_.shared_port, config_.offload, error);
-  return error;
-}
-
-std::string Engine::connect(const std::vector<PeerAddress>& peers,
-                            const std::vector<std::uint32_t>& first_psn) {
-  std::string error;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    const PeerAddress& peer = peers[rank];
+    const Peer& peer = peers[rank];
     const auto number = static_cast<std::int32_t>(rank);
-    Connection& connection = connections_.emplace_back(roce::QueuePair(
-        config_.queue_pair, static_cast<std::uint32_t>(rank), first_psn[rank], peer.first_psn));
-    connection.rank = number;
-    connection.loss = LossPlan(config_.rank, number);
-    connection.destination_qpn = qpn_of(peer.local_rank, config_.rank);
-    connection.rkey = peer.rkey;
-    connection.target = address_of(peer.ipv4, config_.port);
+    Link& link = links_.emplace_back(config_.spread);
+    link.loss = LossPlan(config_.rank, number);
+    link.rkey = peer.rkey;
+    link.memory_address = peer.memory_address;
+    link.posted.resize(each);
+    link.delivered.resize(each);
     if (number == config_.rank) continue;
-    connection.source_port = first_source_port(config_.rank, number);
-    connection.sender = open_sender(config_.ipv4, connection.source_port, error);
-    if (!connection.sender.open()) return error;
-    connection.out_flow = roce::IcrcFlow(roce::Ipv4Flow{.src = network_order(config_.ipv4),
-                                                        .dst = network_order(peer.ipv4),
-                                                        .src_port = connection.source_port,
-                                                        .dst_port = config_.port});
+    for (std::uint32_t at = 0; at < each; ++at) {
+      const auto id = static_cast<std::uint32_t>(at * peers.size() + rank);
+      const Remote remote{.address = peer.address,
+                          .qpn = peer.qpns.at(at),
+                          .first_psn = peer.first_psns.at(at),
+                          .source_port = peer.source_ports.at(at),
+                          .exact_port = peer.exact_ports,
+                          .foreign = peer.foreign};
+      std::string error = nic_.connect(id, peer.our_first_psns.at(at), remote);
+      if (error.empty() && peers.size() * each <= kEagerSockets) error = nic_.open_path(id);
+      if (!error.empty()) return error;
+      nic_.set_path_faults(id, &link.loss, 0);
+    }
   }
-  return error;
+  return "";
+}
+
+std::int32_t Engine::rank_of(std::uint32_t queue_pair) const {
+  return static_cast<std::int32_t>(queue_pair % links_.size());
+}
+
+std::uint32_t Engine::spread_index(std::uint32_t queue_pair) const {
+  return queue_pair / static_cast<std::uint32_t>(links_.size());
 }
 
 void Engine::set_plan(const SharedPlan& shared, const RankPlan& plan) { walker_.emplace(shared, plan); }
 
 RunState Engine::begin(TimePs origin) {
   walker_->reset();
-  // Timers of a play that was given up are void.
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> kept;
-  for (; !timers_.empty(); timers_.pop()) {
-    if (timers_.top().kind != TimerKind::kWalker) kept.push(timers_.top());
-  }
-  timers_ = std::move(kept);
-  walker_timers_ = 0;
+  timers_ = {};  // those of a play that was given up are void
   // What came since the last iteration has been timed against its origin.
   for (Completion& completion : completions_) {
     completion.time += origin_ - origin;
@@ -103,7 +95,7 @@ RunState Engine::begin(TimePs origin) {
   operations_.clear();
   const TimePs start = now();
   walker_->begin(start - origin_, operations_);
-  perform(start);
+  perform();
   last_progress_ = start;
   return walker_->done() ? RunState::kDone : RunState::kTimeout;
 }
@@ -114,14 +106,15 @@ RunState Engine::serve(TimePs deadline) { return loop(deadline, false); }
 
 RunState Engine::loop(TimePs deadline, bool playing) {
   while (true) {
-    receive();
+    nic_.receive();
     TimePs time = 0;
     do {
       time = now();
       fire_timers(time);
       if (playing) walk(time);
     } while (playing && !timers_.empty() && timers_.top().at <= time);
-    transmit(now());
+    nic_.transmit(now());
+    look_for_errors();
     if (!error_.empty()) return RunState::kFailed;
     if (playing && walker_->done()) return RunState::kDone;
     time = now();
@@ -130,12 +123,12 @@ RunState Engine::loop(TimePs deadline, bool playing) {
       error_ = waiting();
       return RunState::kFailed;
     }
-    if (!config_.spin) sleep(time, std::min(deadline, next_due(time)));
+    if (!config_.spin) nic_.sleep(time, std::min(deadline, next_due(time)));
   }
 }
 
 bool Engine::stalled(TimePs now) const {
-  return walker_timers_ == 0 && now - last_progress_ > config_.stall_limit;
+  return timers_.empty() && now - std::max(last_progress_, nic_.last_received()) > config_.stall_limit;
 }
 
 std::string Engine::waiting() const {
@@ -150,18 +143,11 @@ void Engine::fire_timers(TimePs now) {
   while (!timers_.empty() && timers_.top().at <= now) {
     const Timer timer = timers_.top();
     timers_.pop();
-    last_timer_ = now;
-    if (timer.kind == TimerKind::kWalker) {
-      --walker_timers_;
-      last_progress_ = now;
-      completions_.push_back(
-          {.type = Completion::Type::kTimer, .handle = timer.data, .time = timer.at - origin_});
-      continue;
-    }
-    Connection& connection = connections_[timer.data];
-    Sink sink{*this, connection, now};
-    connection.queue_pair.timer(now, sink);
+    last_timer_ = last_progress_ = now;
+    completions_.push_back(
+        {.type = Completion::Type::kTimer, .handle = timer.handle, .time = timer.at - origin_});
   }
+  nic_.fire_timers(now);
 }
 
 void Engine::walk(TimePs now) {
@@ -170,65 +156,137 @@ void Engine::walk(TimePs now) {
   walker_->advance(now - origin_, completions_, operations_);
   completions_.clear();
   if (!walker_->error().empty()) error_ = walker_->error();
-  perform(now);
+  perform();
 }
 
-void Engine::perform(TimePs now) {
+void Engine::perform() {
   for (const Operation& operation : operations_) {
     if (operation.type == Operation::Type::kTimer) {
-      timers_.push({operation.at + origin_, TimerKind::kWalker, operation.handle});
-      ++walker_timers_;
-      continue;
+      timers_.push({operation.at + origin_, operation.handle});
+    } else {
+      send(operation);
     }
-    Connection& connection = connections_[static_cast<std::size_t>(operation.peer)];
-    Sink sink{*this, connection, now};
-    connection.queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                .handle = operation.handle,
-                                .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
-                                .immediate = operation.tag,
-                                .rkey = connection.rkey},
-                               sink);
   }
+}
+
+void Engine::send(const Operation& operation) {
+  Link& link = links_[static_cast<std::size_t>(operation.peer)];
+  const auto size_bytes = static_cast<std::uint64_t>(operation.size_bytes);
+  link.spread.send(
+      operation.handle, size_bytes,
+      [&](std::uint32_t at, std::uint64_t handle, std::uint64_t offset, std::uint64_t part_bytes) {
+        const std::uint64_t from =
+            config_.verify ? phase(config_.rank, operation.peer, at, link.posted[at]++) : 0;
+        const std::string problem = nic_.post(
+            static_cast<std::uint32_t>(at * links_.size()) + static_cast<std::uint32_t>(operation.peer),
+            {.verb = roce::Verb::kWriteImm,
+             .handle = handle,
+             .size_bytes = static_cast<std::uint32_t>(part_bytes),
+             .immediate = operation.tag,
+             .local_address = config_.message_max_bytes + from + offset,
+             .remote_address = link.memory_address + offset,
+             .rkey = link.rkey});
+        if (!problem.empty() && error_.empty())
+          error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
+                   std::to_string(operation.peer) + ": " + problem;
+      });
+}
+
+// Where in the pattern a message's bytes begin.
+std::uint64_t Engine::phase(std::int32_t source, std::int32_t target, std::uint32_t queue_pair,
+                            std::uint32_t message) const {
+  const std::uint64_t pair =
+      (std::uint64_t{static_cast<std::uint32_t>(source)} << 32) | static_cast<std::uint32_t>(target);
+  const std::uint64_t number = (std::uint64_t{queue_pair} << 32) | message;
+  return mixed(mixed(pair + 1) + number) % (kPatternBytes / kPhaseBytes) * kPhaseBytes;
+}
+
+void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
+                  std::uint32_t retransmits, TimePs now) {
+  if (status == roce::Status::kOk) {
+    const roce::Spread::Sent over =
+        links_[static_cast<std::size_t>(rank_of(queue_pair))].spread.sent(handle, retransmits);
+    if (!over.whole) return;
+    completions_.push_back({.type = Completion::Type::kSent,
+                            .handle = over.handle,
+                            .time = now - origin_,
+                            .retransmits = over.retransmits});
+    return;
+  }
+  if (status == roce::Status::kFlushed || !error_.empty()) return;
+  const roce::QueuePair& pair = nic_.queue_pair(queue_pair);
+  char detail[160];
+  std::snprintf(detail, sizeof detail, " (queue pair 0x%06x, PSN %u, syndrome 0x%02x, %u retries of %.0f ms)",
+                nic_.remote(queue_pair).qpn, pair.unacked_psn(), pair.last_syndrome(),
+                config_.nic.queue_pair.retry_limit,
+                static_cast<double>(config_.nic.queue_pair.ack_timeout) / 1e9);
+  error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
+           std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
+}
+
+void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery, const Receive*, TimePs now) {
+  Link& link = links_[static_cast<std::size_t>(rank_of(queue_pair))];
+  const std::uint32_t at = spread_index(queue_pair);
+  ++link.delivered[at];
+  link.spread.arrived(at,
+                      {.size_bytes = delivery.size_bytes,
+                       .tag = delivery.immediate,
+                       .first = delivery.first - origin_,
+                       .time = now - origin_},
+                      [&](const roce::Spread::Arrival& message) {
+                        completions_.push_back({.type = Completion::Type::kArrived,
+                                                .peer = rank_of(queue_pair),
+                                                .tag = message.tag,
+                                                .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                                                .first = message.first,
+                                                .time = message.time});
+                      });
+}
+
+// What lies in memory now must be what the sender has in its own at that place of that message.
+void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<const std::byte> bytes) {
+  if (!config_.verify) return;
+  const std::int32_t peer = rank_of(queue_pair);
+  const std::uint32_t at = spread_index(queue_pair);
+  const std::uint32_t message = links_[static_cast<std::size_t>(peer)].delivered[at];
+  const std::span<const std::byte> memory = nic_.memory();
+  const std::size_t begin = config_.message_max_bytes + phase(peer, config_.rank, at, message) + address;
+  const auto expected = memory.subspan(begin, bytes.size());
+  const auto found = memory.subspan(address, bytes.size());
+  counters_.verified_bytes += bytes.size();
+  if (std::memcmp(expected.data(), found.data(), bytes.size()) == 0) return;
+  for (std::size_t byte = 0; byte < bytes.size(); ++byte)
+    counters_.wrong_bytes += expected[byte] != found[byte];
 }
 
 TimePs Engine::next_due(TimePs now) const {
-  TimePs due = last_progress_ + config_.stall_limit + kPsPerUs;
+  TimePs due = std::max(last_progress_, nic_.last_received()) + config_.stall_limit + kPsPerUs;
   if (due <= now) due = now + config_.stall_limit;
+  due = std::min(due, nic_.next_due());
   // Chains of short sleeps are taken several at a time: each wake-up costs CPU that packets need, and sleeps
   // follow one another from when they were due.
   if (!timers_.empty()) due = std::min(due, std::max(timers_.top().at, last_timer_ + kTimerQuantum));
-  if (!delayed_.empty()) due = std::min(due, delayed_.top().departure);
-  if (staged_) {
-    due = std::min(due, staged_->departure);
-  } else {
-    due = std::min(due, port_.next_pick());
-  }
   return due;
 }
 
-void Engine::sleep(TimePs now, TimePs until) {
-  if (until <= now) return;
-  ++counters_.sleeps;
-  const TimePs wait_ns = (until - now + kPsPerNs - 1) / kPsPerNs;
-  timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
-  pollfd poll{.fd = receiver_.get(), .events = POLLIN, .revents = 0};
-  ppoll(&poll, 1, &timeout, nullptr);
+void Engine::look_for_errors() {
+  if (!nic_.error() || !error_.empty()) return;
+  const SoftNic::SendError& failed = *nic_.error();
+  error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
+           std::to_string(rank_of(failed.queue_pair)) + " at " +
+           nic_.remote(failed.queue_pair).address.text() + ": " + failed.text;
 }
 
 void Engine::delay_path(std::int32_t peer, TimePs delay) {
-  connections_[static_cast<std::size_t>(peer)].delay = delay;
+  for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
+    nic_.set_path_faults(static_cast<std::uint32_t>(id), &links_[static_cast<std::size_t>(peer)].loss, delay);
 }
 
-LossPlan& Engine::loss(std::int32_t peer) { return connections_[static_cast<std::size_t>(peer)].loss; }
-
-roce::QueuePairCounters Engine::totals() const {
-  roce::QueuePairCounters sum;
-  for (const Connection& connection : connections_) sum += connection.queue_pair.counters();
-  return sum;
-}
-
-std::uint16_t Engine::source_port(std::int32_t peer) const {
-  return connections_[static_cast<std::size_t>(peer)].source_port;
+std::vector<std::uint16_t> Engine::source_ports(std::int32_t peer) const {
+  std::vector<std::uint16_t> ports;
+  for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
+    ports.push_back(nic_.source_port(static_cast<std::uint32_t>(id)));
+  return ports;
 }
 
 }  // namespace genie::live

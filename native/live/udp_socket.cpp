@@ -1,6 +1,5 @@
 #include "live/udp_socket.hpp"
 
-#include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netinet/udp.h>
 #include <unistd.h>
@@ -25,8 +24,17 @@ void set_buffer(int descriptor, int force, int plain, int size_bytes) {
   if (!set(descriptor, SOL_SOCKET, force, size_bytes)) set(descriptor, SOL_SOCKET, plain, size_bytes);
 }
 
-std::string failure(const char* what, std::uint32_t ipv4, std::uint16_t port) {
-  return std::string(what) + " " + text_of(ipv4) + ":" + std::to_string(port) + ": " + std::strerror(errno);
+std::string failure(const char* what, const IpAddress& address, std::uint16_t port) {
+  const int why = errno;
+  std::string text(what);
+  text.append(address.v6 ? " [" : " ").append(address.text()).append(address.v6 ? "]:" : ":");
+  return text.append(std::to_string(port)).append(": ").append(std::strerror(why));
+}
+
+bool bind_to(const Socket& socket, const IpAddress& address, std::uint16_t port) {
+  sockaddr_storage where;
+  const socklen_t size = address.fill(where, port);
+  return bind(socket.get(), reinterpret_cast<const sockaddr*>(&where), size) == 0;
 }
 
 // Picks the socket of a reuseport group by the high byte of BTH's destination queue pair (byte 5).
@@ -53,59 +61,42 @@ Socket::~Socket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-sockaddr_in address_of(std::uint32_t ipv4, std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(ipv4);
-  return address;
-}
-
-std::array<std::byte, 4> network_order(std::uint32_t ipv4) {
-  std::array<std::byte, 4> bytes{};
-  const std::uint32_t value = htonl(ipv4);
-  std::memcpy(bytes.data(), &value, 4);
-  return bytes;
-}
-
-std::string text_of(std::uint32_t ipv4) {
-  char text[INET_ADDRSTRLEN] = "";
-  const in_addr address{htonl(ipv4)};
-  inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
-}
-
-Socket open_receiver(std::uint32_t ipv4, std::uint16_t port, bool shared, bool offload, std::string& error) {
-  Socket receiver(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const sockaddr_in address = address_of(ipv4, port);
+Socket open_receiver(const IpAddress& address, std::uint16_t port, bool shared, std::string& error) {
+  Socket receiver(socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!receiver.open() || (shared && !set(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) ||
-      bind(receiver.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      !bind_to(receiver, address, port) ||
       // Not before bind: a socket that has a filter cannot join a group.
       (shared && !attach_rank_filter(receiver.get()))) {
-    error = failure("cannot receive on", ipv4, port);
+    error = failure("cannot receive on", address, port);
     return Socket();
   }
-  set_buffer(receiver.get(), SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBufferBytes);
-  if (offload) set(receiver.get(), SOL_UDP, UDP_GRO, 1);
   return receiver;
 }
 
-Socket open_sender(std::uint32_t ipv4, std::uint16_t& port, std::string& error) {
-  Socket sender(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!sender.open() || !set(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)) {
-    error = failure("cannot send from", ipv4, port);
-    return Socket();
-  }
-  for (int tries = 0; tries < 0x4000; ++tries) {
-    const sockaddr_in address = address_of(ipv4, port);
-    if (bind(sender.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+void prepare_receiver(const Socket& receiver, bool v6, bool offload) {
+  set_buffer(receiver.get(), SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBufferBytes);
+  set(receiver.get(), SOL_UDP, UDP_GRO, offload ? 1 : 0);
+  v6 ? set(receiver.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, 1) : set(receiver.get(), IPPROTO_IP, IP_RECVTOS, 1);
+}
+
+Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
+                   std::string& error) {
+  Socket sender(socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const bool ready = sender.open() &&
+                     (address.v6 ? set(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+                                       set(sender.get(), IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
+                                 : set(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+                                       set(sender.get(), IPPROTO_IP, IP_TOS, traffic_class)) &&
+                     (!exact || set(sender.get(), SOL_SOCKET, SO_REUSEADDR, 1));
+  for (int tries = 0; ready && tries < (exact ? 1 : 0x4000); ++tries) {
+    if (bind_to(sender, address, port)) {
       set_buffer(sender.get(), SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
       return sender;
     }
     if (errno != EADDRINUSE) break;
-    port = port == 0xFFFF ? kFirstSourcePort : static_cast<std::uint16_t>(port + 1);
+    if (!exact) port = port == 0xFFFF ? kFirstSourcePort : static_cast<std::uint16_t>(port + 1);
   }
-  error = failure("cannot send from", ipv4, port);
+  error = failure("cannot send from", address, port);
   return Socket();
 }
 

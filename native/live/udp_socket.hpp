@@ -1,14 +1,9 @@
-// UDP sockets of the live world: one that receives on the RoCE port, one per path that sends.
+// UDP sockets of the live world: one that receives on the RoCE port, one per source port that sends.
 #pragma once
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
+
+#include "live/ip_address.hpp"
 
 namespace genie::live {
 
@@ -29,18 +24,18 @@ class Socket {
   int descriptor_ = -1;
 };
 
-sockaddr_in address_of(std::uint32_t ipv4, std::uint16_t port);  // both host integers
-std::array<std::byte, 4> network_order(std::uint32_t ipv4);
-std::string text_of(std::uint32_t ipv4);
+// A socket bound to address:port for receiving. `shared`: several ranks of this host join one port, each with
+// its own socket; a filter picks the socket by the local rank in the destination queue pair number, and ranks
+// must call this in the order of their local ranks. On failure `error` says what and where.
+Socket open_receiver(const IpAddress& address, std::uint16_t port, bool shared, std::string& error);
 
-// A socket bound to ipv4:port for receiving, with generic receive offload. `shared`: several ranks of this
-// host join one port, each with its own socket; a filter picks the socket by the local rank in the
-// destination queue pair number, and ranks must call this in the order of their local ranks. On failure
-// `error` says what and where.
-Socket open_receiver(std::uint32_t ipv4, std::uint16_t port, bool shared, bool offload, std::string& error);
+// Makes a bound socket fit for receiving: large buffer, receive offload, the ECN bits of what comes.
+void prepare_receiver(const Socket& receiver, bool v6, bool offload);
 
-// A socket bound to ipv4:port for sending, or to the next free port in 0xC000..0xFFFF; `port` becomes the one
-// that was bound. Its packets have "don't fragment" set and IP identification 0.
-Socket open_sender(std::uint32_t ipv4, std::uint16_t& port, std::string& error);
+// A socket bound to address:port for sending, or to the next free port in 0xC000..0xFFFF unless `exact`, when
+// others of this host may have it too; `port` becomes the one that was bound. Its packets have "don't
+// fragment" set, IP identification 0 (IPv4) and this traffic class.
+Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
+                   std::string& error);
 
 }  // namespace genie::live

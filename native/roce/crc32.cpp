@@ -200,4 +200,40 @@ std::uint32_t crc_update_by(CrcPath path, std::uint32_t crc, const std::byte* da
   return update_of(path)(crc, data, size_bytes);
 }
 
+namespace {
+
+constexpr std::uint32_t kPolynomial = 0xEDB8'8320, kOne = 0x8000'0000;  // bit 31 is the coefficient of x^0
+
+constexpr std::uint32_t times_x(std::uint32_t a) { return a >> 1 ^ (a & 1U ? kPolynomial : 0U); }
+
+// Product of two polynomials modulo the CRC's.
+constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t sum = 0;
+  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1, b = times_x(b)) {
+    if (a & bit) sum ^= b;
+  }
+  return sum;
+}
+
+// x to the power of -8 * 2^k: what takes back 2^k bytes of zero.
+constexpr std::array<std::uint32_t, 17> kTakeBack = [] {
+  std::array<std::uint32_t, 17> out{};
+  std::uint32_t inverse = (kOne ^ kPolynomial) << 1 | 1U;  // of x
+  for (int doubling = 0; doubling < 3; ++doubling) inverse = product(inverse, inverse);
+  for (std::uint32_t& power : out) {
+    power = inverse;
+    inverse = product(inverse, inverse);
+  }
+  return out;
+}();
+
+}  // namespace
+
+std::uint32_t crc_before_zeros(std::uint32_t crc, std::size_t zeros) {
+  for (std::size_t bit = 0; bit < kTakeBack.size(); ++bit) {
+    if (zeros >> bit & 1U) crc = product(crc, kTakeBack[bit]);
+  }
+  return crc;
+}
+
 }  // namespace genie::roce

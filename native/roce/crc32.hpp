@@ -34,4 +34,8 @@ constexpr std::uint32_t crc_of_byte(std::uint32_t byte, std::size_t zeros) {
   return crc;
 }
 
+// The register before so many bytes of zero that made it `crc`, in time that grows with the logarithm of
+// their number (below 2^17).
+std::uint32_t crc_before_zeros(std::uint32_t crc, std::size_t zeros);
+
 }  // namespace genie::roce

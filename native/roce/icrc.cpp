@@ -126,6 +126,54 @@ std::uint32_t IcrcFlow::icrc_of(std::span<const std::byte> udp_payload, std::uin
   return ~crc_update_headers(begin(udp_payload.size() + kIcrcBytes, identification), udp_payload);
 }
 
+namespace {
+
+constexpr std::size_t kAfterIdentification = kUdpBytes + kIpv4Bytes - 6;
+
+// A part of the identification and what it adds to the register, which is linear in it: reduced so that each
+// has a bit of the register to itself, the pivot.
+struct Share {
+  std::uint32_t crc = 0, pivot = 0;
+  std::uint16_t identification = 0;
+};
+
+constexpr std::array<Share, 16> kShares = [] {
+  std::array<Share, 16> shares{};
+  for (std::size_t bit = 0; bit < 16; ++bit) {
+    const std::uint32_t byte = 1U << bit % 8;
+    shares[bit] = {crc_of_byte(byte, kAfterIdentification + bit / 8), 0,
+                   static_cast<std::uint16_t>(1U << bit)};
+  }
+  for (std::size_t at = 0; at < 16; ++at) {
+    shares[at].pivot = shares[at].crc & (0 - shares[at].crc);
+    for (std::size_t other = 0; other < 16; ++other) {
+      if (other == at || (shares[other].crc & shares[at].pivot) == 0) continue;
+      shares[other].crc ^= shares[at].crc;
+      shares[other].identification =
+          static_cast<std::uint16_t>(shares[other].identification ^ shares[at].identification);
+    }
+  }
+  return shares;
+}();
+
+}  // namespace
+
+std::optional<std::uint16_t> IcrcFlow::identification_of(std::span<const std::byte> udp_payload,
+                                                         std::uint32_t icrc) const {
+  // What the identification adds is taken along by the bytes after UDP's header.
+  std::uint32_t difference = crc_before_zeros(icrc_of(udp_payload, 0) ^ icrc, udp_payload.size());
+  std::uint16_t identification = 0;
+  if (!ipv6_) {
+    for (const Share& share : kShares) {
+      if ((difference & share.pivot) == 0) continue;
+      difference ^= share.crc;
+      identification = static_cast<std::uint16_t>(identification ^ share.identification);
+    }
+  }
+  if (difference != 0) return std::nullopt;
+  return identification;
+}
+
 void store_icrc(std::uint32_t icrc, std::byte* at) {
   for (int byte = 0; byte < 4; ++byte) at[byte] = static_cast<std::byte>(icrc >> 8 * byte & 0xFF);
 }

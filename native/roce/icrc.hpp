@@ -50,6 +50,11 @@ class IcrcFlow {
   std::uint32_t icrc(std::span<const std::byte> headers, std::span<const std::byte> payload,
                      std::uint16_t identification = 0) const;
 
+  // The identification with which a packet in one piece would carry this ICRC, if there is one. A plain
+  // socket does not show the identification: to accept any is to check with 16 bits less.
+  std::optional<std::uint16_t> identification_of(std::span<const std::byte> udp_payload_without_icrc,
+                                                 std::uint32_t icrc) const;
+
   // ICRC of a packet in one piece: the UDP payload without its ICRC (at least 12 bytes).
   std::uint32_t icrc_of(std::span<const std::byte> udp_payload_without_icrc,
                         std::uint16_t identification = 0) const;

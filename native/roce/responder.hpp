@@ -46,7 +46,9 @@ class Responder {
       ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
     } else {
       packet.psn = psn_add(expected_psn_, kPsnMask);  // the last one received: acknowledgements coalesce
-      packet.syndrome = ack_with_credits(sink.receives_left());
+      const std::int64_t receives = sink.receives_left();
+      starved_ = receives == 0;
+      packet.syndrome = ack_with_credits(receives);
       ++counters.acks_sent;
     }
     ack_due_ = nak_due_ = false;
@@ -111,7 +113,8 @@ class Responder {
 
   // Receives have been posted: a requester that ran out of credits hears of it (section 9.7.7.2).
   void receives_posted() {
-    if (!broken_) ack_due_ = true;
+    if (starved_ && !broken_) ack_due_ = true;
+    starved_ = false;
   }
 
  private:
@@ -232,6 +235,7 @@ class Responder {
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
+  bool starved_ = false;  // the last ACK said that no receive is left
   std::uint8_t nak_syndrome_ = 0;
   bool in_message_ = false, message_is_send_ = false;
   std::uint32_t message_received_ = 0, message_bytes_ = 0;

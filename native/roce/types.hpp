@@ -105,6 +105,7 @@ struct QueuePairConfig {
   congestion::Control congestion = congestion::Control::kNone;
   congestion::DcqcnConfig dcqcn;
   TimePs cnp_interval = 50 * kPsPerUs;  // least time between two notifications of one queue pair
+  friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;
 };
 
 struct QueuePairCounters {

@@ -1,6 +1,5 @@
 // The UDP engine under the sanitizers: two ranks in one thread on loopback, losses, garbage on the port,
 // strangers.
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,9 +24,13 @@ constexpr TimePs kTurn = 200 * kPsPerUs;  // of one engine, while the other wait
 constexpr TimePs kLimit = 20 * kPsPerSecond;
 
 // An address of this process and case alone.
-std::uint32_t address_of_case(std::uint32_t number) {
+IpAddress address_of_case(std::uint32_t number) {
   const auto process = static_cast<std::uint32_t>(getpid());
-  return (127u << 24) | ((200 + process % 50) << 16) | ((process / 50 % 250) << 8) | (number % 250 + 1);
+  IpAddress address;
+  IpAddress::parse("127." + std::to_string(200 + process % 50) + "." + std::to_string(process / 50 % 250) +
+                       "." + std::to_string(number % 250 + 1),
+                   address);
+  return address;
 }
 
 struct Case {
@@ -39,6 +42,9 @@ struct Case {
   std::uint64_t lose_every = 0;
   TimePs delay = 0;
   bool garbage = false;
+  std::uint32_t queue_pairs = 1;
+  bool split = false;
+  bool v6 = false;  // loopback's only address: shared
 };
 
 // `sizes.size()` messages each way, all at once.
@@ -65,22 +71,40 @@ RankPlan messages(std::int32_t rank, const std::vector<std::int64_t>& sizes) {
   return plan;
 }
 
-EngineConfig config_of(const Case& each, std::int32_t rank, std::uint32_t ipv4) {
+EngineConfig config_of(const Case& each, std::int32_t rank, const IpAddress& address) {
   EngineConfig config;
   config.rank = rank;
-  config.local_rank = each.shared ? rank : 0;
-  config.ipv4 = ipv4;
-  config.shared_port = each.shared;
-  config.offload = each.offload;
   config.spin = each.spin;
-  config.rate_bps = each.rate_bps;
-  config.rkey = 0x1000u + static_cast<std::uint32_t>(rank);
-  config.memory_bytes = 1 << 18;
-  config.queue_pair.mtu_bytes = 1024;
-  config.queue_pair.window_packets = 64;
+  config.verify = true;
+  config.message_max_bytes = 1 << 18;
+  config.spread = {each.queue_pairs, each.split};
+  config.nic.address = address;
+  config.nic.port = each.v6 ? static_cast<std::uint16_t>(20'000 + getpid() % 20'000) : kPort;
+  config.nic.local_rank = each.shared ? rank : 0;
+  config.nic.shared_port = each.shared;
+  config.nic.offload = each.offload;
+  config.nic.rate_bps = each.rate_bps;
+  config.nic.rkey = 0x1000u + static_cast<std::uint32_t>(rank);
+  config.nic.queue_pair.mtu_bytes = 1024;
+  config.nic.queue_pair.window_packets = 64;
   // A busy machine must not look like a loss.
-  if (each.lose_every == 0) config.queue_pair.ack_timeout = 5 * kPsPerSecond;
+  if (each.lose_every == 0) config.nic.queue_pair.ack_timeout = 5 * kPsPerSecond;
   return config;
+}
+
+// Rank `peer` as rank `rank` reaches it.
+Peer peer_of(const Case& each, std::int32_t rank, std::int32_t peer, const IpAddress& address) {
+  Peer out{.address = address, .qpns = {}, .first_psns = {}, .our_first_psns = {}, .source_ports = {}};
+  for (std::uint32_t at = 0; at < each.queue_pairs; ++at) {
+    const auto local = static_cast<std::uint32_t>(each.shared ? peer : 0);
+    out.qpns.push_back((local + 1) << 16 | (at * 2 + static_cast<std::uint32_t>(rank)));
+    out.first_psns.push_back(0xFFFFF0u + static_cast<std::uint32_t>(peer) + 2 * at);
+    out.our_first_psns.push_back(0xFFFFF0u + static_cast<std::uint32_t>(rank) + 2 * at);
+    out.source_ports.push_back(
+        static_cast<std::uint16_t>(0xC000 + 64 * rank + static_cast<std::int32_t>(at)));
+  }
+  out.rkey = 0x1000u + static_cast<std::uint32_t>(peer);
+  return out;
 }
 
 // Throws what comes from nowhere at a port: noise, packets cut and bent, and right ones of a stranger.
@@ -91,7 +115,7 @@ class Nuisance {
   Nuisance(const Nuisance&) = delete;
   Nuisance& operator=(const Nuisance&) = delete;
 
-  void disturb(std::uint32_t ipv4) {
+  void disturb(const IpAddress& address) {
     std::vector<std::uint8_t> bytes(random_() % 200);
     for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_());
     if (bytes.size() >= 16 && random_() % 2 == 0) {
@@ -102,9 +126,10 @@ class Nuisance {
                                          static_cast<std::uint8_t>(random_() % 3)};
       std::memcpy(bytes.data() + 5, queue_pair, sizeof queue_pair);
     }
-    const sockaddr_in to = address_of(ipv4, kPort);
+    sockaddr_storage to;
+    const socklen_t size = address.fill(to, kPort);
     const ssize_t sent =
-        sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+        sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr*>(&to), size);
     if (sent >= 0) ++count;
   }
   std::uint64_t count = 0;
@@ -123,8 +148,10 @@ void play(const Case& each, std::uint32_t number) {
   for (const std::int64_t size : sizes) bytes += size;
 
   const SharedPlan shared;
-  const std::uint32_t addresses[] = {address_of_case(2 * number),
-                                     address_of_case(2 * number + (each.shared ? 0 : 1))};
+  IpAddress addresses[] = {address_of_case(2 * number), address_of_case(2 * number + (each.shared ? 0 : 1))};
+  if (each.v6) {
+    for (IpAddress& address : addresses) IpAddress::parse("::1", address);
+  }
   RankPlan plans[] = {messages(0, sizes), messages(1, sizes)};
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::int32_t rank = 0; rank < 2; ++rank) {
@@ -133,15 +160,10 @@ void play(const Case& each, std::uint32_t number) {
     CHECK_EQUAL_IN(engines.back()->open(), std::string(), each.name);
   }
   for (std::int32_t rank = 0; rank < 2; ++rank) {
-    std::vector<PeerAddress> peers;
-    for (std::int32_t peer = 0; peer < 2; ++peer)
-      peers.push_back({.ipv4 = addresses[peer],
-                       .local_rank = each.shared ? peer : 0,
-                       .rkey = 0x1000u + static_cast<std::uint32_t>(peer),
-                       .first_psn = 0xFFFFF0u + static_cast<std::uint32_t>(peer)});
-    const std::uint32_t own_psn = 0xFFFFF0u + static_cast<std::uint32_t>(rank);
+    std::vector<Peer> peers;
+    for (std::int32_t peer = 0; peer < 2; ++peer) peers.push_back(peer_of(each, rank, peer, addresses[peer]));
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
-    CHECK_EQUAL_IN(engine.connect(peers, {own_psn, own_psn}), std::string(), each.name);
+    CHECK_EQUAL_IN(engine.connect(peers), std::string(), each.name);
     engine.set_plan(shared, plans[rank]);
     engine.loss(1 - rank).every(each.lose_every);
     if (each.delay > 0) engine.delay_path(1 - rank, each.delay);
@@ -172,21 +194,25 @@ void play(const Case& each, std::uint32_t number) {
   std::uint64_t dropped = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     engines[rank]->serve(engines[rank]->now() + 20 * kTurn);
-    const EngineCounters& counters = engines[rank]->counters();
-    dropped += counters.malformed + counters.strangers + counters.wrong_rank + counters.bad_icrc;
+    const NicCounters& counters = engines[rank]->nic().counters();
+    CHECK_EQUAL_IN(engines[rank]->counters().verified_bytes, 2 * static_cast<std::uint64_t>(bytes),
+                   each.name);
+    CHECK_EQUAL_IN(engines[rank]->counters().wrong_bytes, std::uint64_t{0}, each.name);
+    dropped +=
+        counters.malformed + counters.bad_pkey + counters.strangers + counters.wrong_rank + counters.bad_icrc;
     CHECK_EQUAL_IN(counters.injected_losses > 0, each.lose_every > 0, each.name);
     CHECK_IN(counters.bytes_received > 2 * static_cast<std::uint64_t>(bytes), each.name);
-    CHECK_EQUAL_IN(engines[rank]->totals().retransmitted > 0, each.lose_every > 0, each.name);
+    CHECK_EQUAL_IN(engines[rank]->nic().totals().retransmitted > 0, each.lose_every > 0, each.name);
   }
   CHECK_EQUAL_IN(dropped, nuisance.count, each.name);  // nothing of it got any further
 }
 
 void a_port_in_use_is_named() {
   const Case each;
-  const std::uint32_t ipv4 = address_of_case(240);
-  Engine first(config_of(each, 0, ipv4)), second(config_of(each, 1, ipv4));
+  const IpAddress address = address_of_case(240);
+  Engine first(config_of(each, 0, address)), second(config_of(each, 1, address));
   CHECK_EQUAL(first.open(), std::string());
-  CHECK_EQUAL(second.open(), "cannot receive on " + text_of(ipv4) + ":4791: Address already in use");
+  CHECK_EQUAL(second.open(), "cannot receive on " + address.text() + ":4791: Address already in use");
 }
 
 }  // namespace
@@ -202,6 +228,11 @@ int main() {
       {.name = "losses, paced, no offload", .offload = false, .rate_bps = 400'000'000, .lose_every = 71},
       {.name = "a long path", .rate_bps = 1'000'000'000, .delay = 2000 * kPsPerUs},
       {.name = "garbage", .garbage = true},
+      {.name = "four queue pairs in turn", .queue_pairs = 4},
+      {.name = "in turn, losses", .lose_every = 31, .queue_pairs = 3},
+      {.name = "split over four, losses", .lose_every = 37, .queue_pairs = 4, .split = true},
+      {.name = "IPv6", .shared = true, .v6 = true},
+      {.name = "IPv6, no offload, losses", .offload = false, .shared = true, .lose_every = 41, .v6 = true},
       {.name = "garbage on one address", .offload = false, .shared = true, .garbage = true},
   };
   for (std::uint32_t number = 0; number < cases.size(); ++number) play(cases[number], number);

@@ -309,10 +309,32 @@ void test_layout() {
   CHECK(decoded(bytes, DecodeError::kNone, "write only imm") == header);
 }
 
+// Whatever the identification was; and damage to the packet is none of the 2^16 in all but one of 2^16 cases.
+void test_identification_follows_from_the_icrc() {
+  Random random(23);
+  int taken = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const Ipv4Flow v4{random_ipv4(random), random_ipv4(random), 49152, 4791, true};
+    const Ipv6Flow v6{random_ipv6(random), random_ipv6(random), 49152, 4791};
+    Bytes udp = random_bytes(random, kBthBytes + 4 * below(random, 300));
+    const auto identification = static_cast<std::uint16_t>(random());
+    const std::uint32_t icrc = IcrcFlow(v4).icrc_of(udp, identification);
+    CHECK(IcrcFlow(v4).identification_of(udp, icrc) == identification);
+    CHECK(IcrcFlow(v6).identification_of(udp, IcrcFlow(v6).icrc_of(udp)) == 0);
+    CHECK(!IcrcFlow(v6).identification_of(udp, IcrcFlow(v6).icrc_of(udp) ^ 1));
+    std::size_t place = below(random, udp.size());
+    if (place == 4) ++place;  // not covered
+    udp[place] ^= static_cast<std::byte>(1 + below(random, 255));
+    taken += IcrcFlow(v4).identification_of(udp, icrc).has_value();
+  }
+  CHECK(taken <= 2);
+}
+
 }  // namespace
 
 int main() {
   test_crc_known_answer();
+  test_identification_follows_from_the_icrc();
   test_crc_paths_agree();
   test_crc_in_pieces();
   test_flow_icrc_is_that_of_the_packet();

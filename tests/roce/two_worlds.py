@@ -127,18 +127,27 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
 class LiveRank:
     """An engine on its own address and in its own thread, unpaced: a window leaves before anything is received."""
 
-    def __init__(self, pattern: Pattern, rank: int, addresses: list[int], port: int) -> None:
+    def __init__(self, pattern: Pattern, rank: int, addresses: list[str], port: int) -> None:
         self.rank = rank
-        config = _core.EngineConfig()
-        config.rank, config.local_rank, config.ipv4, config.port = rank, 0, addresses[rank], port
-        config.rkey = 7
-        config.memory_bytes = max(4096, *pattern.sizes[0], *pattern.sizes[1])
-        config.queue_pair = pattern.config()
+        config, nic = _core.EngineConfig(), _core.NicConfig()
+        nic.address, nic.port, nic.rkey = addresses[rank], port, 7
+        nic.queue_pair = pattern.config()
+        config.rank, config.nic = rank, nic
+        config.message_max_bytes = max(4096, *pattern.sizes[0], *pattern.sizes[1])
         self.engine = _core.Engine(config)
         self.engine.open()
-        zeros = np.zeros(2, np.uint32)
         self.engine.connect(
-            np.array(addresses, np.uint32), np.zeros(2, np.int32), np.full(2, 7, np.uint32), zeros, zeros
+            [
+                _core.Peer(
+                    address=address,
+                    qpns=[1 << 16 | rank],
+                    first_psns=[0],
+                    our_first_psns=[0],
+                    source_ports=[0xC000 + rank],
+                    rkey=7,
+                )
+                for address in addresses
+            ]
         )
         self.plan = plan_of(pattern, (rank,))
         self.engine.set_plan(self.plan)
@@ -173,9 +182,8 @@ def free_port(address: str) -> int:
 
 def play_live(pattern: Pattern, block: int) -> tuple[Play, Play]:
     """`block`: which addresses of loopback to use, 0 to 255."""
-    names = [f"127.91.{block}.{rank + 1}" for rank in (0, 1)]
-    addresses = [int.from_bytes(socket.inet_aton(name), "big") for name in names]
-    port = free_port(names[0])
+    addresses = [f"127.91.{block}.{rank + 1}" for rank in (0, 1)]
+    port = free_port(addresses[0])
     ranks = [LiveRank(pattern, rank, addresses, port) for rank in (0, 1)]
     threads = [threading.Thread(target=ranks[rank].play, args=(ranks[1 - rank],)) for rank in (0, 1)]
     for thread in threads:

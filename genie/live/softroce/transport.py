@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from genie import _core
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
-from genie.live.transport import SOFTROCE, Card, PlayState, Seat, TransportError, first_psn, memory_key
+from genie.live.softroce.source_ports import SourcePorts
+from genie.live.transport import (
+    SOFTROCE,
+    Card,
+    PlayState,
+    Seat,
+    TransportError,
+    first_psn,
+    memory_key,
+    softroce_queue_pair,
+)
 
 PS_PER_NS, PS_PER_S = 1000, 10**12
+UNLIMITED_BPS = 100 * 10**9
 
 
 class SoftRoceTransport:
@@ -25,9 +34,10 @@ class SoftRoceTransport:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        address = seat.settings.addresses[seat.rank]
-        if ":" in address:
-            raise TransportError(f"rank {seat.rank} at {address}: softroce over IPv6 is not built yet", EXIT_USAGE)
+        try:
+            self._source_ports = SourcePorts(seat.settings.source_ports)
+        except ValueError as error:
+            raise TransportError(str(error), EXIT_USAGE) from error
         self._rkey = memory_key(seat.settings.seed, seat.rank)
         # Ranks that share an address join its port one after another: the filter counts them in this order.
         self.turn = seat.site.local_rank
@@ -42,7 +52,8 @@ class SoftRoceTransport:
             raise TransportError(text, EXIT_ENVIRONMENT) from error
 
     def card(self) -> Card:
-        seat = self._seat
+        seat, count = self._seat, self._seat.settings.queue_pairs
+        ranks = seat.settings.ranks
         return Card(
             transport=SOFTROCE,
             rank=seat.rank,
@@ -53,26 +64,39 @@ class SoftRoceTransport:
             rkey=self._rkey,
             memory_address=0,
             memory_bytes=seat.memory_bytes,
+            queue_pairs=[
+                [softroce_queue_pair(seat.site.local_rank, number * ranks + peer) for number in range(count)]
+                for peer in range(ranks)
+            ],
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
-        foreign = next((card for card in cards if card.transport != SOFTROCE), None)
-        if foreign:
-            both = f"rank {foreign.rank} on {foreign.transport} and rank {self._seat.rank} on {SOFTROCE}"
-            raise TransportError(f"{both}: a job of both is not built yet", EXIT_USAGE)
-        own, seed, peers = self._seat.rank, cards[0].seed, range(len(cards))
+        own = self._seat.rank
         try:
-            self._engine.connect(
-                np.array([ipv4_number(card.address) for card in cards], np.uint32),
-                np.array([card.local_rank for card in cards], np.int32),
-                np.array([card.rkey for card in cards], np.uint32),
-                np.array([first_psn(seed, peer, own) for peer in peers], np.uint32),
-                np.array([first_psn(seed, own, peer) for peer in peers], np.uint32),
-            )
-        except RuntimeError as error:
+            self._engine.connect([self._peer(cards, peer) for peer in range(len(cards))])
+        except (RuntimeError, ValueError) as error:
             raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
         set_path_faults(self._engine, self._seat.settings, own)
         self._engine.keep_trace(self._seat.settings.keep_trace)
+
+    def _peer(self, cards: Sequence[Card], peer: int) -> _core.Peer:
+        own, seed, card = self._seat.rank, cards[0].seed, cards[peer]
+        count = self._seat.settings.queue_pairs
+        numbers, ours = card.queue_pairs_for(own, count), cards[own].queue_pairs_for(peer, count)
+        return _core.Peer(
+            address=card.address,
+            qpns=numbers,
+            first_psns=[first_psn(seed, peer, own, number) for number in range(count)],
+            our_first_psns=[first_psn(seed, own, peer, number) for number in range(count)],
+            source_ports=[
+                self._source_ports.port(own, peer, number, count, ours[number], numbers[number])
+                for number in range(count)
+            ],
+            exact_ports=self._source_ports.exact,
+            rkey=card.rkey,
+            memory_address=card.memory_address,
+            foreign=card.transport != SOFTROCE,
+        )
 
     def set_plan(self, plan: _core.Plan) -> None:
         self._engine.set_plan(plan)
@@ -100,7 +124,10 @@ class SoftRoceTransport:
 
     def paths(self) -> list[str]:
         own = self._seat.rank
-        return ["" if peer == own else str(self._engine.source_port(peer)) for peer in range(self._seat.settings.ranks)]
+        return [
+            "" if peer == own else ",".join(map(str, self._engine.source_ports(peer)))
+            for peer in range(self._seat.settings.ranks)
+        ]
 
     def trace(self) -> list[Any]:
         return self._engine.trace()
@@ -124,19 +151,24 @@ class SoftRoceTransport:
 def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     """The engine of a rank; dilation divides its rate and stretches its times."""
     settings, k = seat.settings, seat.settings.dilation
-    config = _core.EngineConfig()
-    config.rank, config.local_rank = seat.rank, seat.site.local_rank
-    config.ipv4 = ipv4_number(settings.addresses[seat.rank])
-    config.port = settings.udp_port
-    config.shared_port = seat.site.sharers > 1
-    config.offload = settings.offload
+    config, nic = _core.EngineConfig(), _core.NicConfig()
+    nic.address = settings.addresses[seat.rank]
+    nic.port = settings.udp_port
+    nic.local_rank = seat.site.local_rank
+    nic.shared_port = seat.site.sharers > 1
+    nic.offload = settings.offload
+    nic.rate_bps = settings.rate_bps // k
+    nic.frame_overhead_bytes = settings.frame_overhead_bytes
+    nic.traffic_class = settings.traffic_class
+    nic.rkey = rkey
+    nic.queue_pair = queue_pair_of(settings, mtu_bytes)
+    config.nic = nic
+    config.rank = seat.rank
+    config.message_max_bytes = seat.memory_bytes
     config.spin = seat.spin
-    config.rate_bps = settings.rate_bps // k
-    config.frame_overhead_bytes = settings.frame_overhead_bytes
-    config.rkey = rkey
-    config.memory_bytes = seat.memory_bytes
+    config.verify = settings.verify
+    config.queue_pairs, config.split = settings.queue_pairs, settings.split
     config.stall_limit_ps = int(seat.stall_s * PS_PER_S) * k
-    config.queue_pair = queue_pair_of(settings, mtu_bytes)
     return config
 
 
@@ -150,12 +182,21 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfi
     config.retry_limit = settings.retry_limit
     config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
+    if settings.congestion == "dcqcn":
+        set_dcqcn(config, settings)
     return config
 
 
-def ipv4_number(address: str) -> int:
-    """An IPv4 address as an integer."""
-    value = 0
-    for part in address.split("."):
-        value = value << 8 | int(part)
-    return value
+def set_dcqcn(config: _core.QueuePairConfig, settings: RunSettings) -> None:
+    """DCQCN with its usual parameters; dilation stretches its timers and divides its rates."""
+    k = settings.dilation
+    dcqcn = _core.DcqcnConfig()
+    # Without a line rate the soft NIC is limited by its CPU: no rate below that means anything.
+    dcqcn.line_rate_bps = (settings.rate_bps or UNLIMITED_BPS) // k
+    for rate in ("minimum_rate_bps", "additive_bps", "hyper_bps"):
+        setattr(dcqcn, rate, max(getattr(dcqcn, rate) // k, 1))
+    for time in ("alpha_timer_ps", "increase_timer_ps"):
+        setattr(dcqcn, time, getattr(dcqcn, time) * k)
+    config.congestion = dcqcn
+    config.cnp_interval_ps = config.cnp_interval_ps * k
+    config.dcqcn = True

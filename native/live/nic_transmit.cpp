@@ -1,13 +1,11 @@
-// The engine's way out: from queue pairs through the soft NIC's line to sockets.
-#include <arpa/inet.h>
+// The soft NIC's way out: from queue pairs through the line to sockets.
 #include <netinet/udp.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "live/engine.hpp"
-#include "live/engine_sink.hpp"
+#include "live/nic_sink.hpp"
 
 namespace genie::live {
 namespace {
@@ -19,7 +17,7 @@ constexpr std::size_t kSegmentBytesMax = 65000;
 
 }  // namespace
 
-std::int64_t Engine::rate_at(TimePs now) const {
+std::int64_t SoftNic::rate_at(TimePs now) const {
   double rate = static_cast<double>(config_.rate_bps);
   for (const RateFault& fault : rate_faults_) {
     if (now >= fault.from && now < fault.until) rate *= fault.factor;
@@ -29,7 +27,7 @@ std::int64_t Engine::rate_at(TimePs now) const {
 }
 
 // Takes the next packet into the serialiser; false when there is none.
-bool Engine::stage(TimePs now) {
+bool SoftNic::stage(TimePs now) {
   roce::NicPort::Pick pick;
   while (port_.pick(now, pick)) {
     Connection& connection = connections_[pick.id];
@@ -56,9 +54,9 @@ bool Engine::stage(TimePs now) {
       } else {
         turn_ = 0;
       }
-      lost = connection.loss.lose_next();
+      lost = connection.loss != nullptr && connection.loss->lose_next();
     }
-    if (keep_trace_) trace_.push_back({departure, connection.rank, packet, lost});
+    if (keep_trace_) trace_.push_back({departure, pick.id, packet, lost});
     if (lost) {
       ++counters_.injected_losses;
       staged_->payload = nullptr;
@@ -69,12 +67,14 @@ bool Engine::stage(TimePs now) {
   return false;
 }
 
-void Engine::build(const roce::Packet& packet, std::uint32_t connection, TimePs departure,
-                   Datagram& out) const {
+void SoftNic::build(const roce::Packet& packet, std::uint32_t connection, TimePs departure,
+                    Datagram& out) const {
   roce::PacketHeader header;
   header.opcode = packet.opcode;
   header.ack_request = packet.ack_request;
-  header.dest_qpn = connections_[connection].destination_qpn;
+  header.solicited = packet.solicited;
+  header.becn = packet.opcode == roce::Opcode::kCnp;
+  header.dest_qpn = connections_[connection].remote.qpn;
   header.psn = packet.psn;
   header.payload_bytes = packet.payload_bytes;
   header.reth = {.va = packet.remote_address, .rkey = packet.rkey, .length_bytes = packet.message_bytes};
@@ -84,10 +84,10 @@ void Engine::build(const roce::Packet& packet, std::uint32_t connection, TimePs 
   out.connection = connection;
   out.header_bytes = static_cast<std::uint32_t>(roce::encode_headers(header, out.header));
   out.payload_bytes = packet.payload_bytes;
-  out.payload = source_.data() + packet.local_address;
+  out.payload = memory_.data() + packet.local_address;
 }
 
-void Engine::transmit(TimePs now) {
+void SoftNic::transmit(TimePs now) {
   const bool paced = config_.rate_bps != 0;
   while (batch_.size() < kBatchMax) {
     if (!staged_ && !stage(now)) break;
@@ -111,15 +111,16 @@ void Engine::transmit(TimePs now) {
   flush();
 }
 
-void Engine::flush() {
+void SoftNic::flush() {
   for (std::size_t at = 0; at < batch_.size();) at += send_run(at);
   batch_.clear();
 }
 
 // Sends datagram `first`, and with it those after it that fit the same offloaded send; returns how many.
-std::size_t Engine::send_run(std::size_t first) {
+std::size_t SoftNic::send_run(std::size_t first) {
   const Datagram& head = batch_[first];
   const Connection& connection = connections_[head.connection];
+  if (connection.sender == kNoSender && !open_sender_of(head.connection)) return 1;
   const auto size_of = [](const Datagram& d) {
     return std::size_t{d.header_bytes} + d.payload_bytes + roce::pad_bytes(d.payload_bytes) +
            roce::kIcrcBytes;
@@ -151,8 +152,9 @@ std::size_t Engine::send_run(std::size_t first) {
     vectors[used++] = {trailers[at], pad + roce::kIcrcBytes};
   }
   msghdr message{};
-  message.msg_name = const_cast<sockaddr_in*>(&connection.target);
-  message.msg_namelen = sizeof connection.target;
+  sockaddr_storage target;
+  message.msg_namelen = connection.remote.address.fill(target, config_.port);
+  message.msg_name = &target;
   message.msg_iov = vectors;
   message.msg_iovlen = used;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))] = {};
@@ -167,16 +169,13 @@ std::size_t Engine::send_run(std::size_t first) {
     std::memcpy(CMSG_DATA(item), &value, sizeof value);
   }
   // A send that the kernel refuses is a lost packet: the connection sends it again.
-  const ssize_t sent = sendmsg(connection.sender.get(), &message, MSG_NOSIGNAL);
+  const ssize_t sent = sendmsg(senders_[connection.sender].socket.get(), &message, MSG_NOSIGNAL);
   ++counters_.send_calls;
   if (sent >= 0) {
     counters_.datagrams_sent += count;
     counters_.bytes_sent += total;
-  } else if (errno != ENOBUFS && errno != EAGAIN && errno != ECONNREFUSED && errno != EINTR &&
-             error_.empty()) {
-    error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
-             std::to_string(connection.rank) + " at " + text_of(ntohl(connection.target.sin_addr.s_addr)) +
-             ": " + std::strerror(errno);
+  } else if (errno != ENOBUFS && errno != EAGAIN && errno != ECONNREFUSED && errno != EINTR && !error_) {
+    error_ = SendError{head.connection, std::strerror(errno)};
   }
   return count;
 }

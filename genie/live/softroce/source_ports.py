@@ -1,0 +1,56 @@
+"""Which UDP source port a queue pair sends from: what ECMP hashes, so that it chooses the path through the fabric.
+
+`pair`: each pair of ranks its own, the next if it is taken. `nccl`: as RDMA devices do for a flow label of 0, from the
+numbers of both queue pairs (`rdma_get_udp_sport` in Linux's ib_verbs.h), so that paths are spread as NCCL's are.
+`PORT`: one for all. `FIRST-LAST`: a sweep, one after another over all queue pairs.
+"""
+
+from __future__ import annotations
+
+import re
+
+FIRST, LAST = 0xC000, 0xFFFF  # RoCEv2's source ports (annex A17)
+PAIR, NCCL = "pair", "nccl"
+_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+
+
+class SourcePorts:
+    """A rule for the source ports of one rank."""
+
+    def __init__(self, rule: str = PAIR) -> None:
+        """`rule`: pair, nccl, a port or a range of ports. Raises ValueError that says what is allowed."""
+        self.rule = rule
+        self._first = self._last = 0
+        if rule in (PAIR, NCCL):
+            return
+        match = _RANGE.fullmatch(rule)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1024 <= first <= last <= 65535:
+            raise ValueError(
+                f"source ports '{rule}': must be pair, nccl, a port from 1024 to 65535 or a range of them such as "
+                "49152-49167"
+            )
+        self._first, self._last = first, last
+
+    @property
+    def exact(self) -> bool:
+        """Whether no other port will do."""
+        return self.rule != PAIR
+
+    def port(self, rank: int, peer: int, connection: int, queue_pairs: int, own_qpn: int, peer_qpn: int) -> int:
+        """The port of queue pair number `connection` of `queue_pairs` from a rank to a peer."""
+        if self.rule == NCCL:
+            return rdma_source_port(own_qpn, peer_qpn)
+        if self.rule == PAIR:
+            mixed = (rank * 0x9E3779B1 ^ peer * 0x85EBCA77 ^ connection * 0xC2B2AE3D) & 0xFFFFFFFF
+            return FIRST | mixed >> 13 & 0x3FFF
+        return self._first + (peer * queue_pairs + connection) % (self._last - self._first + 1)
+
+
+def rdma_source_port(own_qpn: int, peer_qpn: int) -> int:
+    """The source port that RDMA devices use between two queue pairs whose flow label is 0."""
+    label = own_qpn * peer_qpn
+    label ^= label >> 20
+    label ^= label >> 40
+    label &= 0xFFFFF
+    return FIRST | (label ^ label >> 14) & 0x3FFF

@@ -1,0 +1,15 @@
+// What the bindings of the soft NIC and of the engine on it share.
+#pragma once
+#include <string>
+
+#include "bindings/bindings.hpp"
+#include "live/soft_nic.hpp"
+
+namespace genie::bindings {
+
+// Throws when it is none.
+live::IpAddress address_of(const std::string& text);
+// Counters of the NIC and of all its queue pairs.
+nb::dict nic_counters_of(const live::SoftNic& nic);
+
+}  // namespace genie::bindings

@@ -1,0 +1,39 @@
+// An address of the data network, of either family.
+#pragma once
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "roce/icrc.hpp"
+
+namespace genie::live {
+
+struct IpAddress {
+  bool v6 = false;
+  std::array<std::byte, 16> bytes{};  // network order; IPv4 uses the first four
+  std::uint32_t scope = 0;            // interface of a link-local address
+
+  // "10.0.0.1", "fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1" (which is IPv4). False when it is none.
+  static bool parse(const std::string& text, IpAddress& out);
+  static IpAddress of(const sockaddr_storage& address);
+  std::string text() const;
+  friend bool operator==(const IpAddress& a, const IpAddress& b) {
+    return a.v6 == b.v6 && a.bytes == b.bytes;  // what comes from elsewhere has a scope of its own
+  }
+
+  int family() const { return v6 ? AF_INET6 : AF_INET; }
+  // Fills in an address to bind or to send to; returns its length.
+  socklen_t fill(sockaddr_storage& out, std::uint16_t port) const;
+};
+
+std::uint16_t port_of(const sockaddr_storage& address);
+
+// What the packets from one address and port to another have in common for their ICRC.
+roce::IcrcFlow icrc_flow(const IpAddress& from, std::uint16_t from_port, const IpAddress& to,
+                         std::uint16_t to_port);
+
+}  // namespace genie::live

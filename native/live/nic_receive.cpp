@@ -1,0 +1,143 @@
+// The soft NIC's way in: from the socket to queue pairs.
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "live/nic_buffers.hpp"
+#include "live/nic_sink.hpp"
+
+namespace genie::live {
+namespace {
+
+constexpr std::uint16_t kSegmentsMax = 64;  // of one offloaded send of ours: identifications below
+constexpr int kCongestionExperienced = 0b11;
+constexpr std::uint16_t kPkeyMember = 0x7FFF;  // of the default partition, full or limited (section 10.9.3)
+
+// What came with a datagram: the length of its segments and its traffic class.
+struct Annexes {
+  std::size_t segment_bytes = 0;
+  bool congested = false;
+};
+
+Annexes annexes_of(msghdr& message, std::size_t size_bytes) {
+  Annexes out{.segment_bytes = size_bytes};
+  for (cmsghdr* item = CMSG_FIRSTHDR(&message); item != nullptr; item = CMSG_NXTHDR(&message, item)) {
+    int value = 0;
+    std::memcpy(&value, CMSG_DATA(item), std::min<std::size_t>(sizeof value, item->cmsg_len - CMSG_LEN(0)));
+    if (item->cmsg_level == SOL_UDP && item->cmsg_type == UDP_GRO) {
+      out.segment_bytes = static_cast<std::size_t>(value);
+    } else if ((item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) ||
+               (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_TCLASS)) {
+      out.congested = (value & kCongestionExperienced) == kCongestionExperienced;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// Takes what the socket has, within reason: timers and departures must have their turn.
+void SoftNic::receive() {
+  for (int call = 0; call < kReceiveCalls; ++call) {
+    mmsghdr messages[kReceiveMessages];
+    iovec vectors[kReceiveMessages];
+    sockaddr_storage from[kReceiveMessages];
+    alignas(cmsghdr) char control[kReceiveMessages][CMSG_SPACE(sizeof(int)) * 2];
+    for (std::size_t at = 0; at < kReceiveMessages; ++at) {
+      vectors[at] = {receive_buffer_.data() + at * kReceiveBytes, kReceiveBytes};
+      messages[at] = {};
+      messages[at].msg_hdr.msg_name = &from[at];
+      messages[at].msg_hdr.msg_namelen = sizeof from[at];
+      messages[at].msg_hdr.msg_iov = &vectors[at];
+      messages[at].msg_hdr.msg_iovlen = 1;
+      messages[at].msg_hdr.msg_control = control[at];
+      messages[at].msg_hdr.msg_controllen = sizeof control[at];
+    }
+    const int count = recvmmsg(receiver_.get(), messages, kReceiveMessages, MSG_DONTWAIT, nullptr);
+    ++counters_.receive_calls;
+    if (count <= 0) return;
+    // Taken after the call: a packet may have come while it was under way.
+    const TimePs now = this->now();
+    for (int at = 0; at < count; ++at) {
+      const std::size_t size = messages[at].msg_len;
+      const Annexes annexes = annexes_of(messages[at].msg_hdr, size);
+      const std::byte* data = receive_buffer_.data() + static_cast<std::size_t>(at) * kReceiveBytes;
+      std::uint16_t index = 0;
+      if (size == 0) datagram({data, size}, from[at], index, annexes.congested, now);
+      for (std::size_t offset = 0; offset < size && annexes.segment_bytes > 0;
+           offset += annexes.segment_bytes)
+        datagram({data + offset, std::min(annexes.segment_bytes, size - offset)}, from[at], index++,
+                 annexes.congested, now);
+    }
+    if (count < static_cast<int>(kReceiveMessages)) return;
+  }
+}
+
+void SoftNic::datagram(std::span<const std::byte> bytes, const sockaddr_storage& from, std::uint16_t index,
+                       bool congested, TimePs now) {
+  ++counters_.datagrams_received;
+  counters_.bytes_received += bytes.size();
+  roce::PacketHeader header;
+  std::span<const std::byte> payload;
+  if (roce::decode(bytes, header, payload) != roce::DecodeError::kNone) {
+    ++counters_.malformed;
+    return;
+  }
+  if (header.dest_qpn >> 16 != static_cast<std::uint32_t>(config_.local_rank + 1)) {
+    ++counters_.wrong_rank;
+    return;
+  }
+  const std::uint32_t id = header.dest_qpn & 0xFFFF;
+  if (id >= connections_.size() || !connections_[id].connected ||
+      !(connections_[id].remote.address == IpAddress::of(from))) {
+    ++counters_.strangers;
+    return;
+  }
+  if ((header.pkey & kPkeyMember) != kPkeyMember) {
+    ++counters_.bad_pkey;
+    return;
+  }
+  Connection& connection = connections_[id];
+  if (!icrc_right(connection, bytes, port_of(from), index)) {
+    ++counters_.bad_icrc;
+    return;
+  }
+  last_received_ = now;  // what strangers send does not count
+  roce::Packet packet;
+  packet.opcode = header.opcode;
+  packet.ack_request = header.ack_request;
+  packet.solicited = header.solicited;
+  packet.congested = congested;
+  packet.syndrome = header.aeth.syndrome;
+  packet.msn = header.aeth.msn;
+  packet.psn = header.psn;
+  packet.payload_bytes = header.payload_bytes;
+  packet.immediate = header.imm;
+  packet.rkey = header.reth.rkey;
+  packet.message_bytes = header.reth.length_bytes;
+  packet.remote_address = header.reth.va;
+  payload_ = payload;
+  Sink sink{*this, connection, now};
+  connection.queue_pair.receive(packet, now, sink);
+}
+
+// A plain socket does not show the IPv4 identification. Ours is 0, or the segment's number in an offloaded
+// send; of another stack's any is taken that makes the ICRC right, which checks 16 of its 32 bits.
+bool SoftNic::icrc_right(Connection& connection, std::span<const std::byte> bytes, std::uint16_t from_port,
+                         std::uint16_t index) {
+  if (connection.in_flow_port != from_port) {
+    connection.in_flow = icrc_flow(connection.remote.address, from_port, config_.address, config_.port);
+    connection.in_flow_port = from_port;
+  }
+  const std::span<const std::byte> covered = bytes.first(bytes.size() - roce::kIcrcBytes);
+  const std::uint32_t carried = roce::load_icrc(bytes.data() + covered.size());
+  if (connection.in_flow.icrc_of(covered, index) == carried) return true;
+  const std::optional<std::uint16_t> identification = connection.in_flow.identification_of(covered, carried);
+  if (!identification) return false;
+  if (!connection.remote.foreign) return *identification < kSegmentsMax;
+  ++counters_.identifications_unseen;
+  return true;
+}
+
+}  // namespace genie::live

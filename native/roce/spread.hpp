@@ -1,0 +1,130 @@
+// How the messages of a connection spread over its queue pairs, and come back into order. Pure, the same in
+// both worlds; one at each end.
+//
+// Round robin: message n goes whole to queue pair n mod N. Split: each message goes in N parts, multiples of
+// 128 bytes but the last, some of them empty. Both are NCCL's ways (NCCL_IB_QPS_PER_CONNECTION,
+// NCCL_IB_SPLIT_DATA_ON_QPS). A queue pair keeps the order of its messages, so that the receiver knows by the
+// same rule which comes next.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "core/time.hpp"
+
+namespace genie::roce {
+
+struct SpreadConfig {
+  std::uint32_t queue_pairs = 1;
+  bool split = false;
+};
+
+class Spread {
+ public:
+  static constexpr std::uint64_t kPartAlignment = 128;
+
+  // A message, or its part on one queue pair, that has arrived.
+  struct Arrival {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t tag = 0;
+    TimePs first = 0, time = 0;
+  };
+
+  explicit Spread(const SpreadConfig& config)
+      : config_(config), waiting_(config.queue_pairs > 1 ? config.queue_pairs : 0) {}
+
+  // post(queue pair, handle, offset, bytes) for each part.
+  template <class Post>
+  void send(std::uint64_t handle, std::uint64_t size_bytes, Post post) {
+    if (config_.queue_pairs == 1) return post(0u, handle, std::uint64_t{0}, size_bytes);
+    if (!config_.split) return post(turn(next_out_), handle, std::uint64_t{0}, size_bytes);
+    const std::uint64_t whole = open_whole(handle);
+    const std::uint64_t share = (size_bytes + config_.queue_pairs - 1) / config_.queue_pairs;
+    const std::uint64_t part = (share + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+    for (std::uint32_t at = 0; at < config_.queue_pairs; ++at) {
+      const std::uint64_t offset = std::min(at * part, size_bytes);
+      post(at, whole, offset, std::min(part, size_bytes - offset));
+    }
+  }
+
+  struct Sent {
+    bool whole = false;  // all parts are
+    std::uint64_t handle = 0;
+    std::uint32_t retransmits = 0;
+  };
+  Sent sent(std::uint64_t handle, std::uint32_t retransmits) {
+    if (!parted()) return {true, handle, retransmits};
+    Whole& whole = wholes_[static_cast<std::size_t>(handle)];
+    whole.retransmits += retransmits;
+    if (--whole.left > 0) return {};
+    free_.push_back(handle);
+    return {true, whole.handle, whole.retransmits};
+  }
+
+  // deliver(arrival) for each message that is complete and in its turn.
+  template <class Deliver>
+  void arrived(std::uint32_t queue_pair, const Arrival& arrival, Deliver deliver) {
+    if (config_.queue_pairs == 1) return deliver(arrival);
+    waiting_[queue_pair].push_back(arrival);
+    if (config_.split) {
+      while (std::none_of(waiting_.begin(), waiting_.end(), [](const auto& part) { return part.empty(); }))
+        deliver(take_parts());
+      return;
+    }
+    while (!waiting_[next_in_].empty()) {
+      const Arrival message = waiting_[next_in_].front();
+      waiting_[next_in_].pop_front();
+      turn(next_in_);
+      deliver(message);
+    }
+  }
+
+ private:
+  struct Whole {
+    std::uint64_t handle = 0;
+    std::uint32_t left = 0, retransmits = 0;
+  };
+
+  bool parted() const { return config_.split && config_.queue_pairs > 1; }
+
+  std::uint32_t turn(std::uint32_t& next) const {
+    const std::uint32_t now = next;
+    next = next + 1 == config_.queue_pairs ? 0 : next + 1;
+    return now;
+  }
+
+  std::uint64_t open_whole(std::uint64_t handle) {
+    std::uint64_t place = wholes_.size();
+    if (free_.empty()) {
+      wholes_.emplace_back();
+    } else {
+      place = free_.back();
+      free_.pop_back();
+    }
+    wholes_[static_cast<std::size_t>(place)] = {handle, config_.queue_pairs, 0};
+    return place;
+  }
+
+  Arrival take_parts() {
+    Arrival message = waiting_[0].front();
+    message.size_bytes = 0;
+    for (std::deque<Arrival>& parts : waiting_) {
+      const Arrival& part = parts.front();
+      message.size_bytes += part.size_bytes;
+      message.first = std::min(message.first, part.first);
+      message.time = std::max(message.time, part.time);
+      parts.pop_front();
+    }
+    return message;
+  }
+
+  SpreadConfig config_;
+  std::uint32_t next_out_ = 0, next_in_ = 0;
+  std::vector<std::deque<Arrival>> waiting_;  // by queue pair, in the order of its messages
+  std::vector<Whole> wholes_;
+  std::vector<std::uint64_t> free_;
+};
+
+}  // namespace genie::roce
