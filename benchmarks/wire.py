@@ -1,0 +1,368 @@
+"""softroce beside raw UDP, in one session: python benchmarks/wire.py [--over lo] [--rounds 3] [--json FILE]
+
+Two processes, each pinned to a core, over loopback and over a veth pair between two network namespaces (MTU 9000, needs
+root). Raw UDP (benchmarks/udp_raw) sends datagrams as large as softroce's, with segmentation and receive offload; the
+two take turns. Goodput counts payload at the receiver. Medians of the rounds; two free cores are needed for them to
+mean anything: the table says the load. Exit code 1 when something is not as wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from genie import _core
+from genie.plan.facts import facts_of_build
+
+HERE = Path(__file__).resolve().parent
+SECONDS = 3.0  # of each stream
+MTU_BYTES = 4096
+HEADERS_BYTES = 16  # BTH and ICRC of a MIDDLE packet: what nearly all datagrams of a 1 MiB WRITE have
+UDP_RAW_PORT = 45791
+ROUND_TRIPS = 20_000
+ROUND_TRIP_BYTES = 64
+IDLE_QUEUE_PAIRS = 1000
+RKEY = 0x5EED
+PATIENCE_S = 60.0
+MESSAGE_BYTES, SMALL_BYTES = 1 << 20, 4096
+FIRST_MESSAGES = {MESSAGE_BYTES: 512, SMALL_BYTES: 50_000}  # to learn how many take SECONDS
+EXIT_GATE, EXIT_ENVIRONMENT = 1, 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two addresses that reach each other, and what to put before a command that runs at each."""
+
+    name: str
+    addresses: tuple[str, str]
+    prefixes: tuple[list[str], list[str]] = ([], [])
+
+
+@dataclass
+class Measure:
+    """One line of the table. `wanted`: of the ratio to raw, or of the value where there is no raw one."""
+
+    name: str
+    unit: str
+    wanted: float
+    least: bool  # `wanted` is a lower bound
+    raw: list[float] = field(default_factory=list)
+    softroce: list[float] = field(default_factory=list)
+
+    def row(self, place: str) -> dict[str, Any]:
+        raw = statistics.median(self.raw) if self.raw else None
+        value = statistics.median(self.softroce)
+        judged = value if raw is None else value / raw
+        return {
+            "over": place,
+            "measure": self.name,
+            "unit": self.unit,
+            "raw": raw,
+            "softroce": value,
+            "ratio": None if raw is None else judged,
+            "wanted": f"{'>=' if self.least else '<='} {self.wanted:g}{'' if raw is None else ' x raw'}",
+            "good": judged >= self.wanted if self.least else judged <= self.wanted,
+            "raw_rounds": self.raw,
+            "softroce_rounds": self.softroce,
+        }
+
+
+# -- places -----------------------------------------------------------------------------------------------------
+
+
+def loopback() -> Place:
+    block = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+    return Place("lo", (f"{block}.1", f"{block}.2"))
+
+
+@contextmanager
+def veth() -> Iterator[Place]:
+    """Two network namespaces of our own with a cable between them; they end with this."""
+    names = [f"genie-wire-{os.getpid()}-{end}" for end in "ab"]
+    made = []
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+            made.append(name)
+        _ip("link", "add", "wire0", "netns", names[0], "type", "veth", "peer", "name", "wire0", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            _ip("-n", name, "addr", "add", f"10.177.0.{number}/24", "dev", "wire0")
+            _ip("-n", name, "link", "set", "wire0", "mtu", "9000", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        prefixes = (["ip", "netns", "exec", names[0]], ["ip", "netns", "exec", names[1]])
+        yield Place("veth", ("10.177.0.1", "10.177.0.2"), prefixes)
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+# -- processes --------------------------------------------------------------------------------------------------
+
+
+def built(folder: Path) -> Path:
+    """The yardstick's program, compiled as softroce is."""
+    program = folder / "udp_raw"
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    source = HERE / "udp_raw" / "udp_raw.cpp"
+    subprocess.run([compiler, "-std=c++20", "-O3", source, "-o", program], check=True)
+    return program
+
+
+class End:
+    """A process at one end; it ends with the session whatever happens."""
+
+    def __init__(self, place: Place, at: int, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            [*place.prefixes[at], *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> End:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    def hear(self) -> str:
+        line = _of(self._process.stdout).readline().strip()
+        if not line:
+            raise SystemExit(f"wire: {' '.join(map(str, self._process.args[:4]))} … ended early")  # type: ignore[index]
+        return line
+
+    def ask(self, *words: object) -> Any:
+        """Give the softroce end a task; its answer."""
+        self.tell(*words)
+        return json.loads(self.hear())
+
+    def tell(self, *words: object) -> None:
+        stdin = _of(self._process.stdin)
+        stdin.write(json.dumps(words) + "\n")
+        stdin.flush()
+
+
+def _of(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+def raw_pair(program: Path, place: Place, cores: list[int], receiver: list[str], sender: list[str]) -> tuple[str, str]:
+    """Run the yardstick's two ends; what each prints. `receiver` and `sender`: what to do, then its arguments."""
+    address = place.addresses[1]
+    commands = [
+        [str(program), words[0], address, str(UDP_RAW_PORT), str(core), *words[1:]]
+        for words, core in ((receiver, cores[1]), (sender, cores[0]))
+    ]
+    with End(place, 1, commands[0]) as there:
+        there.hear()
+        with End(place, 0, commands[1]) as here:
+            said = here.hear()
+        return said, there.hear() if receiver[0] == "sink" else ""
+
+
+def raw_goodput_gbps(program: Path, place: Place, cores: list[int]) -> float:
+    words = [str(SECONDS), str(MTU_BYTES), str(HEADERS_BYTES)]
+    _, arrived = raw_pair(program, place, cores, ["sink", *words], ["source", *words])
+    return float(json.loads(arrived)["goodput_gbps"])
+
+
+def raw_round_trip_us(program: Path, place: Place, cores: list[int], how: str) -> float:
+    ping = ["ping", how, str(ROUND_TRIPS), str(ROUND_TRIP_BYTES)]
+    took, _ = raw_pair(program, place, cores, ["pong", how], ping)
+    return float(json.loads(took)["rtt_us"])
+
+
+# -- softroce ---------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """Two processes with a `_core.SoftNic` each, connected by as many queue pairs as are asked for."""
+
+    def __init__(self, stack: ExitStack, place: Place, cores: list[int], queue_pairs: int) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "--end"]
+        self.ends = [
+            stack.enter_context(End(place, at, [*command, place.addresses[at], str(cores[at]), str(queue_pairs)]))
+            for at in (0, 1)
+        ]
+        numbers = [json.loads(end.hear()) for end in self.ends]
+        for at, end in enumerate(self.ends):
+            end.ask("connect", place.addresses[1 - at], numbers[1 - at])
+
+    def stream(self, verb: str, size_bytes: int, messages: int) -> tuple[int, float]:
+        """Bytes that arrived, and seconds from the first packet to the last message."""
+        sender, receiver = self.ends
+        receiver.ask("forget")
+        receiver.tell("serve", messages)
+        sender.ask("stream", verb, size_bytes, messages)
+        size, took_ps = json.loads(receiver.hear())
+        return int(size), took_ps / 1e12
+
+    def rate(self, verb: str, size_bytes: int) -> float:
+        """Messages a second in a stream of about SECONDS."""
+        first = FIRST_MESSAGES[size_bytes]
+        _, took_s = self.stream(verb, size_bytes, first)
+        arrived, took_s = self.stream(verb, size_bytes, max(first, int(first / took_s * SECONDS)))
+        return arrived / size_bytes / took_s
+
+    def round_trip_us(self, spin: bool) -> float:
+        here, there = self.ends
+        there.ask("forget")
+        here.ask("forget")
+        there.tell("pingpong", False, spin)
+        median_ps = here.ask("pingpong", True, spin)
+        there.hear()
+        return float(median_ps) / 1e6
+
+
+def end(address: str, core: int, queue_pairs: int) -> int:
+    """The process of one end: a NIC, and tasks from standard input until that ends."""
+    os.sched_setaffinity(0, {core})
+    config = _core.NicConfig()
+    config.address, config.rkey = address, RKEY
+    config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
+    nic = _core.SoftNic(config)
+    nic.open()
+    ids = [nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False) for _ in range(queue_pairs)]
+    print(json.dumps([nic.qpn(number) for number in ids]), flush=True)
+    for line in sys.stdin:
+        task, *words = json.loads(line)
+        print(json.dumps(_done(nic, ids, task, words)), flush=True)
+    return 0
+
+
+def _done(nic: Any, ids: list[int], task: str, words: list[Any]) -> Any:
+    if task == "connect":
+        for number, qpn in zip(ids, words[1], strict=True):
+            nic.connect(number, address=words[0], qpn=qpn)
+    elif task == "forget":
+        nic.forget_arrivals()
+    elif task == "serve":
+        messages, size, took_ps = nic.serve(PATIENCE_S, words[0])
+        nic.poll(0.05)  # the sender may ask again for the last acknowledgement
+        if messages != words[0]:
+            raise SystemExit(f"wire: {messages} of {words[0]} messages came: {nic.error}")
+        return [size, took_ps]
+    elif task == "stream":
+        verb, size_bytes, messages = words
+        took_ps = nic.stream(ids, verb, size_bytes, messages=messages, depth=16, rkey=RKEY, timeout_s=PATIENCE_S)
+        if took_ps < 0:
+            raise SystemExit(f"wire: the stream did not end: {nic.error}")
+        return took_ps
+    elif task == "pingpong":
+        begins, spin = words
+        size = ROUND_TRIP_BYTES
+        times = nic.pingpong(ids[0], "write_imm", size, rounds=ROUND_TRIPS, begins=begins, spin=spin, rkey=RKEY)
+        return statistics.median(times) if begins else 0
+    return None
+
+
+def idle(queue_pairs: int) -> int:
+    """The process that holds idle queue pairs, connected: prints the bytes that each takes of its memory."""
+    config = _core.NicConfig()
+    config.address = "127.0.0.1"
+    nic = _core.SoftNic(config)
+    before = _resident_bytes()
+    for number in range(queue_pairs):
+        added = nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False)
+        nic.connect(added, address="127.0.0.1", qpn=number)
+    print((_resident_bytes() - before) / queue_pairs)
+    return 0
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def idle_bytes() -> float:
+    command = [sys.executable, str(Path(__file__).resolve()), "--idle", str(IDLE_QUEUE_PAIRS)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+# -- the session ------------------------------------------------------------------------------------------------
+
+
+def measured(program: Path, place: Place, cores: list[int], rounds: int) -> list[dict[str, Any]]:
+    """The table's rows of one place."""
+    one = Measure("1 MiB WRITE, 1 QP", "Gb/s", 0.5, True)
+    four = Measure("1 MiB WRITE, 4 QPs", "Gb/s", 0.6, True)
+    busy = Measure("64 B WRITE_WITH_IMM round trip, polling", "us", 2.5, False)
+    block = Measure("64 B WRITE_WITH_IMM round trip, sleeping", "us", 2.5, False)
+    small = Measure("4 KiB WRITE_WITH_IMM, 1 QP", "1/s", 200_000, True)
+    for _ in range(rounds):
+        goodput = raw_goodput_gbps(program, place, cores)
+        for queue_pairs, measure in ((1, one), (4, four)):
+            measure.raw.append(goodput)
+            with ExitStack() as stack:
+                pair = Pair(stack, place, cores, queue_pairs)
+                measure.softroce.append(pair.rate("write", MESSAGE_BYTES) * MESSAGE_BYTES * 8 / 1e9)
+        for how, measure in (("busy", busy), ("block", block)):
+            measure.raw.append(raw_round_trip_us(program, place, cores, how))
+            with ExitStack() as stack:
+                measure.softroce.append(Pair(stack, place, cores, 1).round_trip_us(how == "busy"))
+        with ExitStack() as stack:
+            small.softroce.append(Pair(stack, place, cores, 1).rate("write_imm", SMALL_BYTES))
+    return [measure.row(place.name) for measure in (one, four, busy, block, small)]
+
+
+def line_of(row: dict[str, Any]) -> str:
+    raw = "" if row["raw"] is None else f"{row['raw']:.2f}"
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    verdict = "good" if row["good"] else "NOT MET"
+    return (
+        f"{row['over']:<5} {row['measure']:<42} {raw:>10} {row['softroce']:>12.2f} {row['unit']:<5} {ratio:>6} "
+        f"{row['wanted']:<14} {verdict}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--over", choices=("lo", "veth"), action="append", help="default: both")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--end", nargs=3, metavar=("ADDRESS", "CORE", "QUEUE_PAIRS"), help=argparse.SUPPRESS)
+    parser.add_argument("--idle", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.end:
+        return end(chosen.end[0], int(chosen.end[1]), int(chosen.end[2]))
+    if chosen.idle:
+        return idle(chosen.idle)
+    over = chosen.over or ["lo", "veth"]
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2 or ("veth" in over and os.geteuid() != 0):
+        print("wire: needs two cores, and root for veth (without: --over lo)", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    rows = []
+    print(f"{'over':<5} {'measure':<42} {'raw':>10} {'softroce':>12} {'':<5} {'ratio':>6} wanted", flush=True)
+    with ExitStack() as stack:
+        program = built(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="genie-wire-"))))
+        for name in over:
+            place = loopback() if name == "lo" else stack.enter_context(veth())
+            rows += measured(program, place, cores, chosen.rounds)
+            print("\n".join(line_of(row) for row in rows if row["over"] == place.name), flush=True)
+    memory = Measure(f"memory per idle QP, of {IDLE_QUEUE_PAIRS}", "B", 4096, False, softroce=[idle_bytes()])
+    rows.append(memory.row("-"))
+    print(line_of(rows[-1]))
+    facts = {**facts_of_build(), "crc": _core.crc_paths()[-1], "load_1min": os.getloadavg()[0]}
+    print(f"load {facts['load_1min']:.2f} on {os.cpu_count()} cores at the end; CRC by {facts['crc']}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    return 0 if all(row["good"] for row in rows) else EXIT_GATE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
