@@ -254,7 +254,7 @@ def settings_of(
         channels=lowering.channels,
         credit=lowering.credit,
         algorithms=lowering.algorithms,
-        mtu=transport.mtu,
+        mtu=transport.mtu if fabric else 0,  # without a file that says it, it is found by trying
         window_packets=pair.window_packets,
         ack_every_packets=pair.ack_every_packets,
         ack_timeout_ns=pair.ack_timeout_ps // 1000,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from genie.live.endings import EXIT_ENVIRONMENT, RankError
+from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE, RankError
 from genie.live.rendezvous import Rendezvous
 from genie.live.settings import RunSettings
 
@@ -97,6 +97,14 @@ def path_problem(addresses: list[str], rank: int, port: int, mtu_bytes: int) -> 
     return ""
 
 
+def _route_limit_bytes(addresses: list[str], rank: int, port: int) -> int:
+    """The largest path MTU that the routes from a rank take; all of them take the smallest there is."""
+    own = addresses[rank]
+    routes = [route_mtu_bytes(own, addresses[peer], port) for peer in _peers(addresses, rank)]
+    room = min(routes, default=MTUS[0] + HEADER_BYTES[6]) - HEADER_BYTES[version_of(own)]
+    return next((mtu for mtu in MTUS if mtu <= room), MTUS[-1])
+
+
 class Prober:
     """One rank's datagrams to the others. Ranks of one address are tried once, by the first of them."""
 
@@ -149,18 +157,15 @@ def discover(meet: Rendezvous, settings: RunSettings, rank: int, mtu_max_bytes: 
     All ranks call it together. `mtu_max_bytes`: of this rank's device; `over_ip`: it sends by IP. Raises RankError on
     all of them when a path carries nothing.
     """
-    prober = None
-    problem = ""
+    problem = path_problem(settings.addresses, rank, settings.udp_port, MTUS[-1]) if over_ip else ""
+    prober = Prober(settings, rank) if over_ip and not problem else None
+    if prober:  # what is longer than the own routes need not be tried
+        mtu_max_bytes = min(mtu_max_bytes, _route_limit_bytes(settings.addresses, rank, settings.udp_port))
     try:
-        if over_ip:
-            prober = Prober(settings, rank)
-    except OSError as error:
-        problem = f"rank {rank} has no socket on {settings.addresses[rank]}: {error.strerror}; see ip addr there"
-    everyone = meet.agree([prober.port if prober else 0, mtu_max_bytes, problem])
-    try:
+        everyone = meet.agree([prober.port if prober else 0, mtu_max_bytes, problem])
         problems = [its_problem for _, _, its_problem in everyone if its_problem]
         if problems:
-            raise RankError(problems[0], EXIT_ENVIRONMENT, agreed=True)
+            raise RankError(problems[0], EXIT_USAGE, agreed=True)
         largest = min(limit for _, limit, _ in everyone)
         ports = _tried(settings.addresses, {r: port for r, (port, _, _) in enumerate(everyone) if port})
         lost: list[tuple[int, int]] = []

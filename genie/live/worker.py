@@ -120,12 +120,13 @@ class Rank:
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
-        self.mtu_bytes = self._agree_on_mtu()
+        mtu_bytes = self._agree_on_mtu()
+        self.settings = msgspec.structs.replace(self.settings, mtu=mtu_bytes)  # as the record has it
         for turn in range(max(self.meet.agree(self.transport.turn)) + 1):
             problem = ""
             if turn == self.transport.turn:
                 try:
-                    self.transport.open(self.mtu_bytes)
+                    self.transport.open(mtu_bytes)
                 except TransportError as error:
                     problem, code = str(error), error.code
             self._none(problem, code)

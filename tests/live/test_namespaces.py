@@ -85,8 +85,18 @@ def test_two_ranks_on_each_of_two_hosts(pair: tuple[str, str], tmp_path: Path) -
         assert counters["retransmitted"] == 0
 
 
-def test_packets_that_are_too_long_for_the_path(pair: tuple[str, str], tmp_path: Path) -> None:
+def test_without_a_fabric_the_path_mtu_is_found(pair: tuple[str, str], tmp_path: Path) -> None:
     ended = run_in(pair, tmp_path, "--rate", "200Mb/s")
+    assert (ended.code, ended.said, ended.left) == (0, [], [])
+    run = open_run(tmp_path / "out")
+    assert run.info["settings"]["mtu"] == 1024
+    assert all(counters["bytes_sent"] / counters["datagrams_sent"] < 1500 for counters in run.counters["ranks"])
+
+
+def test_packets_that_are_too_long_for_the_path(pair: tuple[str, str], tmp_path: Path) -> None:
+    large = Path(ethernet(tmp_path))
+    large.write_text(large.read_text().replace("mtu = 1024", "mtu = 4096"))
+    ended = run_in(pair, tmp_path, "--fabric", str(large))
     assert (ended.code, ended.left) == (2, [])
     assert len(ended.said) == 1
     assert "from rank 0 at 10.77.0.1 to rank 2 at 10.77.0.2 takes packets of 1500 bytes" in ended.said[0]
