@@ -38,9 +38,12 @@ struct Simulator::Sink {
   }
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
     if (status == roce::Status::kOk) {
-      twin.deliver(
-          connection.rank,
-          {.type = Completion::Type::kSent, .handle = handle, .time = twin.now_, .retransmits = retransmits});
+      const roce::Spread::Sent over = twin.spreads_[connection.spread].sent(handle, retransmits);
+      if (!over.whole) return;
+      twin.deliver(connection.rank, {.type = Completion::Type::kSent,
+                                     .handle = over.handle,
+                                     .time = twin.now_,
+                                     .retransmits = over.retransmits});
     } else if (status != roce::Status::kFlushed) {
       twin.errors_.push_back("rank " + std::to_string(connection.rank) + " gave up sending to rank " +
                              std::to_string(connection.peer_rank) + ": " + roce::describe(status));
@@ -53,19 +56,30 @@ struct Simulator::Sink {
   bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
-    twin.deliver(connection.rank, {.type = Completion::Type::kArrived,
-                                   .peer = connection.peer_rank,
-                                   .tag = delivery.immediate,
-                                   .size_bytes = delivery.size_bytes,
-                                   .first = delivery.first,
-                                   .time = twin.now_});
+    const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
+                                        .tag = delivery.immediate,
+                                        .first = delivery.first,
+                                        .time = twin.now_};
+    twin.spreads_[connection.spread].arrived(
+        connection.number, arrival, [&](const roce::Spread::Arrival& message) {
+          twin.deliver(connection.rank, {.type = Completion::Type::kArrived,
+                                         .peer = connection.peer_rank,
+                                         .tag = message.tag,
+                                         .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                                         .first = message.first,
+                                         .time = message.time});
+        });
   }
 };
 
 Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                      std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-                     std::uint64_t seed)
-    : network_(&network), config_(config), host_of_rank_(std::move(host_of_rank)), seed_(seed) {
+                     std::uint64_t seed, const roce::SpreadConfig& spread)
+    : network_(&network),
+      config_(config),
+      spread_(spread),
+      host_of_rank_(std::move(host_of_rank)),
+      seed_(seed) {
   const std::size_t hosts = index(network.hosts), links = network.link_source.size();
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
@@ -301,36 +315,52 @@ void Simulator::perform(std::int32_t rank) {
                    static_cast<std::uint32_t>(operation.handle >> 32)});
       continue;
     }
-    Connection& connection = connections_[connect(rank, operation.peer)];
-    Sink sink{*this, connection};
-    connection.queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                .handle = operation.handle,
-                                .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
-                                .immediate = operation.tag},
-                               sink);
+    const std::uint32_t first = connect(rank, operation.peer);
+    const std::uint32_t stride = rank == operation.peer ? 1 : 2;
+    spreads_[connections_[first].spread].send(
+        operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
+        [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
+          Connection& connection = connections_[first + number * stride];
+          Sink sink{*this, connection};
+          connection.queue_pair.post({.verb = roce::Verb::kWriteImm,
+                                      .handle = handle,
+                                      .size_bytes = static_cast<std::uint32_t>(size_bytes),
+                                      .immediate = operation.tag},
+                                     sink);
+        });
   }
 }
 
-// The queue pair of a rank towards a peer; both ends are made at first use.
+// The first queue pair of a rank towards a peer; all of both ends are made at first use.
 std::uint32_t Simulator::connect(std::int32_t rank, std::int32_t peer) {
   if (const std::uint32_t* known = connection_of_.find(pair_key(rank, peer))) return *known;
   const auto id = static_cast<std::uint32_t>(connections_.size());
-  const std::int32_t ends[2] = {rank, peer};
-  for (std::uint32_t end = 0; end < (rank == peer ? 1u : 2u); ++end) {
-    const std::int32_t from = ends[end], to = ends[1 - end];
-    const std::uint32_t local = id + end, remote = rank == peer ? id : id + 1 - end;
-    Host& host = hosts_[index(host_of(from))];
-    Connection connection{
-        .queue_pair = roce::QueuePair(config_, local, 0, 0),
-        .peer = remote,
-        .rank = from,
-        .peer_rank = to,
-        .on_port = static_cast<std::uint32_t>(host.queue_pairs.size()),
-        .path_hash = static_cast<std::uint32_t>(random_of(seed_, pair_key(from, to)) & 0xFFFFFFFFu)};
-    if (LossPlan** loss = loss_of_.find(pair_key(from, to))) connection.loss = *loss;
-    host.queue_pairs.push_back(local);
-    connections_.push_back(std::move(connection));
-    connection_of_[pair_key(from, to)] = local;
+  const std::uint32_t ends = rank == peer ? 1 : 2;
+  const bool alike = spread_.queue_pairs == 1;  // nothing to keep
+  const std::uint32_t spread = alike ? 0 : static_cast<std::uint32_t>(spreads_.size());
+  for (std::uint32_t end = 0; end < ends; ++end) {
+    if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
+    connection_of_[end == 0 ? pair_key(rank, peer) : pair_key(peer, rank)] = id + end;
+  }
+  for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
+    for (std::uint32_t end = 0; end < ends; ++end) {
+      const std::int32_t from = end == 0 ? rank : peer, to = end == 0 ? peer : rank;
+      const std::uint32_t local = id + number * ends + end;
+      Host& host = hosts_[index(host_of(from))];
+      Connection connection{
+          .queue_pair = roce::QueuePair(config_, local, 0, 0),
+          .peer = id + number * ends + (ends - 1 - end),
+          .rank = from,
+          .peer_rank = to,
+          .number = number,
+          .spread = alike ? 0 : spread + end,
+          .on_port = static_cast<std::uint32_t>(host.queue_pairs.size()),
+          .path_hash = static_cast<std::uint32_t>(
+              random_of(seed_, pair_key(from, to) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu)};
+      if (LossPlan** loss = loss_of_.find(pair_key(from, to))) connection.loss = *loss;
+      host.queue_pairs.push_back(local);
+      connections_.push_back(std::move(connection));
+    }
   }
   return id;
 }

@@ -14,6 +14,7 @@
 #include "core/loss.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
+#include "roce/spread.hpp"
 #include "twin/event_queue.hpp"
 #include "twin/network.hpp"
 #include "walker/walker.hpp"
@@ -35,7 +36,8 @@ struct LinkCounters {
 class Simulator {
  public:
   Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
-            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank, std::uint64_t seed);
+            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank, std::uint64_t seed,
+            const roce::SpreadConfig& spread = {});
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
@@ -90,6 +92,8 @@ class Simulator {
     roce::QueuePair queue_pair;
     std::uint32_t peer = 0;  // queue pair at the other end
     std::int32_t rank = 0, peer_rank = 0;
+    std::uint32_t number = 0;  // among those to this peer
+    std::uint32_t spread = 0;  // into spreads_
     std::uint32_t on_port = 0;
     std::uint32_t path_hash = 0;
     LossPlan* loss = nullptr;
@@ -118,6 +122,7 @@ class Simulator {
 
   const Network* network_;
   roce::QueuePairConfig config_;
+  roce::SpreadConfig spread_;
   std::vector<std::int32_t> host_of_rank_;
   std::uint64_t seed_;
   std::vector<Walker> walkers_;
@@ -125,7 +130,8 @@ class Simulator {
   std::vector<LinkCounters> link_counters_;
   std::vector<Host> hosts_;
   std::deque<Connection> connections_;
-  FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> queue pair
+  FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
+  std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
