@@ -12,6 +12,7 @@ from rxe.failure import GivenError
 from rxe.machine import call
 
 HOST = 254  # the host's number on the network; guests count from 1
+HOST_END = "host0"
 ROCE_PORT = 4791
 LOSS_PARTS = 100_000  # loss is drawn in parts of this
 _numbers = itertools.count()
@@ -43,6 +44,7 @@ class Network:
     def __init__(self, guests: int, mtu_bytes: int, folder: Path) -> None:
         self.namespace = f"genie-rxe-{os.getpid()}-{next(_numbers)}"
         self.mtu_bytes = mtu_bytes
+        self._ports = ["cable0", *(self.tap(number) for number in range(1, guests + 1))]
         self._guardian = _guard(self.namespace, folder)
         try:
             self._set_up(guests)
@@ -57,6 +59,12 @@ class Network:
     def inside(self, *argv: str) -> list[str]:
         """The command line that runs `argv` in the namespace, as a neighbour of the guests."""
         return ["ip", "netns", "exec", self.namespace, *argv]
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        """Of all that belongs to the host: the guests' own ends are for `Rig.set_mtu`."""
+        for port in (HOST_END, *self._ports):
+            self._ip_inside("link", "set", port, "mtu", str(mtu_bytes))
+        self.mtu_bytes = mtu_bytes
 
     def lose(self, percent: float) -> None:
         """From now on lose so many percent of the RoCE packets, each by its own draw; 0 ends any loss."""
@@ -85,17 +93,19 @@ class Network:
         self._ip("netns", "add", self.namespace)
         self._ip_inside("link", "set", "lo", "up")
         self._ip_inside("link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
-        self._ip_inside("link", "add", "host0", "type", "veth", "peer", "name", "cable0")
+        self._ip_inside("link", "add", HOST_END, "type", "veth", "peer", "name", "cable0")
         for number in range(1, guests + 1):
             self._ip_inside("tuntap", "add", self.tap(number), "mode", "tap")
-        for port in ("cable0", *(self.tap(number) for number in range(1, guests + 1))):
-            self._ip_inside("link", "set", port, "mtu", str(self.mtu_bytes), "master", "bridge", "up")
-        self._ip_inside("addr", "add", f"{ipv4(HOST)}/24", "dev", "host0")
-        self._ip_inside("addr", "add", f"{ipv6(HOST)}/64", "dev", "host0", "nodad")
-        self._ip_inside("link", "set", "host0", "mtu", str(self.mtu_bytes), "up")
-        self._ip_inside("link", "set", "bridge", "up")
+        for port in self._ports:
+            self._ip_inside("link", "set", port, "master", "bridge", "addrgenmode", "none", "up")
+        self._ip_inside("addr", "add", f"{ipv4(HOST)}/24", "dev", HOST_END)
+        self._ip_inside("addr", "add", f"{ipv6(HOST)}/64", "dev", HOST_END, "nodad")
+        self._ip_inside("link", "set", HOST_END, "up")
+        self.set_mtu(self.mtu_bytes)
+        # The bridge would answer for the host's address too, and frames to it are not forwarded: no loss, no capture.
+        self._ip_inside("link", "set", "bridge", "arp", "off", "addrgenmode", "none", "up")
         # A segment is lost or captured as the packet that it becomes on a wire.
-        call(self.inside("ethtool", "-K", "host0", "gso", "off", "gro", "off", "tso", "off"), what="the host's end")
+        call(self.inside("ethtool", "-K", HOST_END, "gso", "off", "gro", "off", "tso", "off"), what="the host's end")
         self._filter(None)
 
     def _filter(self, draw: str | None) -> None:

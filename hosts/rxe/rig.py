@@ -20,7 +20,7 @@ from rxe.failure import GivenError, RigError
 from rxe.guest import Guest
 from rxe.image import Image, ensure_image, find_image
 from rxe.machine import missing
-from rxe.network import Network
+from rxe.network import HOST_END, Network
 
 GUESTS_MAX = 8
 MTU_BYTES = 1500
@@ -56,8 +56,7 @@ class Rig:
             raise GivenError(f"{guests} guests: give 1 to {GUESTS_MAX}")
         if share is not None and not Path(share).is_dir():
             raise GivenError(f"no folder {share} to share")
-        if not MTU_MIN_BYTES <= mtu_bytes <= MTU_MAX_BYTES:
-            raise GivenError(f"an MTU of {mtu_bytes} B: give {MTU_MIN_BYTES} to {MTU_MAX_BYTES}")
+        _check_mtu(mtu_bytes)
         if lacking := missing(build=find_image() is None):
             raise RigError(f"missing to run guests: {lacking}")
         self.guests: list[Guest] = []
@@ -74,10 +73,17 @@ class Rig:
 
     def capture(self, path: Path | str, guest: int = 1) -> Capture:
         """Capture what a guest (from 1) sends and receives, from now on; 0 is the host's end."""
-        port = self.network.tap(guest) if guest else "cable0"
+        port = self.network.tap(guest) if guest else HOST_END
         capture = Capture(self.network, port, Path(path))
         self._captures.append(capture)
         return capture
+
+    def set_mtu(self, mtu_bytes: int) -> None:
+        """Change the Ethernet's MTU everywhere; the devices' active path MTU follows, queue pairs keep theirs."""
+        _check_mtu(mtu_bytes)
+        self.network.set_mtu(mtu_bytes)
+        for guest in self.guests:
+            guest.run(["ip", "link", "set", "eth0", "mtu", str(mtu_bytes)], timeout_s=10, check=True)
 
     def close(self) -> None:
         """End the guests, the captures and the network."""
@@ -104,6 +110,11 @@ class Rig:
         until = time.monotonic() + BOOT_S
         for guest in self.guests:
             guest.wait_ready(until)
+
+
+def _check_mtu(mtu_bytes: int) -> None:
+    if not MTU_MIN_BYTES <= mtu_bytes <= MTU_MAX_BYTES:
+        raise GivenError(f"an MTU of {mtu_bytes} B: give {MTU_MIN_BYTES} to {MTU_MAX_BYTES}")
 
 
 def _start_files(image: Image) -> dict[str, bytes]:

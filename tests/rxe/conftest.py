@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "hosts"))
 
 from rxe.machine import missing  # noqa: E402
-from rxe.rig import Rig  # noqa: E402
+from rxe.rig import MTU_BYTES, Rig  # noqa: E402
 
 REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
 
@@ -31,7 +31,9 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(booted: Rig) -> Iterator[Rig]:
-    """The two guests, without loss before and after."""
+    """The two guests, without loss before and after, and with Ethernet's usual MTU after."""
     booted.network.lose(0)
     yield booted
     booted.network.lose(0)
+    if booted.network.mtu_bytes != MTU_BYTES:
+        booted.set_mtu(MTU_BYTES)

@@ -120,11 +120,13 @@ def test_the_other_direction_and_ipv6(rig: Rig, opened: tuple[Peer, Peer], tshar
         other.close()
 
 
-@pytest.mark.parametrize("mtu_bytes", [256, 512])
+@pytest.mark.parametrize("mtu_bytes", [256, 512, 2048, 4096])
 def test_a_path_mtu_that_is_given_is_kept_to(
     rig: Rig, opened: tuple[Peer, Peer], tshark: str, tmp_path: Path, mtu_bytes: int
 ) -> None:
     one, other = opened
+    if mtu_bytes > MTU:
+        rig.set_mtu(4200)
     for peer in opened:
         peer.pair()
         peer.ask("clear", size_bytes=MEMORY_BYTES)
