@@ -124,8 +124,13 @@ void register_live(nb::module_& m) {
             if (!error.empty()) throw std::runtime_error(error);
           },
           "Bind the receiving socket. RuntimeError says what is in the way.")
-      .def("open_with", &Engine::open_with, "descriptor"_a,
-           "Receive from a bound socket, which it then owns.")
+      .def(
+          "open_with",
+          [](Engine& engine, int descriptor) {
+            const std::string error = engine.open_with(descriptor);
+            if (!error.empty()) throw std::runtime_error(error);
+          },
+          "descriptor"_a, "Receive from a bound socket, which it then owns.")
       .def("connect", &connect, "peers"_a, "Connect to all ranks, in rank order; the own entry is ignored.")
       .def(
           "set_plan",

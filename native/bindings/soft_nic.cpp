@@ -80,6 +80,7 @@ void register_config(nb::module_& m) {
       .def_rw("local_rank", &NicConfig::local_rank)
       .def_rw("shared_port", &NicConfig::shared_port)
       .def_rw("offload", &NicConfig::offload)
+      .def_rw("see_headers", &NicConfig::see_headers, "Check ICRCs with the identifications that came.")
       .def_rw("rate_bps", &NicConfig::rate_bps)
       .def_rw("frame_overhead_bytes", &NicConfig::frame_overhead_bytes)
       .def_rw("traffic_class", &NicConfig::traffic_class)

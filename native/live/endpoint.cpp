@@ -5,8 +5,9 @@
 
 namespace genie::live {
 
-// One round of the loop; it sleeps at most until then.
+// One round of the loop. With nothing that the caller would want to know it sleeps, at most until then.
 void Endpoint::turn(TimePs until, bool spin) {
+  happened_ = false;
   nic_.receive();
   const TimePs time = nic_.now();
   nic_.fire_timers(time);
@@ -14,7 +15,7 @@ void Endpoint::turn(TimePs until, bool spin) {
   if (nic_.error() && error_.empty())
     error_ =
         "cannot send to " + nic_.remote(nic_.error()->queue_pair).address.text() + ": " + nic_.error()->text;
-  if (!spin && events_.empty()) nic_.sleep(nic_.now(), std::min(until, nic_.next_due()));
+  if (!spin && !happened_) nic_.sleep(nic_.now(), std::min(until, nic_.next_due()));
 }
 
 std::vector<Event> Endpoint::poll(TimePs deadline) {
@@ -86,6 +87,7 @@ std::vector<TimePs> Endpoint::pingpong(std::uint32_t queue_pair, const roce::Sen
 void Endpoint::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
                     std::uint32_t retransmits, TimePs now) {
   ++over_;
+  happened_ = true;
   if (queue_pair < finished_.size()) ++finished_[queue_pair];
   if (status != roce::Status::kOk && status != roce::Status::kFlushed && error_.empty()) {
     const roce::QueuePair& pair = nic_.queue_pair(queue_pair);
@@ -106,6 +108,7 @@ void Endpoint::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status
 
 void Endpoint::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery, const Receive* receive,
                          TimePs now) {
+  happened_ = true;
   if (arrivals_.messages++ == 0) arrivals_.first = delivery.first;
   arrivals_.bytes += delivery.size_bytes;
   arrivals_.last = now;

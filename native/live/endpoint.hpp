@@ -67,6 +67,7 @@ class Endpoint final : private NicOwner {
   SoftNic nic_;
   std::vector<Event> events_;
   bool keep_events_ = true;
+  bool happened_ = false;                // in this turn, something completed or arrived
   std::uint64_t over_ = 0;               // requests that have ended
   std::vector<std::uint32_t> finished_;  // by queue pair, while streaming: requests that have ended since
   Arrivals arrivals_;

@@ -55,7 +55,7 @@ class Engine final : private NicOwner {
   explicit Engine(const EngineConfig& config);
 
   std::string open() { return nic_.open(); }
-  void open_with(int descriptor) { nic_.open_with(descriptor); }
+  std::string open_with(int descriptor) { return nic_.open_with(descriptor); }
   // Opens connections to all ranks but our own, in rank order.
   std::string connect(const std::vector<Peer>& peers);
 

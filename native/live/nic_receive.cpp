@@ -40,42 +40,64 @@ Annexes annexes_of(msghdr& message, std::size_t size_bytes) {
 // Takes what the socket has, within reason: timers and departures must have their turn.
 void SoftNic::receive() {
   for (int call = 0; call < kReceiveCalls; ++call) {
-    mmsghdr messages[kReceiveMessages];
-    iovec vectors[kReceiveMessages];
-    sockaddr_storage from[kReceiveMessages];
-    alignas(cmsghdr) char control[kReceiveMessages][CMSG_SPACE(sizeof(int)) * 2];
-    for (std::size_t at = 0; at < kReceiveMessages; ++at) {
-      vectors[at] = {receive_buffer_.data() + at * kReceiveBytes, kReceiveBytes};
-      messages[at] = {};
-      messages[at].msg_hdr.msg_name = &from[at];
-      messages[at].msg_hdr.msg_namelen = sizeof from[at];
-      messages[at].msg_hdr.msg_iov = &vectors[at];
-      messages[at].msg_hdr.msg_iovlen = 1;
-      messages[at].msg_hdr.msg_control = control[at];
-      messages[at].msg_hdr.msg_controllen = sizeof control[at];
-    }
-    const int count = recvmmsg(receiver_.get(), messages, kReceiveMessages, MSG_DONTWAIT, nullptr);
-    ++counters_.receive_calls;
-    if (count <= 0) return;
-    // Taken after the call: a packet may have come while it was under way.
-    const TimePs now = this->now();
-    for (int at = 0; at < count; ++at) {
-      const std::size_t size = messages[at].msg_len;
-      const Annexes annexes = annexes_of(messages[at].msg_hdr, size);
-      const std::byte* data = receive_buffer_.data() + static_cast<std::size_t>(at) * kReceiveBytes;
-      std::uint16_t index = 0;
-      if (size == 0) datagram({data, size}, from[at], index, annexes.congested, now);
-      for (std::size_t offset = 0; offset < size && annexes.segment_bytes > 0;
-           offset += annexes.segment_bytes)
-        datagram({data + offset, std::min(annexes.segment_bytes, size - offset)}, from[at], index++,
-                 annexes.congested, now);
-    }
-    if (count < static_cast<int>(kReceiveMessages)) return;
+    if (!(headers_.open() ? receive_packets() : receive_datagrams())) return;
   }
 }
 
-void SoftNic::datagram(std::span<const std::byte> bytes, const sockaddr_storage& from, std::uint16_t index,
-                       bool congested, TimePs now) {
+// False when the socket is empty.
+bool SoftNic::receive_datagrams() {
+  mmsghdr messages[kReceiveMessages];
+  iovec vectors[kReceiveMessages];
+  sockaddr_storage from[kReceiveMessages];
+  alignas(cmsghdr) char control[kReceiveMessages][CMSG_SPACE(sizeof(int)) * 2];
+  for (std::size_t at = 0; at < kReceiveMessages; ++at) {
+    vectors[at] = {receive_buffer_.data() + at * kReceiveBytes, kReceiveBytes};
+    messages[at] = {};
+    messages[at].msg_hdr.msg_name = &from[at];
+    messages[at].msg_hdr.msg_namelen = sizeof from[at];
+    messages[at].msg_hdr.msg_iov = &vectors[at];
+    messages[at].msg_hdr.msg_iovlen = 1;
+    messages[at].msg_hdr.msg_control = control[at];
+    messages[at].msg_hdr.msg_controllen = sizeof control[at];
+  }
+  const int count = recvmmsg(receiver_.get(), messages, kReceiveMessages, MSG_DONTWAIT, nullptr);
+  ++counters_.receive_calls;
+  // Taken after the call: a packet may have come while it was under way.
+  const TimePs now = count > 0 ? this->now() : 0;
+  for (int at = 0; at < count; ++at) {
+    const std::size_t size = messages[at].msg_len;
+    const Annexes annexes = annexes_of(messages[at].msg_hdr, size);
+    const std::byte* data = receive_buffer_.data() + static_cast<std::size_t>(at) * kReceiveBytes;
+    std::uint16_t index = 0;
+    std::size_t offset = 0;
+    do {  // an empty datagram is one too
+      const std::size_t segment = std::min(annexes.segment_bytes, size - offset);
+      datagram({{data + offset, segment}, from[at], index++, false, annexes.congested, now});
+      offset += segment;
+    } while (offset < size && annexes.segment_bytes > 0);
+  }
+  return count == static_cast<int>(kReceiveMessages);
+}
+
+bool SoftNic::receive_packets() {
+  HeaderSocket::Packet packet;
+  for (std::size_t count = 0; count < kReceiveMessages; ++count) {
+    ++counters_.receive_calls;
+    if (!headers_.receive(receive_buffer_, packet)) return false;
+    const TimePs now = this->now();
+    std::uint16_t identification = packet.identification;
+    std::span<const std::byte> left = packet.udp_payload;
+    do {
+      const std::size_t segment = std::min(packet.segment_bytes, left.size());
+      datagram({left.first(segment), packet.from, identification++, true, packet.congested, now});
+      left = left.subspan(segment);
+    } while (!left.empty());
+  }
+  return true;
+}
+
+void SoftNic::datagram(const Incoming& incoming) {
+  const std::span<const std::byte> bytes = incoming.bytes;
   ++counters_.datagrams_received;
   counters_.bytes_received += bytes.size();
   roce::PacketHeader header;
@@ -90,7 +112,7 @@ void SoftNic::datagram(std::span<const std::byte> bytes, const sockaddr_storage&
   }
   const std::uint32_t id = header.dest_qpn & 0xFFFF;
   if (id >= connections_.size() || !connections_[id].connected ||
-      !(connections_[id].remote.address == IpAddress::of(from))) {
+      !(connections_[id].remote.address == IpAddress::of(incoming.from))) {
     ++counters_.strangers;
     return;
   }
@@ -99,16 +121,16 @@ void SoftNic::datagram(std::span<const std::byte> bytes, const sockaddr_storage&
     return;
   }
   Connection& connection = connections_[id];
-  if (!icrc_right(connection, bytes, port_of(from), index)) {
+  if (!icrc_right(connection, incoming)) {
     ++counters_.bad_icrc;
     return;
   }
-  last_received_ = now;  // what strangers send does not count
+  last_received_ = incoming.time;  // what strangers send does not count
   roce::Packet packet;
   packet.opcode = header.opcode;
   packet.ack_request = header.ack_request;
   packet.solicited = header.solicited;
-  packet.congested = congested;
+  packet.congested = incoming.congested;
   packet.syndrome = header.aeth.syndrome;
   packet.msn = header.aeth.msn;
   packet.psn = header.psn;
@@ -118,21 +140,22 @@ void SoftNic::datagram(std::span<const std::byte> bytes, const sockaddr_storage&
   packet.message_bytes = header.reth.length_bytes;
   packet.remote_address = header.reth.va;
   payload_ = payload;
-  Sink sink{*this, connection, now};
-  connection.queue_pair.receive(packet, now, sink);
+  Sink sink{*this, connection, incoming.time};
+  connection.queue_pair.receive(packet, incoming.time, sink);
 }
 
 // A plain socket does not show the IPv4 identification. Ours is 0, or the segment's number in an offloaded
 // send; of another stack's any is taken that makes the ICRC right, which checks 16 of its 32 bits.
-bool SoftNic::icrc_right(Connection& connection, std::span<const std::byte> bytes, std::uint16_t from_port,
-                         std::uint16_t index) {
+bool SoftNic::icrc_right(Connection& connection, const Incoming& incoming) {
+  const std::uint16_t from_port = port_of(incoming.from);
   if (connection.in_flow_port != from_port) {
     connection.in_flow = icrc_flow(connection.remote.address, from_port, config_.address, config_.port);
     connection.in_flow_port = from_port;
   }
-  const std::span<const std::byte> covered = bytes.first(bytes.size() - roce::kIcrcBytes);
-  const std::uint32_t carried = roce::load_icrc(bytes.data() + covered.size());
-  if (connection.in_flow.icrc_of(covered, index) == carried) return true;
+  const std::span<const std::byte> covered = incoming.bytes.first(incoming.bytes.size() - roce::kIcrcBytes);
+  const std::uint32_t carried = roce::load_icrc(incoming.bytes.data() + covered.size());
+  if (connection.in_flow.icrc_of(covered, incoming.identification) == carried) return true;
+  if (incoming.identified) return false;
   const std::optional<std::uint16_t> identification = connection.in_flow.identification_of(covered, carried);
   if (!identification) return false;
   if (!connection.remote.foreign) return *identification < kSegmentsMax;

@@ -53,13 +53,21 @@ std::string SoftNic::open() {
     if (!alone.open()) return error;
   }
   receiver_ = open_receiver(config_.address, config_.port, config_.shared_port, error);
-  if (receiver_.open()) prepare_receiver(receiver_, config_.address.v6, config_.offload);
-  return error;
+  return receiver_.open() ? prepare() : error;
 }
 
-void SoftNic::open_with(int descriptor) {
+std::string SoftNic::open_with(int descriptor) {
   receiver_ = Socket(descriptor);
+  return prepare();
+}
+
+std::string SoftNic::prepare() {
   prepare_receiver(receiver_, config_.address.v6, config_.offload);
+  if (!config_.see_headers || config_.address.v6) return "";  // IPv6 has no identification
+  std::string error = headers_.open(config_.address, config_.port, config_.local_rank);
+  // The port stays taken, so that nobody is told that it is unreachable.
+  if (error.empty() && !silence(receiver_)) error = "cannot silence the UDP socket";
+  return error;
 }
 
 std::uint32_t SoftNic::add_queue_pair(const roce::QueuePairConfig& config, bool receives_counted) {
@@ -132,7 +140,7 @@ void SoftNic::sleep(TimePs now, TimePs until) {
   ++counters_.sleeps;
   const TimePs wait_ns = (until - now) / kPsPerNs + ((until - now) % kPsPerNs != 0);
   timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
-  pollfd poll{.fd = receiver_.get(), .events = POLLIN, .revents = 0};
+  pollfd poll{.fd = headers_.open() ? headers_.get() : receiver_.get(), .events = POLLIN, .revents = 0};
   ppoll(&poll, 1, &timeout, nullptr);
 }
 

@@ -19,6 +19,7 @@
 
 #include "core/loss.hpp"
 #include "core/time.hpp"
+#include "live/header_socket.hpp"
 #include "live/ip_address.hpp"
 #include "live/udp_socket.hpp"
 #include "roce/icrc.hpp"
@@ -35,6 +36,7 @@ struct NicConfig {
       0;  // among the ranks that share this address: the high byte of its queue pair numbers
   bool shared_port = false;   // several ranks on this address
   bool offload = true;        // segmentation and receive offload
+  bool see_headers = false;   // check ICRCs with the identifications that came (IPv4): needs CAP_NET_RAW
   std::int64_t rate_bps = 0;  // 0: as fast as it goes
   TimePs debt_limit = 2000 * kPsPerUs;
   std::uint32_t frame_overhead_bytes = 38;
@@ -99,7 +101,7 @@ class SoftNic {
 
   // Binds the receiving socket, or takes one that is bound; "" or what went wrong.
   std::string open();
-  void open_with(int descriptor);
+  std::string open_with(int descriptor);
 
   // A queue pair's index here; the number that peers use is qpn(). Receives are counted where they are
   // posted: with `receives_counted` off there is always one.
@@ -202,10 +204,20 @@ class SoftNic {
   bool holds(std::uint64_t address, std::uint64_t size_bytes, std::uint64_t limit) const {
     return address <= limit && size_bytes <= limit - address;
   }
-  void datagram(std::span<const std::byte> bytes, const sockaddr_storage& from, std::uint16_t index,
-                bool congested, TimePs now);
-  bool icrc_right(Connection& connection, std::span<const std::byte> bytes, std::uint16_t from_port,
-                  std::uint16_t index);
+  // A datagram that has come.
+  struct Incoming {
+    std::span<const std::byte> bytes;
+    const sockaddr_storage& from;
+    std::uint16_t identification = 0;  // of IPv4's header, or what ours would have
+    bool identified = false;           // it was seen
+    bool congested = false;
+    TimePs time = 0;
+  };
+  std::string prepare();
+  bool receive_datagrams();
+  bool receive_packets();
+  void datagram(const Incoming& incoming);
+  bool icrc_right(Connection& connection, const Incoming& incoming);
   bool stage(TimePs now);
   void build(const roce::Packet& packet, std::uint32_t connection, TimePs departure, Datagram& out) const;
   void flush();
@@ -217,6 +229,7 @@ class SoftNic {
   NicOwner& owner_;
   std::int64_t epoch_ns_ = 0;
   Socket receiver_;
+  HeaderSocket headers_;  // where it is open, what comes is taken from here
   std::deque<roce::QueuePairConfig> configs_;
   std::deque<Connection> connections_;
   std::vector<Sender> senders_;
