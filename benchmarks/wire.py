@@ -37,6 +37,7 @@ RKEY = 0x5EED
 PATIENCE_S = 60.0
 MESSAGE_BYTES, SMALL_BYTES = 1 << 20, 4096
 FIRST_MESSAGES = {MESSAGE_BYTES: 512, SMALL_BYTES: 50_000}  # to learn how many take SECONDS
+DEPTH = {MESSAGE_BYTES: 16, SMALL_BYTES: 128}  # messages under way on each queue pair; 128 is perftest's
 EXIT_GATE, EXIT_ENVIRONMENT = 1, 3
 
 
@@ -259,7 +260,8 @@ def _done(nic: Any, ids: list[int], task: str, words: list[Any]) -> Any:
         return [size, took_ps]
     elif task == "stream":
         verb, size_bytes, messages = words
-        took_ps = nic.stream(ids, verb, size_bytes, messages=messages, depth=16, rkey=RKEY, timeout_s=PATIENCE_S)
+        depth = DEPTH[size_bytes]
+        took_ps = nic.stream(ids, verb, size_bytes, messages=messages, depth=depth, rkey=RKEY, timeout_s=PATIENCE_S)
         if took_ps < 0:
             raise SystemExit(f"wire: the stream did not end: {nic.error}")
         return took_ps
