@@ -167,7 +167,7 @@ class Device:
         first = LIST_MAX - len(requests)
         for at, (sequence, piece, signaled) in enumerate(requests, start=first):
             request, element = self._sends[at], self._elements[at]
-            element.addr = source + piece.offset_bytes
+            element.addr = source + piece.source_bytes
             element.length = piece.size_bytes
             request.num_sge = 1 if piece.size_bytes else 0
             request.wr_id = sequence

@@ -26,11 +26,12 @@ class Message:
 
 
 class Piece(NamedTuple):
-    """What one work request sends of a message."""
+    """What one work request sends of a message, from which place of the source memory."""
 
     message: Message
     offset_bytes: int
     size_bytes: int
+    source_bytes: int = 0
 
 
 class WorkRequest(NamedTuple):
@@ -60,7 +61,7 @@ def pieces_of(message: Message, number: int, queue_pairs: int, split: bool) -> l
     for which in range(queue_pairs):
         offset = min(which * share, message.size_bytes)
         # Also when it is empty: the receiver counts one piece of each message on each queue pair.
-        pieces.append((which, Piece(message, offset, min(share, message.size_bytes - offset))))
+        pieces.append((which, Piece(message, offset, min(share, message.size_bytes - offset), offset)))
     return pieces
 
 

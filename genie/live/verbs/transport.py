@@ -20,6 +20,7 @@ from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, f
 from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
 from genie.live.verbs.gids import gid_of
 from genie.live.verbs.library import Pyverbs
+from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
 from genie.live.verbs.ports import ETHERNET, hardware_counters
 from genie.live.verbs.queues import Arrival, Inbound, Message, SendQueue, pieces_of
 from genie.live.verbs.selection import bind_to_node, find_port
@@ -41,6 +42,7 @@ class Peer:
     numbers: list[int]
     sends: list[SendQueue]
     inbound: Inbound
+    posted: list[int]  # pieces, by queue pair
     messages: int = 0  # given to it so far
     rkey: int = 0
     memory_address: int = 0
@@ -55,7 +57,8 @@ class VerbsTransport:
 
     def __init__(self, seat: Seat) -> None:
         self._seat, self._settings = seat, seat.settings.verbs
-        self._needs_bytes = 2 * seat.memory_bytes
+        # Peers write to the front; what is sent comes from behind it.
+        self._needs_bytes = 2 * seat.memory_bytes + PATTERN_BYTES
         self._port, self._gid = find_port(seat, self._needs_bytes)
         self.over_ip = self._port.link_layer == ETHERNET
         if self._settings.numa_bind:
@@ -115,11 +118,10 @@ class VerbsTransport:
         except DeviceError as error:
             raise self._environment(str(error)) from error
         self._before = before
-        # Peers write to the first half; what is sent comes from the second.
         size = seat.memory_bytes
         self._source_address = device.memory.address + size
-        pattern = (np.arange(size, dtype=np.uint64) * 7 + seat.rank).astype(np.uint8)
-        np.frombuffer(device.memory.pages, np.uint8)[size : 2 * size] = pattern
+        source = np.frombuffer(device.memory.pages, np.uint8)[size : self._needs_bytes]
+        source[:] = pattern(len(source))
 
     def _depths(self, queue_pairs: int) -> tuple[int, int]:
         """Sends and receives that a queue pair can hold, within what the device takes."""
@@ -147,6 +149,7 @@ class VerbsTransport:
             [int(queue_pair.qp_num) for queue_pair in made],
             [SendQueue(send_depth, self._settings.signal_every) for _ in made],
             Inbound(self._count, self._seat.settings.split),
+            posted=[0] * self._count,
             consumed=[0] * self._count,
         )
         self._peers[rank] = peer
@@ -280,6 +283,10 @@ class VerbsTransport:
             pieces = 1 if not self._seat.settings.split else self._count
             message = Message(handle, rank, tag, size_bytes, pieces)
             for which, piece in pieces_of(message, peer.messages, self._count, self._seat.settings.split):
+                if self._seat.settings.verify:
+                    start = phase(self._seat.rank, rank, which, peer.posted[which])
+                    piece = piece._replace(source_bytes=piece.offset_bytes + start)
+                peer.posted[which] += 1
                 peer.sends[which].add(piece)
                 self._to_post[rank, which] = None
             peer.messages += 1

@@ -1,0 +1,210 @@
+"""The sockets on the RoCE port of one address, one for each rank that shares it.
+
+A reuseport group is indexed by the order of joining, and the kernel moves its last member into the place of one that
+closes. So the first rank makes all sockets, in order, and gives every rank all of them: a rank that dies closes
+nothing, and no other rank's packets go astray.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+
+# linux/socket.h, linux/udp.h; the socket module does not name them.
+SO_ATTACH_REUSEPORT_CBPF = 51
+UDP_NO_CHECK6_RX = 102
+# Classic BPF (linux/filter.h): load byte, subtract, return A.
+LOAD_BYTE, SUBTRACT, RETURN_A = 0x30, 0x14, 0x16
+QUEUE_PAIR_HIGH_BYTE = 5  # place in BTH of the destination queue pair's high byte: the local rank, from 1
+
+DESCRIPTORS_MAX = 128  # in one message; the kernel takes 253
+JOIN_LIMIT_S = 60.0
+
+
+class PortError(RuntimeError):
+    """A port that cannot be had: a phrase that says which and why."""
+
+
+class SharedPort:
+    """All sockets of an address, held by each of its ranks."""
+
+    def __init__(self, group: list[socket.socket], giver: Giver | None = None) -> None:
+        self._group, self._giver = group, giver
+
+    def take(self, local_rank: int) -> int:
+        """A descriptor of a local rank's socket, for the caller to own."""
+        return os.dup(self._group[local_rank].fileno())
+
+    def close(self) -> None:
+        """Give up the port."""
+        if self._giver:
+            self._giver.close()
+        for member in self._group:
+            member.close()
+
+
+def share(address: str, port: int, sharers: int, name: str, limit_s: float = JOIN_LIMIT_S) -> SharedPort:
+    """Take a port as the first of the ranks of an address, for all of them. Raises PortError when it is taken.
+
+    `name`: of the run, by which the others find the sockets, with obtain(), within the limit.
+    """
+    group = make_group(address, port, sharers)
+    try:
+        return SharedPort(group, Giver(meeting_name(name), group, sharers - 1, limit_s))
+    except OSError:
+        for member in group:
+            member.close()
+        raise
+
+
+def obtain(name: str, sharers: int, limit_s: float = JOIN_LIMIT_S) -> SharedPort:
+    """The sockets that the first rank of the address shares. Raises OSError when it does not."""
+    return SharedPort(take_group(meeting_name(name), sharers, limit_s))
+
+
+def make_group(address: str, port: int, count: int) -> list[socket.socket]:
+    """Bound sockets for the local ranks 0 to count - 1, in that order. Raises PortError when the port is taken."""
+    made: list[socket.socket] = []
+    try:
+        if count > 1:
+            _bound(address, port, shared=False).close()  # another run's group must not be joined
+        made.extend(_bound(address, port, shared=count > 1) for _ in range(count))
+        if count > 1:
+            # Only now: a socket that has a filter cannot join a group.
+            _attach_rank_filter(made[0])
+    except OSError as error:
+        for each in made:
+            each.close()
+        shown = f"[{address}]" if ":" in address else address
+        raise PortError(f"cannot receive on {shown}:{port}: {error.strerror}") from error
+    return made
+
+
+def _bound(address: str, port: int, *, shared: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            # RoCE stacks send UDP checksum 0, which IPv6 sockets refuse otherwise (annex A17: ICRC guards the packet).
+            made.setsockopt(socket.IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+        made.bind((address, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _attach_rank_filter(member: socket.socket) -> None:
+    """Pick the socket by the local rank in the destination queue pair number."""
+    steps = ((LOAD_BYTE | 0x00, QUEUE_PAIR_HIGH_BYTE), (SUBTRACT, 1), (RETURN_A, 0))
+    code = b"".join(struct.pack("HBBI", operation, 0, 0, value) for operation, value in steps)
+    kept = ctypes.create_string_buffer(code)
+    program = struct.pack("HL", len(steps), ctypes.addressof(kept))
+    member.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
+
+
+def meeting_name(name: str) -> str:
+    """The abstract Unix socket by which ranks of one address meet."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return f"\0genie port {digest}"
+
+
+class Giver:
+    """Gives a group of sockets to all other ranks of the address, from a thread of its own."""
+
+    def __init__(self, name: str, group: Sequence[socket.socket], takers: int, limit_s: float = JOIN_LIMIT_S) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(name)
+            self._listener.listen(takers)
+        except OSError:
+            self._listener.close()
+            raise
+        self._descriptors = [os.dup(member.fileno()) for member in group]
+        self._thread = threading.Thread(target=self._give, args=(takers, limit_s), daemon=True)
+        self._thread.start()
+
+    def _give(self, takers: int, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        try:
+            while takers > 0:
+                self._listener.settimeout(max(deadline - time.monotonic(), 0.001))
+                taker, _ = self._listener.accept()
+                with taker:
+                    if _user_of(taker) != os.geteuid():
+                        continue
+                    taker.settimeout(limit_s)
+                    takers -= _send_all(taker, self._descriptors)
+        except OSError:
+            pass  # too late, or closed: those that have got nothing say so
+        finally:
+            self._listener.close()
+            for descriptor in self._descriptors:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Stop giving."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+
+
+def _user_of(peer: socket.socket) -> int:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+def _send_all(taker: socket.socket, descriptors: Sequence[int]) -> bool:
+    """True when the taker has said that it has them."""
+    with contextlib.suppress(OSError):
+        for first in range(0, len(descriptors), DESCRIPTORS_MAX):
+            part = list(descriptors[first : first + DESCRIPTORS_MAX])
+            socket.send_fds(taker, [struct.pack("!HH", len(descriptors), len(part))], part)
+        return taker.recv(1) == b"k"
+    return False
+
+
+def take_group(name: str, count: int, limit_s: float = JOIN_LIMIT_S) -> list[socket.socket]:
+    """The sockets that the first rank of the address has made, in order. Raises OSError."""
+    taken: list[int] = []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as giver:
+            giver.settimeout(limit_s)
+            giver.connect(name)
+            while len(taken) < count:
+                taken += _receive_part(giver, count)
+            giver.sendall(b"k")
+    except OSError:
+        for descriptor in taken:
+            os.close(descriptor)
+        raise
+    return [socket.socket(fileno=descriptor) for descriptor in taken]
+
+
+def _receive_part(giver: socket.socket, count: int) -> list[int]:
+    size = array.array("i").itemsize * DESCRIPTORS_MAX
+    data, ancillary, flags, _ = giver.recvmsg(struct.calcsize("!HH"), socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
+    got = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            got.frombytes(payload[: len(payload) - len(payload) % got.itemsize])
+    if (
+        len(data) < struct.calcsize("!HH")
+        or struct.unpack("!HH", data) != (count, len(got))
+        or flags & socket.MSG_CTRUNC
+    ):
+        for descriptor in got:
+            os.close(descriptor)
+        raise OSError(errno.EPROTO, "not as many as there are ranks (see ulimit -n)")
+    return list(got)
