@@ -78,7 +78,6 @@ void register_config(nb::module_& m) {
           [](NicConfig& c, const std::string& text) { c.address = address_of(text); }, "IPv4 or IPv6.")
       .def_rw("port", &NicConfig::port)
       .def_rw("local_rank", &NicConfig::local_rank)
-      .def_rw("shared_port", &NicConfig::shared_port)
       .def_rw("offload", &NicConfig::offload)
       .def_rw("see_headers", &NicConfig::see_headers, "Check ICRCs with the identifications that came.")
       .def_rw("rate_bps", &NicConfig::rate_bps)
@@ -95,6 +94,20 @@ void register_config(nb::module_& m) {
 
 void register_soft_nic(nb::module_& m) {
   using namespace nb::literals;
+  m.def(
+      "open_receivers",
+      [](const std::string& address, std::uint16_t port, std::uint32_t ranks) {
+        std::string error;
+        std::vector<live::Socket> sockets = live::open_receivers(address_of(address), port, ranks, error);
+        check(error);
+        std::vector<int> descriptors;
+        for (live::Socket& socket : sockets) descriptors.push_back(socket.release());
+        return descriptors;
+      },
+      "address"_a, "port"_a, "ranks"_a,
+      "Descriptors of the receiving sockets of ranks that share an address, by local rank: whoever uses one "
+      "must hold "
+      "them all. RuntimeError says what is in the way.");
   register_config(m);
   nb::class_<Endpoint>(
       m, "SoftNic",
@@ -103,6 +116,9 @@ void register_soft_nic(nb::module_& m) {
       .def(nb::init<const NicConfig&>(), "config"_a)
       .def(
           "open", [](Endpoint& e) { check(e.nic().open()); }, "Bind the receiving socket.")
+      .def(
+          "open_with", [](Endpoint& e, int descriptor) { check(e.nic().open_with(descriptor)); },
+          "descriptor"_a, "Receive from a bound socket, which it then owns.")
       .def(
           "add_queue_pair",
           [](Endpoint& e, const roce::QueuePairConfig& config, bool receives_counted) {

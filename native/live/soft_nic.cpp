@@ -47,13 +47,8 @@ TimePs SoftNic::now() const { return (steady_ns() - epoch_ns_) * kPsPerNs; }
 
 std::string SoftNic::open() {
   std::string error;
-  if (config_.shared_port && config_.local_rank == 0) {
-    // Another run's group must not be joined: the first rank makes sure that the port is free.
-    Socket alone = open_receiver(config_.address, config_.port, false, error);
-    if (!alone.open()) return error;
-  }
-  receiver_ = open_receiver(config_.address, config_.port, config_.shared_port, error);
-  return receiver_.open() ? prepare() : error;
+  std::vector<Socket> receivers = open_receivers(config_.address, config_.port, 1, error);
+  return receivers.empty() ? error : open_with(receivers.front().release());
 }
 
 std::string SoftNic::open_with(int descriptor) {

@@ -33,9 +33,8 @@ struct NicConfig {
   IpAddress address;
   std::uint16_t port = roce::kUdpPort;
   std::int32_t local_rank =
-      0;  // among the ranks that share this address: the high byte of its queue pair numbers
-  bool shared_port = false;   // several ranks on this address
-  bool offload = true;        // segmentation and receive offload
+      0;                // among the ranks that share this address: the high byte of its queue pair numbers
+  bool offload = true;  // segmentation and receive offload
   bool see_headers = false;   // check ICRCs with the identifications that came (IPv4): needs CAP_NET_RAW
   std::int64_t rate_bps = 0;  // 0: as fast as it goes
   TimePs debt_limit = 2000 * kPsPerUs;

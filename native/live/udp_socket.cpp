@@ -61,16 +61,28 @@ Socket::~Socket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-Socket open_receiver(const IpAddress& address, std::uint16_t port, bool shared, std::string& error) {
-  Socket receiver(socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!receiver.open() || (shared && !set(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) ||
-      !bind_to(receiver, address, port) ||
-      // Not before bind: a socket that has a filter cannot join a group.
-      (shared && !attach_rank_filter(receiver.get()))) {
-    error = failure("cannot receive on", address, port);
-    return Socket();
+std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port, std::uint32_t ranks,
+                                   std::string& error) {
+  const auto open_one = [&](bool shared) {
+    Socket receiver(socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    // Other stacks send UDP's checksum as 0 over IPv6, as annex A17 has it: the ICRC guards the packet.
+    if (!receiver.open() || (address.v6 && !set(receiver.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)) ||
+        (shared && !set(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) || !bind_to(receiver, address, port) ||
+        // Not before bind: a socket that has a filter cannot join a group.
+        (shared && !attach_rank_filter(receiver.get()))) {
+      error = failure("cannot receive on", address, port);
+      return Socket();
+    }
+    return receiver;
+  };
+  std::vector<Socket> receivers;
+  receivers.push_back(open_one(false));
+  if (receivers.front().open() && ranks > 1) {
+    receivers.clear();  // the port is free: no other run's group is joined
+    for (std::uint32_t rank = 0; rank < ranks && error.empty(); ++rank) receivers.push_back(open_one(true));
   }
-  return receiver;
+  if (!error.empty()) receivers.clear();
+  return receivers;
 }
 
 void prepare_receiver(const Socket& receiver, bool v6, bool offload) {

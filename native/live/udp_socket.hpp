@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "live/ip_address.hpp"
 
@@ -19,15 +21,18 @@ class Socket {
   ~Socket();
   int get() const { return descriptor_; }
   bool open() const { return descriptor_ >= 0; }
+  int release() { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_ = -1;
 };
 
-// A socket bound to address:port for receiving. `shared`: several ranks of this host join one port, each with
-// its own socket; a filter picks the socket by the local rank in the destination queue pair number, and ranks
-// must call this in the order of their local ranks. On failure `error` says what and where.
-Socket open_receiver(const IpAddress& address, std::uint16_t port, bool shared, std::string& error);
+// Sockets bound to address:port for receiving, one for each of `ranks` ranks that share it: a filter picks
+// the socket by the local rank in the destination queue pair number. The group is indexed by the order of
+// joining, and the kernel moves its last member into the place of one that closes: whoever uses one must hold
+// them all. On failure `error` says what and where.
+std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port, std::uint32_t ranks,
+                                   std::string& error);
 
 // Makes a bound socket fit for receiving: large buffer, receive offload, the ECN bits of what comes.
 void prepare_receiver(const Socket& receiver, bool v6, bool offload);

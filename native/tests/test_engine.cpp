@@ -81,7 +81,6 @@ EngineConfig config_of(const Case& each, std::int32_t rank, const IpAddress& add
   config.nic.address = address;
   config.nic.port = each.v6 ? static_cast<std::uint16_t>(20'000 + getpid() % 20'000) : kPort;
   config.nic.local_rank = each.shared ? rank : 0;
-  config.nic.shared_port = each.shared;
   config.nic.offload = each.offload;
   config.nic.rate_bps = each.rate_bps;
   config.nic.rkey = 0x1000u + static_cast<std::uint32_t>(rank);
@@ -157,8 +156,14 @@ void play(const Case& each, std::uint32_t number) {
   for (std::int32_t rank = 0; rank < 2; ++rank) {
     CHECK_EQUAL_IN(plans[rank].prepare(shared), std::string(), each.name);
     engines.push_back(std::make_unique<Engine>(config_of(each, rank, addresses[rank])));
-    CHECK_EQUAL_IN(engines.back()->open(), std::string(), each.name);
+    if (!each.shared) CHECK_EQUAL_IN(engines.back()->open(), std::string(), each.name);
   }
+  std::string error;
+  std::vector<Socket> group;
+  if (each.shared) group = open_receivers(addresses[0], config_of(each, 0, addresses[0]).nic.port, 2, error);
+  CHECK_EQUAL_IN(error, std::string(), each.name);
+  for (std::size_t rank = 0; rank < group.size(); ++rank)
+    CHECK_EQUAL_IN(engines[rank]->open_with(group[rank].release()), std::string(), each.name);
   for (std::int32_t rank = 0; rank < 2; ++rank) {
     std::vector<Peer> peers;
     for (std::int32_t peer = 0; peer < 2; ++peer) peers.push_back(peer_of(each, rank, peer, addresses[peer]));

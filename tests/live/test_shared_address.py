@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 from live_runs import genie, loopback, played, rings, started
 
 from genie import _core
+from genie.live.softroce.shared_port import obtain, share
 from genie.record import open_run
 
 PORT = 4791
@@ -35,19 +35,22 @@ def engines(count: int, *, shared: bool = True) -> tuple[str, list[_core.Engine]
     """Opened engines of `count` ranks on one address."""
     address = f"127.{130 + os.getpid() % 100}.{os.getpid() // 100 % 250}.{next(_numbers)}"
     made = []
+    sockets = _core.open_receivers(address, PORT, count) if shared else []
     for rank in range(count):
-        config = _core.EngineConfig()
-        config.rank = config.local_rank = rank
-        config.ipv4 = int(ipaddress.IPv4Address(address))
-        config.shared_port = shared
+        config, nic = _core.EngineConfig(), _core.NicConfig()
+        nic.address, nic.local_rank = address, rank
+        config.rank, config.nic = rank, nic
         engine = _core.Engine(config)
-        engine.open()
+        if shared:
+            engine.open_with(sockets[rank])
+        else:
+            engine.open()
         made.append(engine)
     return address, made
 
 
 def counted(engine: _core.Engine) -> dict[str, int]:
-    engine.serve(engine.now_ps + 5_000_000_000)
+    engine.serve(engine.now_ps + 20_000_000_000)
     return dict(engine.counters())
 
 
@@ -85,11 +88,34 @@ def test_a_datagram_for_another_rank_is_dropped_whatever_socket_it_came_in_by() 
 
 def test_another_run_cannot_join_the_group() -> None:
     address, _ranks = engines(2)
-    config = _core.EngineConfig()
-    config.ipv4 = int(ipaddress.IPv4Address(address))
-    config.shared_port = True
     with pytest.raises(RuntimeError, match=f"cannot receive on {address}:{PORT}: Address already in use"):
-        _core.Engine(config).open()
+        _core.open_receivers(address, PORT, 2)
+
+
+def test_a_rank_that_dies_leaves_the_others_their_sockets() -> None:
+    """The kernel would put the last member of the group in its place: as all hold all, the group never changes."""
+    address, name = f"127.99.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}", f"test {os.getpid()}"
+    shared = share(address, PORT, 4, name)
+    held = [shared, *(obtain(name, 4) for _ in range(3))]
+    engines = []
+    for rank in range(4):
+        config, nic = _core.EngineConfig(), _core.NicConfig()
+        nic.address, nic.local_rank = address, rank
+        config.rank, config.nic = rank, nic
+        engines.append(_core.Engine(config))
+        engines[-1].open_with(held[rank].take(rank))
+    for dead in (1, 0):
+        engines[dead] = None
+        held[dead].close()
+        living = [engine for engine in engines if engine is not None]
+        before = [counted(engine) for engine in living]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for rank in range(4):
+                sender.sendto(datagram(to_local_rank(rank, 0)), (address, PORT))
+        for engine, was in zip(living, before, strict=True):
+            now = counted(engine)
+            assert now["datagrams_received"] == was["datagrams_received"] + 1
+            assert now["wrong_rank"] == 0
 
 
 def test_a_run_of_four_ranks_on_one_address_among_strays(tmp_path: Path) -> None:
