@@ -75,6 +75,7 @@ void flow_agrees(Bytes packet, std::uint32_t icrc) {
                       get16(packet, 6) != 0};
   const std::uint16_t identification = get16(packet, 4);
   REQUIRE(IcrcFlow(flow).icrc_of(covered, identification) == icrc);
+  REQUIRE(IcrcFlow(flow).identification_of(covered, icrc) == identification);
   PacketHeader header;
   Bytes payload;
   const Bytes whole = packet.subspan(ip_bytes + kUdpBytes, covered.size() + kIcrcBytes);
