@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -348,6 +349,7 @@ def main() -> int:
     if len(cores) < 2 or ("veth" in over and os.geteuid() != 0):
         print("wire: needs two cores, and root for veth (without: --over lo)", file=sys.stderr)
         return EXIT_ENVIRONMENT
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # namespaces are taken down then too
     rows = []
     print(f"{'over':<5} {'measure':<42} {'raw':>10} {'softroce':>12} {'':<5} {'ratio':>6} wanted", flush=True)
     with ExitStack() as stack:
