@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 4096
+QUEUE_PAIRS_MAX = 128  # NCCL_IB_QPS_PER_CONNECTION
 PACKETS_MAX = 2**23 - 1  # half of the PSN space
 ETHERNET_OVERHEAD_BYTES = 38  # header and FCS 18, preamble and gap 20
 PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4
@@ -96,6 +97,10 @@ class Transport(_Strict, frozen=True):
     ack_timeout: Duration | None = None  # nothing acknowledged for so long: send again
     retry_limit: Retries | None = None  # timeouts and NAKs in a row until the queue pair fails
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
+    queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
+    split: bool | None = None  # each message over all of them; otherwise one message on each in turn
+    congestion_control: Literal["none", "dcqcn"] | None = None  # at the senders, told by marked packets
+    traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
 
 
 class Frame(_Strict, frozen=True):

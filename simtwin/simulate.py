@@ -88,7 +88,8 @@ class Twin:
             packet_latency_ps=network.packet_latency_ps,
             message_latency_ps=network.message_latency_ps,
         )
-        self._config = queue_pair_config(fabric)
+        of_hosts = network.src_node < network.hosts
+        self._config = queue_pair_config(fabric, int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0)
 
     def play(
         self,
@@ -143,7 +144,15 @@ class Twin:
         counters: dict[str, Any],
     ) -> _core.Simulator:
         seed = self.seed if following else self.seed + iteration
-        simulator = _core.Simulator(self._native, self._config, plan.native, self.host_of_rank, seed)
+        simulator = _core.Simulator(
+            self._native,
+            self._config,
+            plan.native,
+            self.host_of_rank,
+            seed,
+            queue_pairs=self.fabric.transport.queue_pairs or 1,
+            split=self.fabric.transport.split or False,
+        )
         for loss in losses:
             simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
         simulator.keep_trace(keep_trace)

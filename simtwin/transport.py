@@ -6,8 +6,11 @@ from genie import _core
 from simtwin.fabric_schema import Fabric
 
 
-def queue_pair_config(fabric: Fabric) -> _core.QueuePairConfig:
-    """What the fabric says; the core's defaults where it is silent."""
+def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0) -> _core.QueuePairConfig:
+    """What the fabric says; the core's defaults where it is silent.
+
+    `line_rate_bps`: of the hosts' links, which congestion control starts from.
+    """
     config = _core.QueuePairConfig()
     transport = fabric.transport
     config.mtu_bytes = transport.mtu
@@ -21,4 +24,9 @@ def queue_pair_config(fabric: Fabric) -> _core.QueuePairConfig:
         config.retry_limit = transport.retry_limit
     if transport.rnr_retry_limit is not None:
         config.rnr_retry_limit = transport.rnr_retry_limit
+    if transport.congestion_control == "dcqcn":
+        dcqcn = _core.DcqcnConfig()
+        dcqcn.line_rate_bps = line_rate_bps
+        config.congestion = dcqcn
+        config.dcqcn = True
     return config

@@ -99,6 +99,13 @@ def validate(
     algorithm: options.Algorithm = None,
     channels: options.Channels = 1,
     credit: options.Credit = False,
+    queue_pairs: options.QueuePairs = None,
+    split: options.Split = None,
+    congestion: options.Congestion = None,
+    source_ports: options.Ports = "pair",
+    traffic_class: options.TrafficClass = None,
+    verify: options.Verify = False,
+    icrc: options.Icrc = "auto",
     wire: options.Wire = "plain",
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
@@ -115,9 +122,13 @@ def validate(
     check_level(level)
     check_live(transport, wire, lab)
     play = Play(
-        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
-    )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport)
+        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
+        queue_pairs, split, congestion,
+    )  # fmt: skip
+    live = Live(
+        iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
+        source_ports, traffic_class, verify, icrc,
+    )  # fmt: skip
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)

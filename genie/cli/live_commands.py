@@ -97,6 +97,13 @@ def run(
     algorithm: options.Algorithm = None,
     channels: options.Channels = 1,
     credit: options.Credit = False,
+    queue_pairs: options.QueuePairs = None,
+    split: options.Split = None,
+    congestion: options.Congestion = None,
+    source_ports: options.Ports = "pair",
+    traffic_class: options.TrafficClass = None,
+    verify: options.Verify = False,
+    icrc: options.Icrc = "auto",
     wire: options.Wire = "plain",
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
@@ -110,9 +117,13 @@ def run(
     Started by hand it prints and executes the mpirun line. Started under mpirun or srun it is a rank.
     """
     play = Play(
-        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed
-    )
-    live = Live(iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport)
+        workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
+        queue_pairs, split, congestion,
+    )  # fmt: skip
+    live = Live(
+        iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
+        source_ports, traffic_class, verify, icrc,
+    )  # fmt: skip
     if launched_by() is not None:
         return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
     check_live(transport, wire, lab)

@@ -58,6 +58,44 @@ Algorithm = Annotated[
 ]
 Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each collective.")]
 Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
+QueuePairs = Annotated[
+    int | None,
+    typer.Option("--queue-pairs", min=1, max=128, help="Of each connection.  [default: the fabric's, or 1]"),
+]
+Split = Annotated[
+    bool | None,
+    typer.Option(
+        "--split/--in-turn",
+        help="Each message over all queue pairs of the connection, or whole on each in turn.  [default: the fabric's, "
+        "or in turn]",
+        show_default=False,
+    ),
+]
+Congestion = Annotated[
+    str | None, typer.Option(help="Congestion control at the senders: none or dcqcn.  [default: the fabric's, or none]")
+]
+Ports = Annotated[
+    str,
+    typer.Option(
+        "--source-ports",
+        help="softroce's UDP source ports, which ECMP hashes: pair, one a pair of ranks; nccl, from the queue pair "
+        "numbers as devices do; a port, or a range such as 49152-49167 to sweep.",
+    ),
+]
+TrafficClass = Annotated[
+    int | None,
+    typer.Option("--traffic-class", min=0, max=255, help="Of IP: DSCP times 4.  [default: the fabric's, or 0]"),
+]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Give every message bytes of its own, and check them where they arrive.")
+]
+Icrc = Annotated[
+    str,
+    typer.Option(
+        help="How softroce checks ICRCs: strict sees IP headers (needs CAP_NET_RAW), plain does not; auto: strict "
+        "where another stack takes part and it is allowed."
+    ),
+]
 UdpPort = Annotated[int, typer.Option(min=1024, max=65535, help="UDP port of softroce.")]
 Join = Annotated[float, typer.Option("--join", min=0.1, help="Seconds in which all ranks must have started.")]
 Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress before giving up.")]

@@ -13,7 +13,8 @@ from genie.collectives import ALGORITHMS
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
-from genie.live.settings import Faults, RunSettings, load_faults
+from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
+from genie.live.softroce.source_ports import PAIR, SourcePorts
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
@@ -53,6 +54,9 @@ class Play:
     channels: int = 1
     credit: bool = False
     seed: int = 1
+    queue_pairs: int | None = None
+    split: bool | None = None
+    congestion: str | None = None
 
 
 def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
@@ -102,6 +106,7 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
         if rate is None:
             raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
         fabric = loopback_fabric(ranks, rate_from(rate))
+    fabric = msgspec.structs.replace(fabric, transport=transport_of(play, fabric))
     measured = hosts.calibration
     if measured is None:
         return fabric
@@ -110,6 +115,15 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
     return with_host_latency(
         fabric, round(measured.packet_latency_ns * scale), round(measured.message_latency_ns * scale)
     )
+
+
+def transport_of(play: Play, fabric: Fabric | None) -> Transport:
+    """The fabric's transport, and what options say instead."""
+    if play.congestion not in (None, "none", "dcqcn"):
+        raise UsageError(f"--congestion {play.congestion}: must be none or dcqcn")
+    given = {"queue_pairs": play.queue_pairs, "split": play.split, "congestion_control": play.congestion}
+    given = {key: value for key, value in given.items() if value is not None}
+    return msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
 
 
 def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
@@ -203,18 +217,28 @@ class Live:
     join_s: float = 60.0
     stall_s: float = 10.0
     transport: str = SOFTROCE  # of ranks whose host says none
+    source_ports: str = PAIR
+    traffic_class: int | None = None
+    verify: bool = False
+    icrc: str = "auto"
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
             if not 0 < value <= PATIENCE_MAX_S:
                 raise UsageError(f"{option} {value}: give seconds, at most {PATIENCE_MAX_S}")
+        if self.icrc not in ICRC_CHECKS:
+            raise UsageError(f"--icrc {self.icrc}: must be {', '.join(ICRC_CHECKS[:-1])} or {ICRC_CHECKS[-1]}")
+        try:
+            SourcePorts(self.source_ports)
+        except ValueError as error:
+            raise UsageError(f"--source-ports: {error}") from error
 
 
 def settings_of(
     play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric | None
 ) -> RunSettings:
     """Everything a rank needs to know."""
-    transport = fabric.transport if fabric else Transport()
+    transport = transport_of(play, fabric)
     pair = queue_pair_config(fabric) if fabric else queue_pair_config(loopback_defaults(workload.world_size))
     overhead = fabric.frame.overhead_bytes if fabric else loopback_defaults(1).frame.overhead_bytes
     lowering = lowering_of(play)
@@ -268,21 +292,30 @@ def settings_of(
         faults=faults,
         transport=transports[0] if len(set(transports)) == 1 else live.transport,
         transports=transports if len(set(transports)) > 1 else [],
+        queue_pairs=transport.queue_pairs or 1,
+        split=transport.split or False,
+        source_ports=live.source_ports,
+        traffic_class=transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class,
+        congestion=transport.congestion_control or "none",
+        verify=live.verify,
+        icrc=live.icrc,
     )
-    return with_verbs(settings, hosts) if uses_verbs else settings
+    return with_verbs(settings, hosts, transport, live) if uses_verbs else settings
 
 
-def with_verbs(settings: RunSettings, hosts: Hosts) -> RunSettings:
+def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: Live) -> RunSettings:
     """What NCCL's variables and the hosts file say of RDMA devices; what these cannot do is refused."""
     try:
         refuse_unsupported(settings)
-        queue_pairs, split = connection_settings()
+        queue_pairs, split = connection_settings(queue_pairs=transport.queue_pairs, split=transport.split)
         devices = [place.device for place in hosts.places]
         for device in filter(None, devices):
             parse_hca(device, f"{hosts.name}: device")
         return msgspec.structs.replace(
             settings,
-            verbs=verbs_settings(),
+            verbs=verbs_settings(
+                traffic_class=transport.traffic_class if live.traffic_class is None else live.traffic_class
+            ),
             devices=devices if any(devices) else [],
             queue_pairs=queue_pairs,
             split=split,

@@ -89,6 +89,9 @@ def simulate(
     algorithm: options.Algorithm = None,
     channels: options.Channels = 1,
     credit: options.Credit = False,
+    queue_pairs: options.QueuePairs = None,
+    split: options.Split = None,
+    congestion: options.Congestion = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
 ) -> int:
     """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock."""
@@ -99,7 +102,10 @@ def simulate(
         raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
-    play = Play(workload, ranks, hosts, fabric, rate, 1, compute, slots, tuple(algorithm or ()), channels, credit, seed)
+    play = Play(
+        workload, ranks, hosts, fabric, rate, 1, compute, slots, tuple(algorithm or ()), channels, credit, seed,
+        queue_pairs, split, congestion,
+    )  # fmt: skip
     lowering = lowering_of(play)
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size)

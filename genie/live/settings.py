@@ -13,6 +13,10 @@ import msgspec
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
 EVERY_MAX = 10**9
+# The ICRC covers the IPv4 identification, which a UDP socket does not see. strict: see headers, which needs
+# CAP_NET_RAW; auto: where it is allowed and another stack takes part; plain: softroce's own identifications are
+# known, and of others any is taken that makes the ICRC right.
+ICRC_CHECKS = ("auto", "strict", "plain")
 
 Completion = Literal["auto", "poll", "channel"]  # channel: sleep until the device says that something is complete
 
@@ -114,6 +118,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     source_ports: str = "pair"  # of softroce: see genie/live/softroce/source_ports.py
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
     congestion: str = "none"  # none or dcqcn
+    icrc: str = "auto"  # how softroce checks it, see ICRC_CHECKS
     verify: bool = False  # every message has bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
 

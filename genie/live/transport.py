@@ -135,6 +135,10 @@ class Transport(Protocol):
     def error(self) -> str: ...
 
     @property
+    def icrc(self) -> str:
+        """How the ICRC of what arrives is checked, in words."""
+
+    @property
     def now_ps(self) -> int: ...
 
     @property

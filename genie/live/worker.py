@@ -180,6 +180,8 @@ class Rank:
                     raise RankError(alarm)
             if state == "failed":
                 raise RankError(self._explain(self.transport.error))
+            if wrong := self.transport.counters().get("wrong_bytes", 0):
+                raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
             # Saving takes CPU: not before all have played.
             self.meet.agree(None, idle=self.idle)
         except (RankError, RendezvousError):
@@ -243,6 +245,7 @@ class Rank:
             "rank": self.rank,
             "node": os.uname().nodename,
             "transport": self.transport.name,
+            "icrc": self.transport.icrc,
             "scheduling": self.scheduling,
             "spin": self.spin,
             "slots": self.plan.slots,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from genie import _core
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
+from genie.live.softroce.shared_port import SharedPort, obtain, share
 from genie.live.softroce.source_ports import SourcePorts
 from genie.live.transport import (
     SOFTROCE,
@@ -39,17 +41,43 @@ class SoftRoceTransport:
         except ValueError as error:
             raise TransportError(str(error), EXIT_USAGE) from error
         self._rkey = memory_key(seat.settings.seed, seat.rank)
-        # Ranks that share an address join its port one after another: the filter counts them in this order.
-        self.turn = seat.site.local_rank
+        self._shared: SharedPort | None = None
+        self.turn = 0 if seat.site.local_rank == 0 else 1  # those after the first of an address get its sockets
 
     def open(self, mtu_bytes: int) -> None:
+        settings = self._seat.settings
         self._mtu_bytes = mtu_bytes
-        self._engine = _core.Engine(engine_config(self._seat, self._rkey, mtu_bytes))
+        config = engine_config(self._seat, self._rkey, mtu_bytes)
+        mixed = len(set(settings.transports)) > 1
+        self.sees_headers = settings.icrc == "strict" or (settings.icrc == "auto" and mixed and may_see_headers())
+        nic = config.nic
+        nic.see_headers = self.sees_headers
+        config.nic = nic
+        self._engine = _core.Engine(config)
         try:
-            self._engine.open()
+            self._open_port()
         except RuntimeError as error:
+            if "packet headers" in str(error):
+                text = f"--icrc strict: rank {self._seat.rank} {error}; run as root, or give --icrc plain"
+                raise TransportError(text, EXIT_ENVIRONMENT) from error
             text = f"rank {self._seat.rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
             raise TransportError(text, EXIT_ENVIRONMENT) from error
+        except OSError as error:
+            text = f"rank {self._seat.rank} gets no socket from the first rank of its address: {error}"
+            raise TransportError(text, EXIT_ENVIRONMENT) from error
+
+    def _open_port(self) -> None:
+        settings, site = self._seat.settings, self._seat.site
+        if site.sharers == 1:
+            self._engine.open()
+            return
+        address, port = settings.addresses[self._seat.rank], settings.udp_port
+        name = f"{address} {port} {settings.out}"  # the port is this run's alone
+        if site.local_rank == 0:
+            self._shared = share(address, port, site.sharers, name, limit_s=settings.join_s)
+        else:
+            self._shared = obtain(name, site.sharers, limit_s=settings.join_s)
+        self._engine.open_with(self._shared.take(site.local_rank))
 
     def card(self) -> Card:
         seat, count = self._seat, self._seat.settings.queue_pairs
@@ -133,7 +161,18 @@ class SoftRoceTransport:
         return self._engine.trace()
 
     def close(self) -> None:
-        """Sockets close with the engine, which nobody else holds."""
+        """Give up the port, with all its sockets."""
+        del self._engine
+        if self._shared is not None:
+            self._shared.close()
+
+    @property
+    def icrc(self) -> str:
+        if self.sees_headers:
+            return "in full: IP headers are seen"
+        if len(set(self._seat.settings.transports)) > 1:
+            return "of other stacks 16 of 32 bits: IP identifications are not seen"
+        return "in full: softroce's identifications are known"
 
     @property
     def error(self) -> str:
@@ -148,6 +187,15 @@ class SoftRoceTransport:
         return self._engine.epoch_ns
 
 
+def may_see_headers() -> bool:
+    """Whether this process may open packet sockets."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return False
+    return True
+
+
 def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     """The engine of a rank; dilation divides its rate and stretches its times."""
     settings, k = seat.settings, seat.settings.dilation
@@ -155,7 +203,6 @@ def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     nic.address = settings.addresses[seat.rank]
     nic.port = settings.udp_port
     nic.local_rank = seat.site.local_rank
-    nic.shared_port = seat.site.sharers > 1
     nic.offload = settings.offload
     nic.rate_bps = settings.rate_bps // k
     nic.frame_overhead_bytes = settings.frame_overhead_bytes

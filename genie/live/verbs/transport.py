@@ -53,6 +53,7 @@ class VerbsTransport:
     """One rank on one port of an RDMA device."""
 
     name = VERBS
+    icrc = "in full: by the device"
     turn = 0
 
     def __init__(self, seat: Seat) -> None:
