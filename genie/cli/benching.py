@@ -1,0 +1,318 @@
+"""`genie bench`: one collective in nccl-tests' table, one path in perftest's."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from genie.cli import options
+from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
+from genie.cli.resolve import Live, Play, UsageError, check_live, hosts_of, settings_of
+from genie.collectives import ALGORITHMS
+from genie.config.hosts import Hosts, load_hosts
+from genie.live.bench import nccl_table
+from genie.live.bench.collectives import OPERATIONS, SENDRECV, Measured, Operation, chain, measured
+from genie.live.bench.sizes import parse_size
+from genie.live.endings import EXIT_FAILED
+from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
+from genie.live.settings import RunSettings
+from genie.live.transport import SOFTROCE
+from genie.plan.facts import facts_of_build
+from genie.record import RecordError, Run, open_run, prepare_folder
+from genie.workload.graph import Workload
+from genie.workload.write import save
+
+RANKS_MAX = 1024
+SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
+ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
+
+bench_app = typer.Typer(
+    help="What a collective takes between all ranks (nccl-tests' table), and what a path carries (perftest's).",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+COLLECTIVE_EXAMPLES = """
+Examples:
+
+```text
+genie bench all_reduce --ranks 4
+genie bench all_to_all --ranks 8 -b 64K -e 16M -f 4 -n 50 --rate 1Gb/s
+genie bench broadcast --hosts hosts/cluster.toml -b 1M -e 8M -i 1M --json broadcast.json
+```
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    for name, operation in OPERATIONS.items():
+        bench_app.command(name, epilog=COLLECTIVE_EXAMPLES, help=_help_of(operation))(collective)
+    for alias, name in ALIASES.items():
+        bench_app.command(alias, epilog=COLLECTIVE_EXAMPLES, help=_help_of(OPERATIONS[name]), hidden=True)(collective)
+    app.add_typer(bench_app, name="bench")
+
+
+def _help_of(operation: Operation) -> str:
+    what = "Each rank sends to the next and receives from the one before" if operation.name == SENDRECV else (
+        f"{operation.name} between all ranks"
+    )  # fmt: skip
+    return (
+        f"{what}: time, algorithm and bus bandwidth for each size, as nccl-tests prints them.\n\n"
+        "Bytes are moved and none is reduced, so the columns of the operation in place are N/A. #wrong counts bytes."
+    )
+
+
+def collective(
+    context: typer.Context,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts file]")
+    ] = None,
+    minimum: Annotated[str, typer.Option("-b", "--minbytes", help="Smallest size; K, M and G are 1024s.")] = "1K",
+    maximum: Annotated[str, typer.Option("-e", "--maxbytes", help="Largest size.")] = "4M",
+    factor: Annotated[
+        int | None, typer.Option("-f", "--stepfactor", min=2, help="From one size to the next.  [default: 2]")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option("-i", "--stepbytes", help="Or: this much from one size to the next.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**6, help="Operations that are timed.")] = 20,
+    warmup: Annotated[
+        int, typer.Option("-w", "--warmup_iters", min=0, max=10**6, help="Operations before them that are not.")
+    ] = 5,
+    check: Annotated[
+        int, typer.Option("-c", "--check", min=0, max=1, help="Whether receivers compare every byte; it takes time.")
+    ] = 1,
+    hosts: options.HostsFile = None,
+    rate: Annotated[
+        str, typer.Option(help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.")
+    ] = "unlimited",
+    transport: options.Transport = SOFTROCE,
+    algorithm: Annotated[
+        str | None, typer.Option(help="Such as ring.  [default: by size, as genie run chooses]")
+    ] = None,
+    channels: options.Channels = 1,
+    queue_pairs: Annotated[int, typer.Option(min=1, max=128, help="Of each connection.")] = 1,
+    split: Annotated[
+        bool, typer.Option("--split", help="Each message over all of them, not one message on each in turn.")
+    ] = False,
+    no_offload: options.NoOffload = False,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="Keep each size's trace and run here, which all hosts must see.  [default: nothing is kept; "
+            f"{SHARED_FOLDER} with ranks on other machines]",
+        ),
+    ] = None,
+    udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
+    stall: options.Stall = 10.0,
+) -> int:
+    name = str(context.info_name)
+    operation = OPERATIONS[ALIASES.get(name, name)]
+    check_started_by_hand(transport)
+    placed = places_of(hosts, ranks, udp_port)
+    asked = _asked(placed.ranks, minimum, maximum, factor, step, count, warmup, check)
+    play = Play("", hosts=hosts, rate=rate, algorithm=_algorithm_of(operation, algorithm), channels=channels)
+    live = Live(offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport)
+    lines: list[Measured] = []
+    with workplace(out, placed) as folder:
+        bench = CollectiveBench(operation, asked, play, live, placed, folder, queue_pairs, split)
+        for line in nccl_table.head(operation, asked, bench.places()):
+            print(line, flush=True)
+        for size_bytes in asked.sizes_bytes:
+            show_progress(f"{operation.name} of {size_bytes} bytes")
+            lines.append(bench.measure(size_bytes))
+            show_progress("")
+            print(nccl_table.row(operation, lines[-1]), flush=True)
+    for line in nccl_table.foot(operation, lines):
+        print(line)
+    if as_json is not None:
+        write_json(as_json, nccl_table.report(operation, asked, lines, bench.settings))
+    return EXIT_FAILED if nccl_table.wrong_bytes(lines) else 0
+
+
+def _asked(
+    ranks: int, minimum: str, maximum: str, factor: int | None, step: str | None, count: int, warmup: int, check: int
+) -> nccl_table.Asked:
+    smallest, largest = size_from("-b", minimum), size_from("-e", maximum)
+    if smallest > largest:
+        raise UsageError(f"-b {minimum} is more than -e {maximum}: give the smallest size first")
+    if factor is not None and step is not None:
+        raise UsageError(f"-f {factor} and -i {step}: give one of the two")
+    step_bytes = None if step is None else size_from("-i", step)
+    return nccl_table.Asked(
+        ranks=ranks,
+        minimum_bytes=smallest,
+        maximum_bytes=largest,
+        step_factor=None if step is not None else factor or 2,
+        step_bytes=step_bytes,
+        warmup=warmup,
+        iterations=count,
+        check=check,
+    )
+
+
+def _algorithm_of(operation: Operation, chosen: str | None) -> tuple[str, ...]:
+    if chosen is None:
+        return ()
+    known = ALGORITHMS.get(operation.name, ())
+    if chosen not in known:
+        raise UsageError(f"--algorithm {chosen}: {operation.name} has {', '.join(known) or 'none to choose from'}")
+    return (f"{operation.name}={chosen}",)
+
+
+class CollectiveBench:
+    """Plays one size after another, each in a run of its own, so that what is wrong is known by size."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        asked: nccl_table.Asked,
+        play: Play,
+        live: Live,
+        hosts: Hosts,
+        folder: Path,
+        queue_pairs: int,
+        split: bool,
+    ) -> None:
+        self._operation, self._asked, self._hosts, self._folder = operation, asked, hosts, folder
+        self._play, self._live = play, live
+        self._queue_pairs, self._split = queue_pairs, split
+        self._last: Run | None = None
+        # What is wrong with the options is said before the table begins.
+        line = self._line(self._settings_of(asked.sizes_bytes[0]))
+        print("genie: " + " ".join(line), file=sys.stderr, flush=True)
+
+    def places(self) -> list[str]:
+        """What each rank is and where."""
+        width = max(len(place.host) for place in self._hosts.places)
+        return [
+            f"on {place.host:>{width}} {place.transport or self._live.transport} {place.address}"
+            for place in self._hosts.places
+        ]
+
+    def measure(self, size_bytes: int) -> Measured:
+        """One line. Raises LaunchError when the run did not end well."""
+        settings = self._settings_of(size_bytes)
+        refuse_running(settings.out_path)
+        prepare_folder(settings.out_path)
+        save(self._chain(size_bytes), settings.workload)
+        problem: LaunchError | None = None
+        try:
+            run_ranks(settings, self._line(settings), f"{self._operation.name} of {size_bytes} bytes")
+        except LaunchError as error:
+            problem = error
+        if problem is not None and not _found_wrong(settings, self._chain(size_bytes)):
+            raise problem
+        run = self._last = open_run(settings.out_path)
+        counters = run.counters["ranks"] if self._asked.check else None
+        return measured(self._operation, self._asked.ranks, size_bytes, run.timeline, counters)
+
+    def _line(self, settings: RunSettings) -> list[str]:
+        return mpirun_line(settings, remote_hosts(self._hosts))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the last size's run, with what the ranks have found out, for the JSON."""
+        return {} if self._last is None else {"run": self._last.info}
+
+    def _chain(self, size_bytes: int) -> Workload:
+        asked = self._asked
+        return chain(self._operation, asked.ranks, size_bytes, asked.iterations, asked.warmup)
+
+    def _settings_of(self, size_bytes: int) -> RunSettings:
+        name = f"{self._operation.name}-{size_bytes}"
+        play = Play(str(self._folder / f"{name}.trace"), **_fields_but_workload(self._play))
+        workload = self._chain(size_bytes)
+        settings = settings_of(play, self._live, self._folder / name, workload, self._hosts, None)
+        chosen = {"queue_pairs": self._queue_pairs, "split": self._split}
+        if self._queue_pairs == 1 and not self._split:
+            chosen = {}  # then NCCL's variables count, where the transport heeds them
+        return msgspec.structs.replace(settings, verify=bool(self._asked.check), **chosen)
+
+
+def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
+    """Whether a run failed for its payload alone: it was played to its end on all ranks."""
+    try:
+        run = open_run(settings.out_path)
+    except RecordError:
+        return False
+    nodes = sum(map(len, workload.ranks.values()))
+    played = run.timeline.height == nodes and bool((run.timeline["end_ns"] >= 0).all())
+    return played and any(each and each.get("wrong_bytes") for each in run.counters["ranks"])
+
+
+def _fields_but_workload(play: Play) -> dict[str, Any]:
+    return {name: value for name, value in vars(play).items() if name != "workload"}
+
+
+# -- what all benches do ------------------------------------------------------------------------------------------
+
+
+def check_started_by_hand(transport: str) -> None:
+    """Benches start ranks themselves."""
+    check_live(transport, "plain", None)
+    refuse_launched()
+    refuse_half_a_launch()
+
+
+def places_of(hosts: Path | None, ranks: int | None, udp_port: int) -> Hosts:
+    """Where the ranks are."""
+    if hosts is None and ranks is None:
+        raise UsageError("give --ranks N for loopback, or --hosts FILE")
+    wanted = load_hosts(hosts).ranks if ranks is None and hosts is not None else ranks or 0
+    if wanted < 2:
+        raise UsageError(f"{hosts}: places {wanted} rank: a bench needs 2")
+    return hosts_of(Play("", hosts=hosts), wanted, udp_port)
+
+
+def size_from(option: str, text: str) -> int:
+    """An option's size in bytes."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
+
+
+@contextmanager
+def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
+    """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it."""
+    if out is None and remote_hosts(hosts) is None:
+        with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
+            yield Path(folder)
+        return
+    folder_kept = out or SHARED_FOLDER
+    folder_kept.mkdir(parents=True, exist_ok=True)
+    yield folder_kept.resolve()
+
+
+def run_ranks(settings: RunSettings, line: list[str], what: str) -> None:
+    """Run all ranks to their end. Raises LaunchError with what went wrong."""
+    with redirect_stderr(StringIO()):  # the launcher's progress is that of iterations, of which there is one
+        outcome = launch(settings, line)
+    if outcome.code != 0:
+        show_progress("")
+        raise LaunchError(f"{what}: {outcome.problem}", outcome.code)
+
+
+def show_progress(text: str) -> None:
+    """What is being measured, in one line that changes, on a terminal only: lines of tables say it elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def write_json(path: Path, report: dict[str, Any]) -> None:
+    """One JSON object, with what was built."""
+    path.write_text(json.dumps({**report, **facts_of_build()}, indent=1) + "\n")
