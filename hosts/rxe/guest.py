@@ -22,18 +22,22 @@ from rxe.machine import end, spawn
 from rxe.network import Network, ipv4, ipv6
 
 SHARE = "/share"  # where a guest sees the rig's shared folder
+PACKAGES = "/packages"  # where it sees a folder that nobody changes, which it therefore may keep in memory
 TOOLS = "/run/genie"  # where a guest has the rig's own programs
 DEVICE = "rxe0"
 MEMORY_MIB = 768
 PROCESSORS = 2
 KERNEL_LINE = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0"
 
-# GIDs follow addresses a moment later: wait until the table has both.
 CONFIGURE = """
 set -e
 ip link set eth0 mtu {mtu} up
 ip addr add {ipv4}/24 dev eth0
 ip addr add {ipv6}/64 dev eth0 nodad
+"""
+# GIDs follow addresses a moment later: wait until the table has both.
+ADD_DEVICE = """
+set -e
 modprobe -a rdma_rxe rdma_ucm ib_uverbs
 rdma link add {device} type rxe netdev eth0
 for _ in $(seq 100); do
@@ -44,9 +48,11 @@ done
 echo "{device} has no GID of {ipv4} and {ipv6}" >&2
 exit 1
 """
-MOUNT_SHARE = (
-    f"modprobe -a 9p 9pnet_virtio && mkdir -p {SHARE} && mount -t 9p -o trans=virtio,msize=131072 share {SHARE}"
+MOUNT = (
+    "modprobe -a 9p 9pnet_virtio && mkdir -p {place} && mount -t 9p -o {how},trans=virtio,msize=131072 {tag} {place}"
 )
+REMOVE_DEVICE = f"rdma link del {DEVICE} && modprobe -r rdma_rxe"
+HOW = {SHARE: "rw", PACKAGES: "ro,cache=loose"}
 
 
 def gid_of(address: str) -> str:
@@ -62,14 +68,14 @@ class Guest:
     """Boots at once; `wait_ready` before use. `number` counts from 1; `ipv4`, `ipv6` are its addresses."""
 
     def __init__(
-        self, number: int, image: Image, network: Network, start: Path, folder: Path, share: Path | None
+        self, number: int, image: Image, network: Network, start: Path, folder: Path, folders: Mapping[str, Path]
     ) -> None:
         self.number = number
         self.name = f"guest {number}"
         self.ipv4 = ipv4(number)
         self.ipv6 = ipv6(number)
         self._network = network
-        self._share = share
+        self._folders = folders
         self._console = folder / f"console{number}"
         self._numbers = itertools.count(1)
         self._commands: dict[int, Command] = {}
@@ -97,14 +103,23 @@ class Guest:
         while not self._ready.wait(0.05):
             if self._gone or self._process.poll() is not None or time.monotonic() > until:
                 raise RigError(f"{self.name} does not boot: {self._gone or 'too slow'}: {self._last_lines()}")
-        gid4, gid6 = gid_of(self.ipv4), gid_of(self.ipv6)
-        script = CONFIGURE.format(
-            mtu=self._network.mtu_bytes, ipv4=self.ipv4, ipv6=self.ipv6, device=DEVICE, gid4=gid4, gid6=gid6
-        )
         limit_s = max(until - time.monotonic(), 1)
+        script = CONFIGURE.format(mtu=self._network.mtu_bytes, ipv4=self.ipv4, ipv6=self.ipv6)
         self.run(["sh", "-c", script], timeout_s=limit_s, check=True)
-        if self._share:
-            self.run(["sh", "-c", MOUNT_SHARE], timeout_s=limit_s, check=True)
+        self.add_device(limit_s)
+        for place in self._folders:
+            mount = MOUNT.format(place=place, tag=place.strip("/"), how=HOW[place])
+            self.run(["sh", "-c", mount], timeout_s=limit_s, check=True)
+
+    def add_device(self, timeout_s: float = 20) -> None:
+        """Make its RDMA device, with a GID for each address; a guest boots with it."""
+        gids = {"gid4": gid_of(self.ipv4), "gid6": gid_of(self.ipv6)}
+        script = ADD_DEVICE.format(ipv4=self.ipv4, ipv6=self.ipv6, device=DEVICE, **gids)
+        self.run(["sh", "-c", script], timeout_s=timeout_s, check=True)
+
+    def remove_device(self) -> None:
+        """Take its RDMA device away, which holds UDP port 4791: then softroce can run in the guest."""
+        self.run(["sh", "-c", REMOVE_DEVICE], timeout_s=20, check=True)
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, folder: str = "/", terminal: bool = False
@@ -165,8 +180,9 @@ class Guest:
             "-netdev", f"tap,id=net,ifname={self._network.tap(self.number)},script=no,downscript=no",
             "-device", f"virtio-net-pci,netdev=net,mac=52:54:00:91:00:{self.number:02x},romfile=",
         ]  # fmt: skip
-        if self._share:
-            argv += ["-virtfs", f"local,path={self._share},mount_tag=share,security_model=none,multidevs=remap"]
+        for place, path in self._folders.items():
+            options = f"mount_tag={place.strip('/')},security_model=none,multidevs=remap"
+            argv += ["-virtfs", f"local,path={path},{options}" + ",readonly=on" * (place == PACKAGES)]
         return argv
 
     def _listen(self) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # started as a script: the package is the folder 
 from rxe.archive import write_archive
 from rxe.capture import Capture
 from rxe.failure import GivenError, RigError
-from rxe.guest import Guest
+from rxe.guest import PACKAGES, SHARE, Guest
 from rxe.image import Image, ensure_image, find_image
 from rxe.machine import missing
 from rxe.network import HOST_END, Network
@@ -35,6 +35,7 @@ class Rig:
     Args:
         guests: how many, from 1.
         share: a folder of the host that every guest sees as /share, or None.
+        packages: a folder that they see as /packages, to read: nothing that they have read may change.
         mtu_bytes: of the Ethernet; RoCE's path MTU is the largest of 256, 512, … 4096 that fits in with its headers.
         say: is told what the rig is doing when that takes long.
 
@@ -49,24 +50,28 @@ class Rig:
         self,
         guests: int = 1,
         share: Path | str | None = None,
+        packages: Path | str | None = None,
         mtu_bytes: int = MTU_BYTES,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         if not 1 <= guests <= GUESTS_MAX:
             raise GivenError(f"{guests} guests: give 1 to {GUESTS_MAX}")
-        if share is not None and not Path(share).is_dir():
-            raise GivenError(f"no folder {share} to share")
+        given = {SHARE: share, PACKAGES: packages}
+        folders = {place: Path(path).resolve() for place, path in given.items() if path is not None}
+        for place, path in folders.items():
+            if not path.is_dir():
+                raise GivenError(f"no folder {path} to be {place} in the guests")
         _check_mtu(mtu_bytes)
         if lacking := missing(build=find_image() is None):
             raise RigError(f"missing to run guests: {lacking}")
         self.guests: list[Guest] = []
-        self.share = Path(share).resolve() if share else None
+        self.share, self.packages = folders.get(SHARE), folders.get(PACKAGES)
         image = ensure_image(say)
         folder = Path(tempfile.mkdtemp(prefix="genie-rxe-"))
         self._captures: list[Capture] = []
         self.network = Network(guests, mtu_bytes, folder)
         try:
-            self._boot(guests, image, folder)
+            self._boot(guests, image, folder, folders)
         except BaseException:
             self.close()
             raise
@@ -102,11 +107,11 @@ class Rig:
     ) -> None:
         self.close()
 
-    def _boot(self, guests: int, image: Image, folder: Path) -> None:
+    def _boot(self, guests: int, image: Image, folder: Path, folders: Mapping[str, Path]) -> None:
         start = folder / "start.cpio"
         write_archive(start, _start_files(image))
         for number in range(1, guests + 1):
-            self.guests.append(Guest(number, image, self.network, start, folder, self.share))
+            self.guests.append(Guest(number, image, self.network, start, folder, folders))
         until = time.monotonic() + BOOT_S
         for guest in self.guests:
             guest.wait_ready(until)

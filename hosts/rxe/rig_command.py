@@ -6,8 +6,10 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -19,6 +21,7 @@ from types import FrameType
 from rxe.failure import GivenError, RigError, TimeLimitError
 from rxe.image import cache_folder, ensure_image
 from rxe.network import check_loss
+from rxe.packages import build_wheel, collect
 from rxe.rig import MTU_BYTES, Rig
 
 PASSED, FAILED, WRONG, LACKING = 0, 1, 2, 3
@@ -27,6 +30,7 @@ CODES: dict[type[RigError], int] = {TimeLimitError: FAILED, GivenError: WRONG}
 EXAMPLES = """
 examples:
   python hosts/rxe/rig.py build                                   the guests' image: about a minute, once
+  python hosts/rxe/rig.py packages build/guest                    Genie and what it imports, for --packages build/guest
   python hosts/rxe/rig.py run -- ibv_devinfo                      one guest, one command, its output and exit code
   python hosts/rxe/rig.py run --guests 2 --on all -- rdma link    in each guest, one after another
   python hosts/rxe/rig.py shell --guests 2 --share . --mtu 4500   guest 1 by hand, this folder at /share; path MTU 4096
@@ -46,14 +50,18 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = top.add_subparsers(dest="do", required=True, metavar="build|run|shell")
+    commands = top.add_subparsers(dest="do", required=True, metavar="build|packages|run|shell")
     build = commands.add_parser("build", help="make the guests' image from Debian packages, unless the cache has it")
     build.add_argument("--fresh", action="store_true", help="make it anew, with Debian's packages of today")
+    packages = commands.add_parser("packages", help="fill a folder with Genie's wheel and what it imports, for guests")
+    packages.add_argument("folder", type=Path, metavar="FOLDER", help="made anew")
+    packages.add_argument("--wheel", type=Path, metavar="WHEEL", help="a wheel of Genie (built from the checkout)")
     for name, what in (("run", "run a command in guests and leave"), ("shell", "a shell in a guest, on this terminal")):
         one = commands.add_parser(name, help=what)
         one.add_argument("--guests", type=int, default=1, metavar="N", help="how many guests to boot (1)")
         one.add_argument("--on", default="1", metavar="GUEST", help="the guest to use, from 1 (1); `all` for run")
         one.add_argument("--share", type=Path, metavar="FOLDER", help="a folder that guests see as /share")
+        one.add_argument("--packages", type=Path, metavar="FOLDER", help="what `packages` filled, as /packages")
         one.add_argument(
             "--mtu", type=int, default=MTU_BYTES, metavar="BYTES", help=f"the Ethernet's MTU ({MTU_BYTES})"
         )
@@ -71,7 +79,13 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        return _build(given.fresh) if given.do == "build" else _with_guests(given)
+        match given.do:
+            case "build":
+                return _build(given.fresh)
+            case "packages":
+                return _packages(given.folder, given.wheel)
+            case _:
+                return _with_guests(given)
     except RigError as error:
         print(f"rig: {error}", file=sys.stderr)
         return next((code for kind, code in CODES.items() if isinstance(error, kind)), LACKING)
@@ -95,6 +109,17 @@ def _build(fresh: bool) -> int:
     return PASSED
 
 
+def _packages(folder: Path, wheel: Path | None) -> int:
+    if folder.exists() and any(folder.iterdir()) and not (folder / "genie").is_dir():
+        raise GivenError(f"{folder} has files of others in it: give a folder that can be made anew")
+    with tempfile.TemporaryDirectory() as scratch:
+        taken = wheel or build_wheel(Path(scratch))
+        shutil.rmtree(folder, ignore_errors=True)
+        collect(folder, taken)
+    _say(f"{folder} holds {taken.name} and what it imports: PYTHONPATH=/packages in guests with --packages {folder}")
+    return PASSED
+
+
 def _with_guests(given: argparse.Namespace) -> int:
     count = given.guests
     numbers = list(range(1, count + 1)) if given.on == "all" and given.do == "run" else [_number(given.on)]
@@ -102,7 +127,7 @@ def _with_guests(given: argparse.Namespace) -> int:
         raise GivenError(f"--on {given.on}: there are guests 1 to {count}" + " and `all`" * (given.do == "run"))
     check_loss(given.loss)
     began = time.monotonic()
-    with Rig(count, given.share, given.mtu, _say) as rig:
+    with Rig(count, given.share, given.packages, given.mtu, _say) as rig:
         _say(
             f"up in {time.monotonic() - began:.1f} s; the host's side is the network namespace {rig.network.namespace}"
         )

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "hosts"))
 
+from rxe.guest import PACKAGES  # noqa: E402
 from rxe.machine import missing  # noqa: E402
+from rxe.packages import build_wheel, collect  # noqa: E402
 from rxe.rig import MTU_BYTES, Rig  # noqa: E402
 
 REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
@@ -25,8 +27,18 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         if REQUIRED:
             pytest.fail(f"the rxe rig lacks {lacking}, and GENIE_REQUIRE_ALL=1")
         pytest.skip(f"the rxe rig lacks {lacking}")
-    with Rig(guests=2, share=tmp_path_factory.mktemp("share")) as rig:
+    share, packages = tmp_path_factory.mktemp("share"), tmp_path_factory.mktemp("packages")
+    with Rig(guests=2, share=share, packages=packages) as rig:
         yield rig
+
+
+@pytest.fixture(scope="session")
+def guest_environment(booted: Rig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which guests have Genie: the wheel that GENIE_WHEEL names, or one that is built here."""
+    assert booted.packages is not None
+    given = os.environ.get("GENIE_WHEEL")
+    collect(booted.packages, Path(given) if given else build_wheel(tmp_path_factory.mktemp("wheel")))
+    return {"PYTHONPATH": PACKAGES}
 
 
 @pytest.fixture
