@@ -1,0 +1,157 @@
+"""Jobs whose ranks sit in the guests, on verbs, and on the host, on softroce, met through the TCP rendezvous."""
+
+from __future__ import annotations
+
+import compileall
+import importlib
+import itertools
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rxe.command import Command
+from rxe.guest import SHARE
+from rxe.machine import end
+from rxe.network import HOST, ipv4, ipv6
+from rxe.rig import Rig
+
+from genie.live.settings import RunSettings
+from genie.record import Run, open_run
+
+LIMIT_S = 150
+SITE = "site"
+# What a rank imports; what only the one that writes the run folder does.
+PACKAGES = ("genie", "chakra_schemas", "msgspec", "google.protobuf")
+TABLES = ("polars", "_polars_runtime_32", "simtwin")
+_numbers = itertools.count()
+
+
+def install(share: Path, packages: Sequence[str]) -> None:
+    """Copy installed packages, as `pip install --target` would lay them out, for the guests' Python 3.11."""
+    for name in packages:
+        module = importlib.import_module(name)
+        assert module.__file__
+        target = share / SITE / name.replace(".", "/")
+        if target.exists():
+            continue
+        shutil.copytree(Path(module.__file__).parent, target, ignore=shutil.ignore_patterns("__pycache__"))
+        # An editable installation keeps what is built elsewhere.
+        for built in {"genie": ["genie._core"], "chakra_schemas": ["chakra_schemas.et_def_pb2"]}.get(name, []):
+            file = importlib.import_module(built).__file__
+            assert file
+            shutil.copy(file, target)
+        compileall.compile_dir(target, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+
+
+@dataclass
+class Seats:
+    """Who plays: for each rank the number of its guest, or HOST for a softroce rank on the host."""
+
+    ranks: Sequence[int]
+    ipv6: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)  # of RunSettings, beside places and paths
+
+
+@dataclass
+class Played:
+    """How a job ended: exit codes and outputs in rank order, and its run folder if there is one."""
+
+    codes: list[int]
+    said: list[str]
+    out: Path
+    wall_s: float
+
+    @property
+    def run(self) -> Run:
+        return open_run(self.out)
+
+
+class Job:
+    """A job under way."""
+
+    def __init__(self, rig: Rig, seats: Seats, make_trace: Callable[[Path, int], object]) -> None:
+        assert rig.share
+        name = f"job{next(_numbers)}"
+        self._folder = rig.share / name
+        self.out = self._folder / "out"
+        self.out.mkdir(parents=True)
+        make_trace(self._folder / "trace", len(seats.ranks))
+        for place, base in (("host", rig.share), ("guest", Path(SHARE))):
+            settings = settings_of(seats, base / name)
+            (self.out / f"{place}.json").write_bytes(msgspec.json.encode(settings))
+        address = ipv4(seats.ranks[0])
+        port = str(29500 + int(name.removeprefix("job")))
+        self._began = time.monotonic()
+        self.ranks: list[Command | subprocess.Popen[str]] = []
+        for rank, place in enumerate(seats.ranks):
+            env = {
+                "RANK": str(rank), "WORLD_SIZE": str(len(seats.ranks)), "MASTER_ADDR": address, "MASTER_PORT": port,
+                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+            }  # fmt: skip
+            argv = ["-P", "-m", "genie.live.rank"]
+            if place == HOST:
+                line = rig.network.inside(sys.executable, *argv, str(self.out / "host.json"))
+                pipe = subprocess.PIPE
+                self.ranks.append(
+                    subprocess.Popen(line, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
+                )
+            else:
+                env["PYTHONPATH"] = f"{SHARE}/{SITE}"
+                line = ["python3", *argv, f"{SHARE}/{name}/out/guest.json"]
+                self.ranks.append(rig.guests[place - 1].start(line, env=env))
+
+    def until_playing(self, limit_s: float = 60) -> None:
+        """Wait until a first iteration has been played and saved."""
+        until = time.monotonic() + limit_s
+        while not list((self.out / "parts").glob("*-00000.npz")):
+            assert time.monotonic() < until, "it does not begin"
+            ended = [rank for rank, process in enumerate(self.ranks) if _code(process) is not None]
+            assert not ended, f"ranks {ended} have ended: {self.end().said}"
+            time.sleep(0.02)
+
+    def end(self) -> Played:
+        """Wait for all ranks."""
+        codes, said = [], []
+        for process in self.ranks:
+            if isinstance(process, Command):
+                done = process.wait(LIMIT_S)
+                codes.append(done.returncode)
+                said.append(done.stdout + done.stderr)
+            else:
+                try:
+                    output, errors = process.communicate(timeout=LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    end(process)  # type: ignore[arg-type]
+                    raise
+                codes.append(process.returncode)
+                said.append(output + errors)
+        return Played(codes, said, self.out, time.monotonic() - self._began)
+
+
+def _code(process: Command | subprocess.Popen[str]) -> int | None:
+    return process.code if isinstance(process, Command) else process.poll()
+
+
+def settings_of(seats: Seats, folder: Path) -> RunSettings:
+    """A job's settings, with paths as they are where `folder` is."""
+    address = ipv6 if seats.ipv6 else ipv4
+    given = {"mtu": 1024, "iterations": 2, "stall_s": 60.0, **seats.settings}
+    return RunSettings(
+        workload=str(folder / "trace"),
+        out=str(folder / "out"),
+        ranks=len(seats.ranks),
+        addresses=[address(place) for place in seats.ranks],
+        ports=[None] * len(seats.ranks),
+        host_names=["host" if place == HOST else f"guest{place}" for place in seats.ranks],
+        transport="verbs",
+        transports=["softroce" if place == HOST else "verbs" for place in seats.ranks],
+        **given,
+    )
