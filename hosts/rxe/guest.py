@@ -89,7 +89,8 @@ class Guest:
         self._channel: socket.socket | None = None
         self._said = folder / f"qemu{number}"
         with self._said.open("wb") as said:
-            argv = network.inside(*self._machine(image, start, door))
+            # What is written to its disk lies in a file of no name there, which has one for a moment.
+            argv = network.inside("env", f"TMPDIR={folder}", *self._machine(image, start, door))
             self._process = spawn(argv, stdout=said, stderr=subprocess.STDOUT)
         self._listening = threading.Thread(target=self._listen, name=self.name, daemon=True)
         self._listening.start()

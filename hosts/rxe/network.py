@@ -132,7 +132,9 @@ class Network:
 
 def _guard(namespace: str, folder: Path) -> subprocess.Popen[bytes]:
     """A process that removes namespace and folder once the other end of its input is closed."""
-    script = 'trap "" INT TERM HUP; read -r _; ip netns del "$1" 2>/dev/null; rm -rf "$2"'
+    # A guest that is being killed may still write into the folder while it is emptied.
+    empty = 'for _ in 1 2 3 4 5; do rm -rf "$2" && break; sleep 0.2; done'
+    script = f'trap "" INT TERM HUP; read -r _; ip netns del "$1" 2>/dev/null; {empty}'
     return subprocess.Popen(
         ["sh", "-c", script, "sh", namespace, str(folder)],
         stdin=subprocess.PIPE,

@@ -166,6 +166,13 @@ def test_random_loss_is_within_chance(rig: Rig) -> None:
     assert abs(rig.network.lost_packets() - count * percent / 100) < 5 * sigma
 
 
+def test_a_gid_has_all_its_digits() -> None:
+    assert gid_of("10.91.0.1") == "0000:0000:0000:0000:0000:ffff:0a5b:0001"
+    assert gid_of("fd91::1") == "fd91:0000:0000:0000:0000:0000:0000:0001"
+    with pytest.raises(OSError, match="illegal"):
+        gid_of("10.91.0.300")
+
+
 def namespaces() -> str:
     return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
 
