@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
-from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from genie.cli import options
-from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
-from genie.cli.resolve import Live, Play, UsageError, check_live, hosts_of, settings_of
+from genie.cli import benching_paths, options
+from genie.cli.bench_runs import (
+    AsJson,
+    Kept,
+    check_started_by_hand,
+    places_of,
+    run_ranks,
+    show_progress,
+    size_from,
+    workplace,
+    write_json,
+)
+from genie.cli.resolve import Live, Play, UsageError, settings_of
 from genie.collectives import ALGORITHMS
-from genie.config.hosts import Hosts, load_hosts
+from genie.config.hosts import Hosts
 from genie.live.bench import nccl_table
 from genie.live.bench.collectives import OPERATIONS, SENDRECV, Measured, Operation, chain, measured
-from genie.live.bench.sizes import parse_size
 from genie.live.endings import EXIT_FAILED
-from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
+from genie.live.launcher import LaunchError, mpirun_line, refuse_running, remote_hosts
 from genie.live.settings import RunSettings
 from genie.live.transport import SOFTROCE
-from genie.plan.facts import facts_of_build
 from genie.record import RecordError, Run, open_run, prepare_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
 
 RANKS_MAX = 1024
-SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
@@ -58,6 +60,7 @@ def register(app: typer.Typer) -> None:
         bench_app.command(name, epilog=COLLECTIVE_EXAMPLES, help=_help_of(operation))(collective)
     for alias, name in ALIASES.items():
         bench_app.command(alias, epilog=COLLECTIVE_EXAMPLES, help=_help_of(OPERATIONS[name]), hidden=True)(collective)
+    benching_paths.register(bench_app)
     app.add_typer(bench_app, name="bench")
 
 
@@ -105,16 +108,8 @@ def collective(
         bool, typer.Option("--split", help="Each message over all of them, not one message on each in turn.")
     ] = False,
     no_offload: options.NoOffload = False,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            help="Keep each size's trace and run here, which all hosts must see.  [default: nothing is kept; "
-            f"{SHARED_FOLDER} with ranks on other machines]",
-        ),
-    ] = None,
+    as_json: AsJson = None,
+    out: Kept = None,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
@@ -256,63 +251,3 @@ def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
 
 def _fields_but_workload(play: Play) -> dict[str, Any]:
     return {name: value for name, value in vars(play).items() if name != "workload"}
-
-
-# -- what all benches do ------------------------------------------------------------------------------------------
-
-
-def check_started_by_hand(transport: str) -> None:
-    """Benches start ranks themselves."""
-    check_live(transport, "plain", None)
-    refuse_launched()
-    refuse_half_a_launch()
-
-
-def places_of(hosts: Path | None, ranks: int | None, udp_port: int) -> Hosts:
-    """Where the ranks are."""
-    if hosts is None and ranks is None:
-        raise UsageError("give --ranks N for loopback, or --hosts FILE")
-    wanted = load_hosts(hosts).ranks if ranks is None and hosts is not None else ranks or 0
-    if wanted < 2:
-        raise UsageError(f"{hosts}: places {wanted} rank: a bench needs 2")
-    return hosts_of(Play("", hosts=hosts), wanted, udp_port)
-
-
-def size_from(option: str, text: str) -> int:
-    """An option's size in bytes."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}") from error
-
-
-@contextmanager
-def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
-    """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it."""
-    if out is None and remote_hosts(hosts) is None:
-        with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
-            yield Path(folder)
-        return
-    folder_kept = out or SHARED_FOLDER
-    folder_kept.mkdir(parents=True, exist_ok=True)
-    yield folder_kept.resolve()
-
-
-def run_ranks(settings: RunSettings, line: list[str], what: str) -> None:
-    """Run all ranks to their end. Raises LaunchError with what went wrong."""
-    with redirect_stderr(StringIO()):  # the launcher's progress is that of iterations, of which there is one
-        outcome = launch(settings, line)
-    if outcome.code != 0:
-        show_progress("")
-        raise LaunchError(f"{what}: {outcome.problem}", outcome.code)
-
-
-def show_progress(text: str) -> None:
-    """What is being measured, in one line that changes, on a terminal only: lines of tables say it elsewhere."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def write_json(path: Path, report: dict[str, Any]) -> None:
-    """One JSON object, with what was built."""
-    path.write_text(json.dumps({**report, **facts_of_build()}, indent=1) + "\n")

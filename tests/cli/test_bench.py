@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_runs import genie, loopback
+from live_runs import genie, loopback, pid_of, started
 from test_usage import in_this_process
 
-from genie.cli import benching
+from genie.cli import benching, benching_paths
 from genie.cli.benching import COLLECTIVE_EXAMPLES
+from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.live.bench.collectives import OPERATIONS
 from genie.live.launcher import LaunchError
 from genie.live.settings import RunSettings
@@ -86,6 +89,92 @@ def test_wrong_bytes_fail_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "# Out of bounds values : 3 FAILED" in ended.stdout
 
 
+def test_a_ping_pong_of_two_ranks(tmp_path: Path) -> None:
+    report_path = tmp_path / "report.json"
+    ended = genie(
+        *("bench", "pingpong", "-n", "250", "--hosts", loopback(tmp_path, ranks=2), "--rate", "10Mb/s", "--events"),
+        *("--json", str(report_path)),
+    )
+    assert (ended.code, ended.left, ended.said) == (0, [], []), ended.stderr
+    (row,) = rows_of(ended.stdout)[-1:]
+    least, most, typical, average, deviation, percentile_99, percentile_99_9 = map(float, row[2:])
+    assert row[:2] == ["64", "250"]
+    # 64 bytes at 10 Mb/s: half a round trip cannot be shorter than one message's time on the line.
+    assert 51.2 < least <= typical <= percentile_99 <= percentile_99_9 == most
+    assert least <= average <= most
+    assert deviation <= most - least
+    report = json.loads(report_path.read_text())
+    assert report["bench"] == "pingpong"
+    assert [line["wrong_bytes"] for line in report["lines"]] == [0]
+    assert report["settings"]["rate_bps"] == 10_000_000
+    # 250 counted round trips in three turns, each with one that is not; from rank 0, and answered by rank 1.
+    assert all(rank["counters"]["data_sent"] >= 253 for rank in report["ranks"])
+
+
+@pytest.mark.parametrize("options", [[], ["--queue-pairs", "4", "--depth", "8", "--mtu", "1024", "--no-offload"]])
+def test_a_stream_of_writes(options: list[str], tmp_path: Path) -> None:
+    report_path = tmp_path / "report.json"
+    ended = genie(
+        *("bench", "write", "-s", "16K", "-n", "100", "--hosts", loopback(tmp_path, ranks=2), "--rate", "200Mb/s"),
+        *("--json", str(report_path), "--report-gbits", *options),
+    )
+    assert (ended.code, ended.left, ended.said) == (0, [], []), ended.stderr
+    (row,) = rows_of(ended.stdout)[-1:]
+    assert row[:2] == ["16384", "100"]
+    peak, average, messages = float(row[2]), float(row[3]), float(row[4])
+    assert 0.02 < average <= peak
+    assert average < 0.2  # the line's rate; headers take some of it
+    assert messages == pytest.approx(average * 1e3 / 16384 / 8, rel=0.1)
+    report = json.loads(report_path.read_text())
+    (line,) = report["lines"]
+    assert (line["messages"], line["wrong_bytes"]) == (100, 0)
+    sender = report["ranks"][0]["counters"]
+    mtu_bytes = 1024 if options else report["mtu_bytes"]
+    assert sender["data_sent"] - sender["retransmitted"] == 100 * 16384 // mtu_bytes
+    if options:
+        assert report["settings"]["offload"] is False
+        assert sender["datagrams_sent"] >= 100 * 16
+
+
+def test_all_sizes_of_a_ping_pong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benching_paths, "ALL_SIZES", [2, 4096, 100_000])
+    ended = in_this_process("bench", "pingpong", "-a", "-n", "5", "--hosts", loopback(tmp_path, ranks=2))
+    assert ended.code == 0, ended.stderr
+    assert [row[:2] for row in rows_of(ended.stdout) if row[0].isdigit()] == [
+        ["2", "5"], ["4096", "5"], ["100000", "5"],
+    ]  # fmt: skip
+
+
+def test_a_wrong_byte_fails_the_bench_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = benching_paths.run_ranks
+
+    def one_goes_wrong(settings: RunSettings, line: list[str], what: str) -> None:
+        real(settings, line, what)
+        path = settings.out_path / "run.json"
+        info: dict[str, Any] = json.loads(path.read_text())
+        info["lines"][0]["wrong_bytes"] += 5
+        path.write_text(json.dumps(info))
+
+    monkeypatch.setattr(benching_paths, "run_ranks", one_goes_wrong)
+    ended = in_this_process("bench", "write", "-n", "5", "--hosts", loopback(tmp_path, ranks=2))
+    assert ended.code == 1
+    assert ended.stderr.splitlines()[-1] == "genie: 5 bytes of what arrived are not what was sent"
+
+
+def test_a_rank_that_dies_ends_the_bench(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("-n", "1000000", "--rate", "200Mb/s", "-o", str(out), "--hosts", loopback(tmp_path, ranks=2))
+    with started("bench", "write", *options) as command:
+        command.until(lambda: (out / "write" / "parts" / "00001.facts.json").exists())
+        victim = pid_of(out / "write", 1)
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+        ended = command.end()
+    assert (ended.code, ended.left) == (1, []), ended
+    assert len(ended.said) == 1
+    assert "rank 1 died" in ended.said[0]
+
+
 WRONG = {
     "all_reduce": "give --ranks N for loopback, or --hosts FILE",
     "all_reduce --ranks 1": "'--ranks'",
@@ -100,6 +189,15 @@ WRONG = {
     "all_reduce --ranks 2 --queue-pairs 129": "'--queue-pairs'",
     "all_reduce --hosts nowhere.toml": "nowhere.toml: cannot be read",
     "all_reverse --ranks 2": "all_reverse",
+    "pingpong --transport verbs": "--transport verbs: genie bench pingpong is built for softroce",
+    "write --transport verbs": "--transport verbs: genie bench write is built for softroce",
+    "write --mtu 1500": "--mtu 1500: must be 256, 512, 1024, 2048, 4096",
+    "write -s 2G": "-s 2G: give at most 1G",
+    "write -s much": "-s much: give bytes, or a number with K, M or G",
+    "write --depth 0": "'--depth'",
+    "pingpong --rate 0": "--rate 0: is out of range",
+    "pingpong -n 0": "'--iters'",
+    "pingpong --hosts nowhere.toml": "nowhere.toml: cannot be read",
 }
 
 
@@ -113,18 +211,26 @@ def test_wrong_usage_is_one_line(given: str) -> None:
     assert WRONG[given] in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "alltoall"])
-def test_help_has_examples_that_keep_their_lines(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "examples"),
+    [
+        ("all_reduce", COLLECTIVE_EXAMPLES),
+        ("alltoall", COLLECTIVE_EXAMPLES),
+        ("pingpong", PINGPONG_EXAMPLES),
+        ("write", WRITE_EXAMPLES),
+    ],
+)
+def test_help_has_examples_that_keep_their_lines(name: str, examples: str) -> None:
     shown = genie("bench", name, "--help")
     assert (shown.code, shown.stderr) == (0, "")
     assert max(map(len, shown.stdout.splitlines())) <= 100
     lines = [line.strip() for line in shown.stdout.splitlines()]
-    for line in COLLECTIVE_EXAMPLES.splitlines():
+    for line in examples.splitlines():
         assert line.strip() in lines or "```" in line
 
 
 def test_the_overview_of_benches_names_them() -> None:
     shown = genie("bench", "--help")
     assert shown.code == 0
-    for name in OPERATIONS:
+    for name in (*OPERATIONS, "pingpong", "write"):
         assert f"│ {name} " in shown.stdout

@@ -1,0 +1,240 @@
+"""`genie bench pingpong` and `genie bench write`: the path between two ranks, in perftest's tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from genie.cli import options
+from genie.cli.bench_runs import (
+    AsJson,
+    Kept,
+    check_started_by_hand,
+    places_of,
+    run_ranks,
+    show_progress,
+    size_from,
+    workplace,
+    write_json,
+)
+from genie.cli.resolve import Live, Play, UsageError, settings_of
+from genie.live.bench import perftest_table
+from genie.live.bench.pair import PairSettings, Test, line_of
+from genie.live.bench.rank import LINES
+from genie.live.endings import EXIT_FAILED, PARTS
+from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
+from genie.live.path_mtu import MTUS
+from genie.live.transport import SOFTROCE, VERBS
+from genie.record import prepare_folder
+from genie.workload.graph import Group, Workload
+
+RANK_MODULE, PAIR_MODULE = "genie.live.rank", "genie.live.bench.rank"
+ALL_SIZES = [1 << power for power in range(1, 24)]  # perftest's -a: 2 B to 8 MiB
+SIZE_MAX_BYTES = 1 << 30
+WATCH_S = 0.1
+
+PINGPONG_EXAMPLES = """
+Examples:
+
+```text
+genie bench pingpong
+genie bench pingpong -a -n 10000 --hosts hosts/cluster.toml
+genie bench pingpong -s 4K --rate 1Gb/s --no-offload
+```
+"""
+WRITE_EXAMPLES = """
+Examples:
+
+```text
+genie bench write
+genie bench write -a --queue-pairs 4 --hosts hosts/cluster.toml
+genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
+```
+"""
+
+AllSizes = Annotated[bool, typer.Option("-a", "--all", help="All powers of two from 2 B to 8M.")]
+QueuePairs = Annotated[int, typer.Option("--queue-pairs", "-q", min=1, max=128, help="Of the connection, in turn.")]
+Rate = Annotated[str, typer.Option(help="Line rate of the soft NICs, such as 1Gb/s, or unlimited.")]
+Mtu = Annotated[
+    int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
+]
+Limit = Annotated[float, typer.Option("--limit", min=0.1, max=86400, help="Seconds that one size may take.")]
+UNLIMITED = "unlimited"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command(epilog=PINGPONG_EXAMPLES)(pingpong)
+    app.command(epilog=WRITE_EXAMPLES)(write)
+
+
+def pingpong(
+    size: Annotated[str, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.")] = "64",
+    all_sizes: AllSizes = False,
+    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips of each size.")] = 1000,
+    hosts: options.HostsFile = None,
+    rate: Rate = UNLIMITED,
+    transport: options.Transport = SOFTROCE,
+    mtu: Mtu = None,
+    events: Annotated[
+        bool,
+        typer.Option("-e", "--events", help="Sleep until something comes.  [default: poll, with a core for each rank]"),
+    ] = False,
+    no_offload: options.NoOffload = False,
+    as_json: AsJson = None,
+    out: Kept = None,
+    limit: Limit = 600.0,
+    udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
+    stall: options.Stall = 10.0,
+) -> int:
+    """Latency between ranks 0 and 1: WRITE_WITH_IMM to and fro, and half of each round trip in ib_write_lat's columns.
+
+    Both ends compare the last message with what was sent; a byte that differs fails the bench.
+    """
+    live = Live(offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport)
+    bench = PathBench("pingpong", live, rate, hosts, sizes_of(size, all_sizes), mtu)
+    return bench.run(out, as_json, rounds=count, limit_s=limit, poll=False if events else None)
+
+
+def write(
+    size: Annotated[str, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.")] = "64K",
+    all_sizes: AllSizes = False,
+    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Messages of each size.")] = 5000,
+    queue_pairs: QueuePairs = 1,
+    depth: Annotated[
+        int, typer.Option("--depth", "-t", min=1, max=10**5, help="Messages under way on each queue pair.")
+    ] = 128,
+    hosts: options.HostsFile = None,
+    rate: Rate = UNLIMITED,
+    transport: options.Transport = SOFTROCE,
+    mtu: Mtu = None,
+    no_offload: options.NoOffload = False,
+    gigabits: Annotated[bool, typer.Option("--report-gbits", help="Gb/s, of 10^9 bits, not MB/s, of 2^20 bytes.")] = (
+        False
+    ),
+    as_json: AsJson = None,
+    out: Kept = None,
+    limit: Limit = 600.0,
+    udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
+    stall: options.Stall = 10.0,
+) -> int:
+    """Bandwidth from rank 0 to rank 1: RDMA WRITEs as fast as they go, in ib_write_bw's columns.
+
+    The average is the sender's, from its first post to its last completion; the peak is the fastest tenth at the
+    receiver, which compares the last message with what was sent: a byte that differs fails the bench.
+    """
+    live = Live(offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport)
+    bench = PathBench("write", live, rate, hosts, sizes_of(size, all_sizes), mtu)
+    return bench.run(out, as_json, gigabits=gigabits, rounds=count, limit_s=limit, depth=depth, queue_pairs=queue_pairs)
+
+
+def sizes_of(size: str, all_sizes: bool) -> list[int]:
+    """What to measure, in bytes."""
+    if all_sizes:
+        return ALL_SIZES
+    size_bytes = size_from("-s", size)
+    if size_bytes > SIZE_MAX_BYTES:
+        raise UsageError(f"-s {size}: give at most 1G")
+    return [size_bytes]
+
+
+class PathBench:
+    """One bench between two ranks."""
+
+    def __init__(
+        self, test: Test, live: Live, rate: str, hosts: Path | None, sizes_bytes: list[int], mtu: int | None
+    ) -> None:
+        check_started_by_hand(live.transport)
+        self._test, self._live, self._rate, self._mtu = test, live, rate, mtu
+        self._sizes_bytes = sizes_bytes
+        self._hosts = places_of(hosts, 2, live.udp_port)
+        if VERBS in (live.transport, *(place.transport for place in self._hosts.places)):
+            raise UsageError(f"--transport verbs: genie bench {test} is built for softroce; perftest measures devices")
+        if len({place.address for place in self._hosts.places}) == 1:
+            raise UsageError(f"{hosts}: ranks 0 and 1 have one address: give each its own")
+        if mtu is not None and mtu not in MTUS:
+            raise UsageError(f"--mtu {mtu}: must be {', '.join(map(str, sorted(MTUS)))}")
+
+    def run(self, out: Path | None, as_json: Path | None, *, gigabits: bool = False, **asked: Any) -> int:
+        """Measure, print the table; the exit code. `asked`: fields of PairSettings."""
+        with workplace(out, self._hosts) as folder:
+            settings = self._settings(folder / self._test, asked)
+            refuse_running(settings.out_path)
+            prepare_folder(settings.out_path)
+            line = [
+                PAIR_MODULE if word == RANK_MODULE else word
+                for word in mpirun_line(settings, remote_hosts(self._hosts))
+            ]
+            print("genie: " + " ".join(line), file=sys.stderr, flush=True)
+            pingpong = self._test == "pingpong"
+            for text in perftest_table.head(pingpong, self._facts(settings), gigabits):
+                print(text, flush=True)
+            with printed(settings, lambda row: perftest_table.row(row, gigabits)):
+                run_ranks(settings, line, f"genie bench {self._test}")
+            info = json.loads((settings.out_path / "run.json").read_bytes())
+        print(perftest_table.RULE)
+        if as_json is not None:
+            write_json(as_json, info)
+        wrong = sum(each["wrong_bytes"] for each in info["lines"])
+        if wrong:
+            print(f"genie: {wrong} bytes of what arrived are not what was sent", file=sys.stderr)
+        return EXIT_FAILED if wrong else 0
+
+    def _settings(self, out: Path, asked: dict[str, Any]) -> PairSettings:
+        workload = Workload(self._test, 2, [Group("0", (0, 1))], {})
+        play = Play("", rate=self._rate)
+        settings = settings_of(play, self._live, out, workload, self._hosts, None)
+        fields = msgspec.structs.asdict(settings) | {"workload": "", "mtu": self._mtu or 0} | asked
+        return PairSettings(**fields, test=self._test, sizes_bytes=self._sizes_bytes)
+
+    def _facts(self, settings: PairSettings) -> list[tuple[str, str]]:
+        return [
+            ("Transport", f"softroce, offload {'on' if settings.offload else 'off'}"),
+            ("Path", " -> ".join(settings.addresses)),
+            ("Line rate", self._rate),
+            ("Number of qps", str(settings.queue_pairs)),
+            *([("TX depth", str(settings.depth))] if self._test == "write" else []),
+            ("Mtu", f"{settings.mtu}[B]" if settings.mtu else "the largest that gets there"),
+        ]
+
+
+@contextmanager
+def printed(settings: PairSettings, text_of: Callable[[Any], str]) -> Iterator[None]:
+    """Print lines as the ranks leave them, and at the end those that nobody has seen yet."""
+    done, shown = threading.Event(), 0
+
+    def show(path: Path, key: str | None) -> None:
+        nonlocal shown
+        with suppress(OSError, ValueError, KeyError):
+            found = json.loads(path.read_bytes())
+            lines = found[key] if key else found
+            while shown < len(lines):
+                show_progress("")
+                print(text_of(line_of(settings, lines[shown])), flush=True)
+                shown += 1
+
+    def watch() -> None:
+        while not done.wait(WATCH_S):
+            show(settings.out_path / PARTS / LINES, None)
+            if shown < len(settings.sizes_bytes):
+                show_progress(f"{settings.sizes_bytes[shown]} bytes")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        show_progress("")
+        show(settings.out_path / "run.json", "lines")

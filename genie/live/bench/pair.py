@@ -1,0 +1,156 @@
+"""A bench of the path between two ranks: what is asked for, and the small face that a transport has for it.
+
+Rank 0 begins and sends, rank 1 answers and receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.live.settings import RunSettings
+
+Test = Literal["pingpong", "write"]
+
+
+class PairSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One bench of a path."""
+
+    test: Test
+    sizes_bytes: list[int]
+    rounds: int  # round trips, or messages of a stream, of each size
+    depth: int = 128  # messages under way on each queue pair
+    limit_s: float = 600.0  # longest time for one size
+    poll: bool | None = None  # rather than sleep; None: where there is a core for each rank
+
+
+class PairCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other rank needs to know to send."""
+
+    address: str
+    queue_pairs: list[int]  # numbers
+    rkey: int
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """What has come since `forget`. `span_ps`: from the first packet to the last message."""
+
+    messages: int
+    size_bytes: int
+    span_ps: int
+
+
+class PairEnd(Protocol):
+    """One end of the path. Each call has its limit; `error` says what went wrong, "" while nothing has."""
+
+    name: str
+
+    def open(self, mtu_bytes: int) -> None:
+        """Raises TransportError."""
+
+    def card(self) -> PairCard: ...
+
+    def connect(self, peer: PairCard) -> None:
+        """Raises TransportError."""
+
+    def fill(self, size_bytes: int, seed: int) -> None:
+        """Put this seed's bytes where messages come from and arrive."""
+
+    def differs(self, size_bytes: int, seed: int) -> int:
+        """How many bytes there are not this seed's."""
+
+    def forget(self) -> None:
+        """Count arrivals from 0."""
+
+    def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
+        """WRITE_WITH_IMM to and fro: whether all rounds were done, and at the end that begins their times in ps."""
+
+    def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
+        """WRITEs as fast as they go: ps from the first post to the last completion, -1 when that did not come."""
+
+    def serve(self, messages: int, limit_s: float) -> Arrivals:
+        """Answer the peer until so many messages have come since `forget`."""
+
+    def idle(self) -> None:
+        """Answer the peer for a moment."""
+
+    def counters(self) -> dict[str, int]: ...
+
+    @property
+    def error(self) -> str: ...
+
+
+def pattern(size_bytes: int, seed: int) -> NDArray[np.uint8]:
+    """The bytes of a message."""
+    return np.random.default_rng(seed).integers(0, 256, size_bytes, np.uint8)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A ping-pong of one size, as ib_write_lat says it: half of each round trip, in us."""
+
+    size_bytes: int
+    rounds: int
+    minimum: float
+    maximum: float
+    typical: float  # median
+    average: float
+    deviation: float
+    percentile_99: float  # nearest rank
+    percentile_99_9: float
+    wrong_bytes: int
+
+
+def latency_of(size_bytes: int, round_trips_ps: list[int], wrong_bytes: int) -> Latency:
+    """What the round trips say."""
+    half_us = np.asarray(round_trips_ps, np.float64) / 2e6
+    in_order = np.sort(half_us)
+    high = [in_order[-(-len(in_order) * permille // 1000) - 1] for permille in (990, 999)]
+    return Latency(
+        size_bytes,
+        len(round_trips_ps),
+        float(half_us.min()),
+        float(half_us.max()),
+        float(np.median(half_us)),
+        float(half_us.mean()),
+        float(half_us.std()),
+        float(high[0]),
+        float(high[1]),
+        wrong_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """A stream of one size. The average is the sender's, from its first post to its last completion."""
+
+    size_bytes: int
+    messages: int
+    peak_bytes_per_s: float  # of the receiver's tenths of the stream, the fastest
+    average_bytes_per_s: float
+    messages_per_s: float
+    wrong_bytes: int
+
+
+def bandwidth_of(size_bytes: int, messages: int, took_ps: int, arrivals: list[Arrivals], wrong_bytes: int) -> Bandwidth:
+    """What the sender's time and the receiver's arrivals, taken about every tenth of the stream, say."""
+    took_s = took_ps / 1e12
+    average = size_bytes * messages / took_s
+    windows = zip([Arrivals(0, 0, 0), *arrivals], arrivals, strict=False)
+    rates = [
+        (after.size_bytes - before.size_bytes) * 1e12 / (after.span_ps - before.span_ps)
+        for before, after in windows
+        if after.span_ps > before.span_ps
+    ]
+    return Bandwidth(size_bytes, messages, max([average, *rates]), average, messages / took_s, wrong_bytes)
+
+
+def line_of(settings: PairSettings, line: dict[str, Any]) -> Latency | Bandwidth:
+    """A line as a rank has written it."""
+    if settings.test == "pingpong":
+        return msgspec.convert(line, Latency)
+    return msgspec.convert(line, Bandwidth)

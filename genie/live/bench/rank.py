@@ -1,0 +1,245 @@
+"""A rank of a bench of one path, started by the launcher: `python -m genie.live.bench.rank OUT/launch.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from genie import _core
+from genie.live.bench.pair import (
+    Arrivals,
+    Bandwidth,
+    Latency,
+    PairCard,
+    PairEnd,
+    PairSettings,
+    bandwidth_of,
+    latency_of,
+)
+from genie.live.bench.softroce_pair import SoftRocePair
+from genie.live.clocks import clock_identity
+from genie.live.endings import (
+    EXIT_ENVIRONMENT,
+    EXIT_OK,
+    EXIT_USAGE,
+    FACTS,
+    LAUNCHER_GONE,
+    PARTS,
+    RankError,
+    check_size,
+    heed_signals,
+    launcher_process,
+    leave,
+    reserve,
+    unexpected,
+)
+from genie.live.path_mtu import discover, path_problem
+from genie.live.rank import run_and_sign
+from genie.live.rendezvous import Rendezvous, RendezvousError, join
+from genie.live.transport import TransportError
+from genie.plan.facts import facts_of_build
+
+ROUNDS_AT_ONCE = 100  # between two looks for alarms
+SLICE_S = 0.25
+MTU_MAX_BYTES = 4096
+REAL_TIME_PRIORITY = 10
+LINES = f"lines{FACTS}"  # among the parts: the lines so far, for whoever watches
+
+
+class PairRank:
+    """One of the two ranks between joining and leaving."""
+
+    def __init__(self, settings: PairSettings, rendezvous: Rendezvous) -> None:
+        check_size(settings, rendezvous.size)
+        self.settings, self.meet, self.rank = settings, rendezvous, rendezvous.rank
+        self.begins = self.rank == 0
+        self.launcher = launcher_process()
+        self.lines: list[Latency | Bandwidth] = []
+        self.played = False  # whether anything has been
+
+    def set_up(self) -> None:
+        """Open, connect. Raises RankError or RendezvousError."""
+        settings = self.settings
+        boots = self.meet.agree(clock_identity()[0])
+        crowded = boots.count(boots[self.rank]) > len(os.sched_getaffinity(0))
+        self.poll = settings.poll if settings.poll is not None else not crowded
+        self.end: PairEnd = SoftRocePair(settings, self.rank, poll=self.poll)
+        self.mtu_bytes = self._agree_on_mtu()
+        problem, code = "", EXIT_ENVIRONMENT
+        try:
+            self.end.open(self.mtu_bytes)
+        except TransportError as error:
+            problem, code = str(error), error.code
+        self._none(problem, code)
+        cards = [msgspec.convert(card, PairCard) for card in self.meet.agree(msgspec.to_builtins(self.end.card()))]
+        try:
+            self.end.connect(cards[1 - self.rank])
+        except TransportError as error:
+            problem, code = str(error), error.code
+        self._none(problem, code)
+        self.scheduling = _core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time and not self.poll else 0)
+        (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
+
+    def _agree_on_mtu(self) -> int:
+        settings = self.settings
+        if not settings.mtu:
+            return discover(self.meet, settings, self.rank, MTU_MAX_BYTES, over_ip=True)
+        problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
+        self._none(problem.replace("a --fabric file with mtu = ", "--mtu "), EXIT_USAGE)
+        return settings.mtu
+
+    def _none(self, problem: str, code: int) -> None:
+        problems = [(text, its_code) for text, its_code in self.meet.agree([problem, code]) if text]
+        if problems:
+            raise RankError(*problems[0], agreed=True)
+
+    # -- measuring -------------------------------------------------------------------------------------------
+
+    def measure(self, size_bytes: int) -> None:
+        """One size; rank 0 keeps its line. Raises RankError when it cannot end."""
+        seed = self.settings.seed + size_bytes
+        self.end.fill(size_bytes, seed if self.begins else seed + 1)
+        self.end.forget()
+        self._together()
+        self.played = True
+        measured: Any = self._pingpong(size_bytes) if self.settings.test == "pingpong" else self._write(size_bytes)
+        wrong = self.end.differs(size_bytes, seed)
+        (figures, wrong_here), (others, wrong_there) = self._together([measured, wrong])
+        if self.settings.test == "pingpong":
+            self._keep(latency_of(size_bytes, figures, wrong_here + wrong_there))
+        else:
+            arrivals = [Arrivals(*each) for each in others]
+            self._keep(bandwidth_of(size_bytes, self.settings.rounds, figures, arrivals, wrong_there))
+
+    def _pingpong(self, size_bytes: int) -> list[int]:
+        """All round-trip times, ps, at the end that begins. The first of each turn wakes the other, and is left out."""
+        times: list[int] = []
+        done, limit = 0, time.monotonic() + self.settings.limit_s
+        while done < self.settings.rounds:
+            rounds = min(ROUNDS_AT_ONCE, self.settings.rounds - done)
+            ended, came = self.end.pingpong(size_bytes, rounds + 1, begins=self.begins, limit_s=self.settings.stall_s)
+            self._look(size_bytes, ended, f"{rounds} round trips did not end in {self.settings.stall_s:g} s")
+            times += came[1:]
+            done += rounds
+            if self.begins and time.monotonic() > limit:
+                raise RankError(self._too_slow(size_bytes))
+        return times
+
+    def _write(self, size_bytes: int) -> Any:
+        """The sender's time in ps; at the receiver, what had come at each tenth."""
+        settings = self.settings
+        if self.begins:
+            took_ps = self.end.stream(size_bytes, settings.rounds, settings.limit_s)
+            if took_ps < 0:
+                self._look(size_bytes, False, self._too_slow(size_bytes))
+            return took_ps
+        marks = sorted({max(settings.rounds * tenth // 10, 1) for tenth in range(1, 11)})
+        return [msgspec.structs.astuple(self._served(size_bytes, mark)) for mark in marks]
+
+    def _served(self, size_bytes: int, messages: int) -> Arrivals:
+        """Receive until so many have come. Raises RankError when nothing does for too long."""
+        before, heard = -1, time.monotonic()
+        while (arrivals := self.end.serve(messages, SLICE_S)).messages < messages:
+            now = time.monotonic()
+            if arrivals.messages > before:
+                before, heard = arrivals.messages, now
+            # A message may take long at a low rate: the sender has a limit of its own.
+            self._look(size_bytes, now - heard < self.settings.limit_s, self._too_slow(size_bytes))
+        return arrivals
+
+    def _look(self, size_bytes: int, ended: bool, problem: str) -> None:
+        """Raises RankError for what went wrong here or elsewhere."""
+        self.meet.alive()
+        alarm = self.meet.alarmed()
+        if self.launcher is not None and not self.launcher.exists():
+            alarm = LAUNCHER_GONE
+        if self.end.error:
+            raise RankError(f"{size_bytes} bytes: {self.end.error}")
+        if alarm is not None:
+            raise RankError(alarm)
+        if not ended:
+            raise RankError(problem if str(size_bytes) in problem else f"{size_bytes} bytes: {problem}")
+
+    def _too_slow(self, size_bytes: int) -> str:
+        return f"{size_bytes} bytes: not done in {self.settings.limit_s:g} s: give a smaller -n, or a larger --limit"
+
+    def _together(self, value: Any = None) -> Any:
+        return self.meet.agree(value, idle=self.end.idle)
+
+    def _keep(self, line: Latency | Bandwidth) -> None:
+        self.lines.append(line)
+        if self.begins:
+            path = self.settings.out_path / PARTS / LINES
+            part = path.with_suffix(".reserve")
+            part.write_text(json.dumps([asdict(line) for line in self.lines]))
+            part.replace(path)
+
+    # -- leaving ---------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Rank 0 writes run.json."""
+        facts = {
+            "rank": self.rank,
+            "node": os.uname().nodename,
+            "scheduling": self.scheduling,
+            "poll": self.poll,
+            "counters": self.end.counters(),
+        }
+        everyone = self._together(facts)
+        problem = ""
+        if self.begins:
+            info = {
+                "world": "live",
+                "bench": self.settings.test,
+                "transport": self.end.name,
+                **facts_of_build(),
+                "mtu_bytes": self.mtu_bytes,
+                "ranks": everyone,
+                "settings": msgspec.to_builtins(self.settings),
+                "lines": [asdict(line) for line in self.lines],
+            }
+            try:
+                (self.settings.out_path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+            except OSError as error:
+                problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
+        self._none(problem, EXIT_ENVIRONMENT)
+
+
+def run_pair(settings: PairSettings, rendezvous: Rendezvous) -> int:
+    """Be one of the two ranks; returns its exit code."""
+    heed_signals()
+    rank: PairRank | None = None
+    try:
+        reserve(settings, rendezvous.rank)
+        rank = PairRank(settings, rendezvous)
+        rank.set_up()
+        for size_bytes in settings.sizes_bytes:
+            rank.measure(size_bytes)
+        rank.finish()
+        rendezvous.channel.close()
+        return EXIT_OK
+    except (RankError, RendezvousError, OSError) as error:
+        return leave(settings, rendezvous, error, 0 if rank and rank.played else -1)
+    except Exception as error:  # a fault of ours: the other must hear of it
+        return leave(settings, rendezvous, unexpected(error), 0 if rank and rank.played else -1)
+
+
+def main(path: str) -> int:
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=PairSettings)
+    try:
+        rendezvous = join(limit_s=settings.join_s)
+    except RendezvousError as error:
+        print(f"genie: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    return run_and_sign(settings, rendezvous.rank, lambda: run_pair(settings, rendezvous))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,126 @@
+"""softroce as one end of a path: `_core.SoftNic`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from genie import _core
+from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
+from genie.live.endings import EXIT_ENVIRONMENT
+from genie.live.softroce.source_ports import SourcePorts
+from genie.live.softroce.transport import queue_pair_of
+from genie.live.transport import SOFTROCE, TransportError, first_psn, memory_key
+
+IDLE_S = 0.002
+
+
+class SoftRocePair:
+    """One rank of two on a soft NIC of its own."""
+
+    name = SOFTROCE
+
+    def __init__(self, settings: PairSettings, rank: int, *, poll: bool) -> None:
+        self._settings, self._rank, self._poll = settings, rank, poll
+        self._rkey = memory_key(settings.seed, rank)
+        self._peer_rkey = 0
+        self._answered = 0  # messages since `forget`
+
+    def open(self, mtu_bytes: int) -> None:
+        settings, config = self._settings, _core.NicConfig()
+        config.address = settings.addresses[self._rank]
+        config.port = settings.udp_port
+        config.offload = settings.offload
+        config.rate_bps = settings.rate_bps
+        config.frame_overhead_bytes = settings.frame_overhead_bytes
+        config.traffic_class = settings.traffic_class
+        config.rkey = self._rkey
+        config.memory_bytes = config.writable_bytes = max(settings.sizes_bytes)
+        self._nic = _core.SoftNic(config)
+        try:
+            self._nic.open()
+        except RuntimeError as error:
+            text = f"rank {self._rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
+            raise TransportError(text, EXIT_ENVIRONMENT) from error
+        pair = queue_pair_of(settings, mtu_bytes)
+        self._queue_pairs = [
+            self._nic.add_queue_pair(pair, receives_counted=False) for _ in range(settings.queue_pairs)
+        ]
+
+    def card(self) -> PairCard:
+        return PairCard(
+            address=self._settings.addresses[self._rank],
+            queue_pairs=[self._nic.qpn(number) for number in self._queue_pairs],
+            rkey=self._rkey,
+        )
+
+    def connect(self, peer: PairCard) -> None:
+        settings, own, other = self._settings, self._rank, 1 - self._rank
+        ports, count = SourcePorts(settings.source_ports), len(self._queue_pairs)
+        self._peer_rkey = peer.rkey
+        try:
+            for at, (number, qpn) in enumerate(zip(self._queue_pairs, peer.queue_pairs, strict=True)):
+                self._nic.connect(
+                    number,
+                    address=peer.address,
+                    qpn=qpn,
+                    first_psn=first_psn(settings.seed, own, other, at),
+                    peer_first_psn=first_psn(settings.seed, other, own, at),
+                    source_port=ports.port(own, other, at, count, self._nic.qpn(number), qpn),
+                    exact_port=ports.exact,
+                )
+        except (RuntimeError, ValueError) as error:
+            raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
+
+    def fill(self, size_bytes: int, seed: int) -> None:
+        self._nic.memory[:size_bytes] = pattern(size_bytes, seed)
+
+    def differs(self, size_bytes: int, seed: int) -> int:
+        return int(np.count_nonzero(self._nic.memory[:size_bytes] != pattern(size_bytes, seed)))
+
+    def forget(self) -> None:
+        self._nic.forget_arrivals()
+        self._answered = 0
+
+    def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
+        early = 0
+        if not begins:
+            # The other end may have begun before this one was ready: what has come is answered now.
+            early = self.serve(0, 0.0).messages - self._answered
+            for _ in range(early):
+                self._nic.post_send(self._queue_pairs[0], "write_imm", size_bytes, rkey=self._peer_rkey)
+        times = self._nic.pingpong(
+            self._queue_pairs[0],
+            "write_imm",
+            size_bytes,
+            rounds=rounds - early,
+            begins=begins,
+            spin=self._poll,
+            rkey=self._peer_rkey,
+            timeout_s=limit_s,
+        )
+        self._answered += rounds
+        return len(times) == rounds if begins else self.serve(0, 0.0).messages >= self._answered, times
+
+    def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
+        return self._nic.stream(
+            self._queue_pairs,
+            "write",
+            size_bytes,
+            messages=messages,
+            depth=self._settings.depth,
+            rkey=self._peer_rkey,
+            timeout_s=limit_s,
+        )
+
+    def serve(self, messages: int, limit_s: float) -> Arrivals:
+        return Arrivals(*self._nic.serve(limit_s, messages))
+
+    def idle(self) -> None:
+        self._nic.poll(IDLE_S)
+
+    def counters(self) -> dict[str, int]:
+        return dict(self._nic.counters())
+
+    @property
+    def error(self) -> str:
+        return self._nic.error
