@@ -44,7 +44,7 @@ NATIVE: dict[str, set[str]] = {
     "live": {*PURE},
     "bindings": {*PURE, "twin", "live"},
     "tests": {*PURE, "twin", "live"},
-    "fuzz": {*PURE},
+    "fuzz": {*PURE, "tests"},
 }
 # Clocks, threads, random sources and I/O: what a pure step(state, event, now) has no use for.
 IMPURE = re.compile(

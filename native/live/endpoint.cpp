@@ -8,9 +8,10 @@ namespace genie::live {
 // One round of the loop. With nothing that the caller would want to know it sleeps, at most until then.
 void Endpoint::turn(TimePs until, bool spin) {
   happened_ = false;
+  nic_.transmit(nic_.now());
   nic_.receive();
-  const TimePs time = nic_.now();
-  nic_.fire_timers(time);
+  nic_.fire_timers(nic_.now());
+  if (happened_) return;  // the answer may leave together with the acknowledgement
   nic_.transmit(nic_.now());
   if (nic_.error() && error_.empty())
     error_ =

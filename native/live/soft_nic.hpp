@@ -220,6 +220,7 @@ class SoftNic {
   bool stage(TimePs now);
   void build(const roce::Packet& packet, std::uint32_t connection, TimePs departure, Datagram& out) const;
   void flush();
+  void let_data_first();
   std::size_t send_run(std::size_t first);
   bool open_sender_of(std::uint32_t connection);
   std::int64_t rate_at(TimePs now) const;

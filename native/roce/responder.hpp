@@ -122,6 +122,7 @@ class Responder {
     std::uint32_t psn = 0, msn = 0;
     std::uint32_t size_bytes = 0, sent_bytes = 0;
     std::uint64_t address = 0;
+    bool again = false;  // asked for once more
   };
 
   std::uint32_t packets_of(std::uint32_t size_bytes) const {
@@ -155,12 +156,15 @@ class Responder {
       return refuse_for_good(NakCode::kRemoteAccess, counters);
     // What follows it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
-    if (reads_.size() < config_->reads_max) answer(packet, msn_);
+    if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
   }
 
   // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.
   template <class Sink>
   void read(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    // Who asks for more has all that was asked for before: what goes out again is not waited for.
+    if (reads_.size() >= config_->reads_max)
+      std::erase_if(reads_, [](const Read& pending) { return pending.again; });
     if (in_message_ || packet.message_bytes > kMessageMaxBytes || reads_.size() >= config_->reads_max)
       return refuse_for_good(NakCode::kInvalidRequest, counters);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
@@ -169,15 +173,16 @@ class Responder {
     ack_due_ = false;  // the data acknowledges all before it
     expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes));
     msn_ = (msn_ + 1) & kPsnMask;
-    answer(packet, msn_);
+    answer(packet, msn_, false);
   }
 
-  void answer(const Packet& packet, std::uint32_t msn) {
+  void answer(const Packet& packet, std::uint32_t msn, bool again) {
     reads_.push_back({.psn = packet.psn,
                       .msn = msn,
                       .size_bytes = packet.message_bytes,
                       .sent_bytes = 0,
-                      .address = packet.remote_address});
+                      .address = packet.remote_address,
+                      .again = again});
   }
 
   template <class Sink>

@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from two_worlds import Pattern, Play, play_live, play_twin
 
-PATTERNS = 12  # of each kind
+PATTERNS = 50  # of each kind
 MTU = 1024
 BATCH = 56  # packets that leave in one batch of the engine, with room for answers
-AT_ONCE = 4  # live plays side by side: most of the time they wait for timeouts
+AT_ONCE = 8  # live plays side by side: most of the time they wait for timeouts
 COUNTED = ("data_sent", "retransmitted", "naks_sent", "naks_received", "timeouts", "out_of_sequence", "refused")
 
 

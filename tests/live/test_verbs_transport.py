@@ -1,0 +1,303 @@
+"""The verbs transport's loop between ranks of one process, on devices that are lists: as pyverbs would have it.
+
+The real proof is in tests/rxe; here are orders, limits and ends that a real device shows rarely.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from live_runs import rings
+
+from genie.live.settings import RunSettings, VerbsSettings
+from genie.live.transport import Card, Seat, Site, TransportError
+from genie.live.verbs import transport as module
+from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
+from genie.live.verbs.hca import Port
+from genie.live.verbs.ports import PortInfo
+from genie.live.verbs.queues import WorkRequest
+from genie.live.verbs.transport import VerbsTransport
+from genie.plan.build import Lowering, build_plan
+from genie.workload.load import load
+
+RECEIVE, WRITE, RETRIES_EXCEEDED = 129, 1, 12
+SIZE_BYTES = 3000
+RING = Lowering(1, False, {"all_reduce": "ring"})
+
+
+class Wire:
+    """All queue pairs by number. Draws how many requests of a list complete together."""
+
+    def __init__(self, seed: int) -> None:
+        self.pairs: dict[int, FakeQueuePair] = {}
+        self.draw = random.Random(seed)
+        self.fail: Callable[[FakeQueuePair], bool] = lambda pair: False
+        self.drop = False
+        self.posted: list[tuple[int, int]] = []  # length of a list, signals in it
+
+
+class FakeQueuePair:
+    def __init__(self, device: FakeDevice, number: int, send_depth: int) -> None:
+        self.device, self.qp_num, self.send_depth = device, number, send_depth
+        self.peer = -1
+        self.receives = 0
+        self.under_way: deque[WorkRequest] = deque()
+        self.unsignaled: list[int] = []
+
+
+class FakeDevice:
+    """Like Device, among others on one wire. A request completes when its receiver has a receive for it."""
+
+    wire: Wire
+    error_type = RuntimeError
+
+    def __init__(self, library: object, port: PortInfo) -> None:
+        self.port = port
+        self.active_mtu_bytes, self.message_max_bytes = 1024, 1 << 23
+        self.work_requests_max, self.completions_max, self.queue_pairs_max = 4096, 100_000, 1000
+        self.rkey = 0x1234
+        self.found: deque[Any] = deque()
+        self.pairs: list[FakeQueuePair] = []
+
+    def take_memory(self, size_bytes: int, *, huge_pages: bool) -> None:
+        self.memory = SimpleNamespace(address=0x10000, pages=bytearray(size_bytes), size_bytes=size_bytes)
+
+    def make_completion_queue(self, entries: int, *, channel: bool) -> None:
+        self.entries = entries
+
+    def make_requests(self) -> None: ...
+
+    def make_queue_pair(self, send_depth: int, receive_depth: int) -> FakeQueuePair:
+        pair = FakeQueuePair(self, 100 + len(self.wire.pairs), send_depth)
+        self.wire.pairs[pair.qp_num] = pair
+        self.pairs.append(pair)
+        return pair
+
+    def path_to(self, gid: str, lid: int, own: object, service_level: int, traffic_class: int) -> str:
+        return gid
+
+    def connect(self, queue_pair: FakeQueuePair, path: str, **attributes: int) -> None:
+        queue_pair.peer = attributes["dest_qp_num"]
+
+    def post(self, queue_pair: FakeQueuePair, requests: list[WorkRequest], source: int, remote: int, rkey: int) -> None:
+        queue_pair.under_way.extend(requests)
+        assert len(queue_pair.under_way) + len(queue_pair.unsignaled) <= queue_pair.send_depth, "the queue is full"
+        assert (rkey, remote) == (0x1234, 0x10000)
+        self.wire.posted.append((len(requests), sum(request.signaled for request in requests)))
+
+    def post_receives(self, queue_pair: FakeQueuePair, count: int) -> None:
+        queue_pair.receives += count
+
+    def poll(self) -> list[Any]:
+        for pair in self.pairs:
+            self._carry(pair)
+        taken = [self.found.popleft() for _ in range(min(len(self.found), 3))]
+        assert len(self.found) <= self.entries
+        return taken
+
+    def wait(self, timeout_s: float) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+    def _carry(self, pair: FakeQueuePair) -> None:
+        if self.wire.fail(pair) and pair.under_way:
+            self._complete(pair, pair.under_way.popleft(), RETRIES_EXCEEDED)
+            return
+        peer = self.wire.pairs[pair.peer]
+        for _ in range(self.wire.draw.randrange(4)):
+            if not pair.under_way or not peer.receives or self.wire.drop:
+                return
+            request = pair.under_way.popleft()
+            peer.receives -= 1
+            tag = int.from_bytes(request.piece.message.tag.to_bytes(4, "big"), "little")
+            peer.device.found.append(
+                SimpleNamespace(
+                    wr_id=0, status=0, opcode=RECEIVE, byte_len=request.piece.size_bytes, imm_data=tag,
+                    qp_num=peer.qp_num, vendor_err=0,
+                )
+            )  # fmt: skip
+            pair.unsignaled.append(request.sequence)
+            if request.signaled:
+                self._complete(pair, request, 0)
+
+    def _complete(self, pair: FakeQueuePair, request: WorkRequest, status: int) -> None:
+        pair.unsignaled.clear()
+        self.found.append(
+            SimpleNamespace(
+                wr_id=request.sequence, status=status, opcode=WRITE, byte_len=0, imm_data=0, qp_num=pair.qp_num,
+                vendor_err=0x81 if status else 0,
+            )
+        )  # fmt: skip
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    made = Wire(seed=7)
+    gid = GidEntry(1, gid_of("10.0.0.1"), ROCE_V2)
+    port = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (gid,), -1)
+    monkeypatch.setattr(FakeDevice, "wire", made, raising=False)
+    monkeypatch.setattr(module, "Device", FakeDevice)
+    monkeypatch.setattr(module, "Pyverbs", lambda: None)
+    monkeypatch.setattr(module, "find_port", lambda seat, size: (port, gid))
+    return made
+
+
+class Ranks:
+    """All ranks of a ring all-reduce trace, played in turns by one thread: nothing depends on the machine's speed."""
+
+    def __init__(self, folder: Path, ranks: int, stall_s: float = 5.0, collectives: int = 4, **settings: Any) -> None:
+        trace = rings(folder / "trace", ranks, collectives=collectives, size_bytes=SIZE_BYTES, compute_ns=0)
+        self.settings = RunSettings(
+            workload=trace, out=str(folder), ranks=ranks, addresses=[f"10.0.0.{rank + 1}" for rank in range(ranks)],
+            ports=[None] * ranks, host_names=["h"] * ranks, transport="verbs", **settings,
+        )  # fmt: skip
+        plans = [build_plan(load(trace, ranks=[rank]), lowering=RING) for rank in range(ranks)]
+        size = max(plan.message_max_bytes for plan in plans)
+        site = Site(0, 1, 1, True)
+        self.all = [VerbsTransport(Seat(self.settings, rank, site, size, stall_s, True)) for rank in range(ranks)]
+        for each in self.all:
+            each.open(1024)
+        cards = [msgspec.convert(msgspec.to_builtins(each.card()), Card) for each in self.all]
+        for each, plan in zip(self.all, plans, strict=True):
+            each.connect(cards)
+            each.set_plan(plan.native)
+
+    def play(self, limit: int = 200_000) -> list[str]:
+        states: list[str] = [each.begin(each.now_ps) for each in self.all]
+        for _ in range(limit):
+            if all(state != "timeout" for state in states):
+                break
+            for rank, each in enumerate(self.all):
+                if states[rank] == "timeout":
+                    states[rank] = each.run(0)
+                elif states[rank] == "done":
+                    states[rank] = "done" if each.serve(0) != "failed" else "failed"
+        return states
+
+
+@pytest.mark.parametrize(
+    ("queue_pairs", "split", "depths"),
+    [
+        (1, False, (512, 512, 16)),
+        (1, False, (2, 1, 16)),
+        (3, False, (4, 2, 3)),
+        (3, True, (4, 2, 3)),
+        (5, True, (1, 1, 1)),
+    ],
+)
+def test_all_is_played_again_and_again(
+    wire: Wire, tmp_path: Path, queue_pairs: int, split: bool, depths: tuple[int, int, int]
+) -> None:
+    send, receive, every = depths
+    verbs = VerbsSettings(send_depth=send, receive_depth=receive, signal_every=every)
+    ranks = Ranks(tmp_path, 4, queue_pairs=queue_pairs, split=split, verbs=verbs)
+    for _ in range(3):
+        assert ranks.play() == ["done"] * 4, [each.error or each.waiting() for each in ranks.all]
+        for each in ranks.all:
+            records = each.records()
+            assert (records["nodes"]["end_ps"] >= records["nodes"]["start_ps"]).all()
+            assert (records["sends"]["acked_ps"] >= records["sends"]["post_ps"]).all()
+            assert np.sum(records["receives"]["size_bytes"]) == np.sum(records["sends"]["size_bytes"])
+    counters = [each.counters() for each in ranks.all]
+    # Each of four ranks passes on six blocks of every all-reduce.
+    assert [each["messages_sent"] for each in counters] == [3 * 4 * 6] * 4
+    assert [each["messages_received"] for each in counters] == [3 * 4 * 6] * 4
+    assert sum(each["bytes_sent"] for each in counters) == 3 * 4 * 2 * 3 * SIZE_BYTES
+    assert all(length <= send and signals >= 1 for length, signals in wire.posted)
+
+
+def test_lists_are_signaled_sparingly(wire: Wire, tmp_path: Path) -> None:
+    """Many messages that are posted at once go as one list with one signal in sixteen."""
+    from trace_files import RECV, SEND, node, trace
+
+    count = 64
+    sends = [node(n, SEND, comm_dst=1, comm_tag=n, comm_size=100) for n in range(count)]
+    receives = [node(n, RECV, comm_src=0, comm_tag=n, comm_size=100) for n in range(count)]
+    folder = tmp_path / "many"
+    folder.mkdir()
+    path = trace(folder, sends, receives)
+    ranks = Ranks(tmp_path, 2)
+    plans = [build_plan(load(str(path or folder), ranks=[rank]), slots="astra") for rank in range(2)]
+    for each, plan in zip(ranks.all, plans, strict=True):
+        each.set_plan(plan.native)
+    assert ranks.play() == ["done"] * 2
+    assert sum(length for length, _ in wire.posted) == count
+    assert len(wire.posted) < count
+    assert sum(signals for _, signals in wire.posted) < count
+
+
+def test_a_connection_that_fails_is_named(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 3)
+    victim = ranks.all[1]._peers[2].numbers[0]  # from rank 1 to rank 2
+    wire.fail = lambda pair: pair.qp_num == victim
+    assert ranks.play(2000)[1] == "failed"
+    assert ranks.all[1].error == (
+        "rank 1 gave up sending to rank 2: no acknowledgement after all retries "
+        f"(queue pair 0x{victim:06x} of fake0 port 1, status 12, vendor error 0x81)"
+    )
+
+
+def test_a_run_without_progress_ends_and_says_what_it_waits_for(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, stall_s=0.05)
+    wire.drop = True
+    assert "failed" in ranks.play()
+    told = next(each.error for each in ranks.all if each.error)
+    assert "0 of" in told
+    assert "messages received from rank" in told
+
+
+def test_a_rank_that_slept_too_long_in_compute_does_not_stall(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, stall_s=0.01)
+    each = ranks.all[0]
+    assert each.serve(each.now_ps + 30_000_000_000) == "timeout"  # only play stalls
+
+
+def test_what_comes_before_an_iteration_begins_counts_in_it(wire: Wire, tmp_path: Path) -> None:
+    """Rank 1 starts late: rank 0's messages are there, timed against the new origin."""
+    ranks = Ranks(tmp_path, 2)
+    first, second = ranks.all
+    assert first.begin(first.now_ps) == "timeout"
+    for _ in range(50):
+        assert first.run(0) == "timeout"
+        assert second.serve(0) == "timeout"
+    assert second.begin(second.now_ps) == "timeout"
+    states = ["timeout", "timeout"]
+    for _ in range(5000):
+        states = [each.run(0) if state == "timeout" else state for each, state in zip(ranks.all, states, strict=True)]
+    assert states == ["done", "done"]
+    assert second.records()["receives"]["first_ps"].min() < 0
+
+
+def test_a_device_that_is_too_small_is_said_before_anything_is_sent(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2)
+    transport = ranks.all[0]
+    with pytest.raises(TransportError, match="carries a path MTU of 1024 and the run has mtu = 2048") as told:
+        transport.open(2048)
+    assert told.value.code == 2
+    transport._device.message_max_bytes = 1000
+    with pytest.raises(TransportError, match="takes messages of 1000 bytes") as told:
+        transport.open(1024)
+    assert told.value.code == 2
+    transport._device.message_max_bytes = 1 << 23
+    transport._device.queue_pairs_max = 0
+    with pytest.raises(TransportError, match="has 0 queue pairs and the run needs 1") as told:
+        transport.open(1024)
+    assert told.value.code == 3
+
+
+def test_ranks_that_disagree_on_queue_pairs_are_told(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2)
+    cards = [each.card() for each in ranks.all]
+    cards[1] = msgspec.structs.replace(cards[1], queue_pairs=[[1, 2], []])
+    with pytest.raises(TransportError, match="rank 1 has 2 queue pairs for rank 0, which wants 1") as told:
+        ranks.all[0].connect(cards)
+    assert told.value.code == 2
