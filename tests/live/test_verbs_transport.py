@@ -29,7 +29,8 @@ from genie.plan.build import Lowering, build_plan
 from genie.workload.load import load
 
 RECEIVE, WRITE, RETRIES_EXCEEDED = 129, 1, 12
-SIZE_BYTES = 3000
+SIZE_BYTES = 4096
+SLICE_PS = 100_000_000  # of one rank's turn
 RING = Lowering(1, False, {"all_reduce": "ring"})
 
 
@@ -154,13 +155,15 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 class Ranks:
     """All ranks of a ring all-reduce trace, played in turns by one thread: nothing depends on the machine's speed."""
 
-    def __init__(self, folder: Path, ranks: int, stall_s: float = 5.0, collectives: int = 4, **settings: Any) -> None:
-        trace = rings(folder / "trace", ranks, collectives=collectives, size_bytes=SIZE_BYTES, compute_ns=0)
+    def __init__(
+        self, folder: Path, ranks: int, stall_s: float = 5.0, lowering: Lowering = RING, **settings: Any
+    ) -> None:
+        trace = rings(folder / "trace", ranks, collectives=4, size_bytes=SIZE_BYTES, compute_ns=0)
         self.settings = RunSettings(
             workload=trace, out=str(folder), ranks=ranks, addresses=[f"10.0.0.{rank + 1}" for rank in range(ranks)],
             ports=[None] * ranks, host_names=["h"] * ranks, transport="verbs", **settings,
         )  # fmt: skip
-        plans = [build_plan(load(trace, ranks=[rank]), lowering=RING) for rank in range(ranks)]
+        plans = [build_plan(load(trace, ranks=[rank]), lowering=lowering) for rank in range(ranks)]
         size = max(plan.message_max_bytes for plan in plans)
         site = Site(0, 1, 1, True)
         self.all = [VerbsTransport(Seat(self.settings, rank, site, size, stall_s, True)) for rank in range(ranks)]
@@ -178,7 +181,7 @@ class Ranks:
                 break
             for rank, each in enumerate(self.all):
                 if states[rank] == "timeout":
-                    states[rank] = each.run(0)
+                    states[rank] = each.run(each.now_ps + SLICE_PS)
                 elif states[rank] == "done":
                     states[rank] = "done" if each.serve(0) != "failed" else "failed"
         return states
@@ -216,23 +219,15 @@ def test_all_is_played_again_and_again(
 
 
 def test_lists_are_signaled_sparingly(wire: Wire, tmp_path: Path) -> None:
-    """Many messages that are posted at once go as one list with one signal in sixteen."""
-    from trace_files import RECV, SEND, node, trace
-
-    count = 64
-    sends = [node(n, SEND, comm_dst=1, comm_tag=n, comm_size=100) for n in range(count)]
-    receives = [node(n, RECV, comm_src=0, comm_tag=n, comm_size=100) for n in range(count)]
-    folder = tmp_path / "many"
-    folder.mkdir()
-    path = trace(folder, sends, receives)
-    ranks = Ranks(tmp_path, 2)
-    plans = [build_plan(load(str(path or folder), ranks=[rank]), slots="astra") for rank in range(2)]
-    for each, plan in zip(ranks.all, plans, strict=True):
-        each.set_plan(plan.native)
+    """What a collective's channels send at once goes as one list with one signal in four."""
+    ranks = Ranks(
+        tmp_path, 2, lowering=Lowering(16, False, {"all_reduce": "ring"}), verbs=VerbsSettings(signal_every=4)
+    )
     assert ranks.play() == ["done"] * 2
-    assert sum(length for length, _ in wire.posted) == count
-    assert len(wire.posted) < count
-    assert sum(signals for _, signals in wire.posted) < count
+    assert (16, 4) in wire.posted
+    messages = sum(length for length, _ in wire.posted)
+    assert messages == sum(each.counters()["messages_sent"] for each in ranks.all)
+    assert sum(signals for _, signals in wire.posted) < messages
 
 
 def test_a_connection_that_fails_is_named(wire: Wire, tmp_path: Path) -> None:
@@ -269,12 +264,16 @@ def test_what_comes_before_an_iteration_begins_counts_in_it(wire: Wire, tmp_path
     for _ in range(50):
         assert first.run(0) == "timeout"
         assert second.serve(0) == "timeout"
-    assert second.begin(second.now_ps) == "timeout"
+    assert second.counters()["messages_received"] > 0
+    begun_ps = second.now_ps
+    assert second.begin(begun_ps) == "timeout"
     states = ["timeout", "timeout"]
     for _ in range(5000):
         states = [each.run(0) if state == "timeout" else state for each, state in zip(ranks.all, states, strict=True)]
     assert states == ["done", "done"]
-    assert second.records()["receives"]["first_ps"].min() < 0
+    assert second.counters()["messages_received"] == first.counters()["messages_sent"]
+    # Later than the new origin by no more than the test has taken.
+    assert second.records()["receives"]["last_ps"].max() <= second.now_ps - begun_ps
 
 
 def test_a_device_that_is_too_small_is_said_before_anything_is_sent(wire: Wire, tmp_path: Path) -> None:
