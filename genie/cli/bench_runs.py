@@ -20,9 +20,17 @@ from genie.live.bench.sizes import parse_size
 from genie.live.launcher import LaunchError, launch, remote_hosts
 from genie.live.settings import RunSettings
 from genie.plan.facts import facts_of_build
+from genie.workload.graph import Workload
+from genie.workload.write import save
 
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
+UNLIMITED = "unlimited"
+PREFIX = "bench"  # of traces
+
+LineRate = Annotated[
+    str, typer.Option("--rate", help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.")
+]
 AsJson = Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")]
 Kept = Annotated[
     Path | None,
@@ -65,7 +73,11 @@ def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
     """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it."""
     if out is None and remote_hosts(hosts) is None:
         with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
-            yield Path(folder)
+            try:
+                yield Path(folder)
+            except LaunchError as error:  # what it says of files in the folder is true no more
+                kept = [part for part in str(error).split("; ") if folder not in part]
+                raise LaunchError("; ".join(kept) or "the run failed", error.code) from error
         return
     folder_kept = out or SHARED_FOLDER
     folder_kept.mkdir(parents=True, exist_ok=True)
@@ -83,8 +95,28 @@ def run_ranks(settings: RunSettings, line: list[str], what: str) -> None:
 
 def show_progress(text: str) -> None:
     """What is being measured, in one line that changes, on a terminal only: lines of tables say it elsewhere."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    terminal = sys.__stderr__  # not what run_ranks puts in its place
+    if terminal is not None and terminal.isatty():
+        print(f"\r\x1b[K{text}", end="", file=terminal, flush=True)
+
+
+def remark_on_retransmits(packets: int) -> None:
+    """Say so when packets were lost: they cost time."""
+    if packets:
+        print(f"genie: {packets} packets were sent again: the network, or a receiver, lost some", file=sys.stderr)
+
+
+def save_trace(workload: Workload, folder: Path) -> None:
+    """Write what is played, in place of an earlier one there."""
+    for stale in folder.glob(f"{PREFIX}.*"):
+        stale.unlink()
+    save(workload, folder, PREFIX)
+
+
+def check_json(path: Path | None) -> None:
+    """Raises UsageError before anything runs when there is no place for the file."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise UsageError(f"--json {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}: give a file")
 
 
 def write_json(path: Path, report: dict[str, Any]) -> None:

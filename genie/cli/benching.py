@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +12,16 @@ import typer
 
 from genie.cli import benching_paths, options
 from genie.cli.bench_runs import (
+    UNLIMITED,
     AsJson,
     Kept,
+    LineRate,
+    check_json,
     check_started_by_hand,
     places_of,
+    remark_on_retransmits,
     run_ranks,
+    save_trace,
     show_progress,
     size_from,
     workplace,
@@ -32,9 +38,8 @@ from genie.live.settings import RunSettings
 from genie.live.transport import SOFTROCE
 from genie.record import RecordError, Run, open_run, prepare_folder
 from genie.workload.graph import Workload
-from genie.workload.write import save
 
-RANKS_MAX = 1024
+RANKS_MAX, SIZES_MAX = 1024, 1000
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
@@ -95,17 +100,19 @@ def collective(
         int, typer.Option("-c", "--check", min=0, max=1, help="Whether receivers compare every byte; it takes time.")
     ] = 1,
     hosts: options.HostsFile = None,
-    rate: Annotated[
-        str, typer.Option(help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.")
-    ] = "unlimited",
+    rate: LineRate = UNLIMITED,
     transport: options.Transport = SOFTROCE,
     algorithm: Annotated[
         str | None, typer.Option(help="Such as ring.  [default: by size, as genie run chooses]")
     ] = None,
     channels: options.Channels = 1,
-    queue_pairs: Annotated[int, typer.Option(min=1, max=128, help="Of each connection.")] = 1,
-    split: Annotated[
-        bool, typer.Option("--split", help="Each message over all of them, not one message on each in turn.")
+    queue_pairs: options.QueuePairs = None,
+    split: options.Split = None,
+    congestion: options.Congestion = None,
+    source_ports: options.Ports = "pair",
+    traffic_class: options.TrafficClass = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
     ] = False,
     no_offload: options.NoOffload = False,
     as_json: AsJson = None,
@@ -117,13 +124,32 @@ def collective(
     name = str(context.info_name)
     operation = OPERATIONS[ALIASES.get(name, name)]
     check_started_by_hand(transport)
+    check_json(as_json)
     placed = places_of(hosts, ranks, udp_port)
     asked = _asked(placed.ranks, minimum, maximum, factor, step, count, warmup, check)
-    play = Play("", hosts=hosts, rate=rate, algorithm=_algorithm_of(operation, algorithm), channels=channels)
-    live = Live(offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport)
+    play = Play(
+        "",
+        hosts=hosts,
+        rate=rate,
+        algorithm=_algorithm_of(operation, algorithm),
+        channels=channels,
+        queue_pairs=queue_pairs,
+        split=split,
+        congestion=congestion,
+    )
+    live = Live(
+        offload=not no_offload,
+        udp_port=udp_port,
+        join_s=join_limit,
+        stall_s=stall,
+        transport=transport,
+        source_ports=source_ports,
+        traffic_class=traffic_class,
+        verify=bool(check),
+    )
     lines: list[Measured] = []
     with workplace(out, placed) as folder:
-        bench = CollectiveBench(operation, asked, play, live, placed, folder, queue_pairs, split)
+        bench = CollectiveBench(operation, asked, play, live, placed, folder, spin=False if events else None)
         for line in nccl_table.head(operation, asked, bench.places()):
             print(line, flush=True)
         for size_bytes in asked.sizes_bytes:
@@ -132,7 +158,8 @@ def collective(
             show_progress("")
             print(nccl_table.row(operation, lines[-1]), flush=True)
     for line in nccl_table.foot(operation, lines):
-        print(line)
+        print(line, flush=True)
+    remark_on_retransmits(nccl_table.retransmitted(lines))
     if as_json is not None:
         write_json(as_json, nccl_table.report(operation, asked, lines, bench.settings))
     return EXIT_FAILED if nccl_table.wrong_bytes(lines) else 0
@@ -147,6 +174,8 @@ def _asked(
     if factor is not None and step is not None:
         raise UsageError(f"-f {factor} and -i {step}: give one of the two")
     step_bytes = None if step is None else size_from("-i", step)
+    if step_bytes is not None and (largest - smallest) // step_bytes >= SIZES_MAX:
+        raise UsageError(f"-i {step}: is more than {SIZES_MAX} sizes from {minimum} to {maximum}: give a larger step")
     return nccl_table.Asked(
         ranks=ranks,
         minimum_bytes=smallest,
@@ -179,13 +208,13 @@ class CollectiveBench:
         live: Live,
         hosts: Hosts,
         folder: Path,
-        queue_pairs: int,
-        split: bool,
+        *,
+        spin: bool | None = None,
     ) -> None:
         self._operation, self._asked, self._hosts, self._folder = operation, asked, hosts, folder
-        self._play, self._live = play, live
-        self._queue_pairs, self._split = queue_pairs, split
+        self._play, self._live, self._spin = play, live, spin
         self._last: Run | None = None
+        self._shape = Workload(operation.name, asked.ranks, [], {})
         # What is wrong with the options is said before the table begins.
         line = self._line(self._settings_of(asked.sizes_bytes[0]))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
@@ -203,17 +232,18 @@ class CollectiveBench:
         settings = self._settings_of(size_bytes)
         refuse_running(settings.out_path)
         prepare_folder(settings.out_path)
-        save(self._chain(size_bytes), settings.workload)
+        played = self._chain(size_bytes)
+        save_trace(played, Path(settings.workload))
         problem: LaunchError | None = None
         try:
             run_ranks(settings, self._line(settings), f"{self._operation.name} of {size_bytes} bytes")
         except LaunchError as error:
             problem = error
-        if problem is not None and not _found_wrong(settings, self._chain(size_bytes)):
+        if problem is not None and not _found_wrong(settings, played):
             raise problem
         run = self._last = open_run(settings.out_path)
-        counters = run.counters["ranks"] if self._asked.check else None
-        return measured(self._operation, self._asked.ranks, size_bytes, run.timeline, counters)
+        checked = bool(self._asked.check)
+        return measured(self._operation, self._asked.ranks, size_bytes, run.timeline, run.counters["ranks"], checked)
 
     def _line(self, settings: RunSettings) -> list[str]:
         return mpirun_line(settings, remote_hosts(self._hosts))
@@ -229,13 +259,9 @@ class CollectiveBench:
 
     def _settings_of(self, size_bytes: int) -> RunSettings:
         name = f"{self._operation.name}-{size_bytes}"
-        play = Play(str(self._folder / f"{name}.trace"), **_fields_but_workload(self._play))
-        workload = self._chain(size_bytes)
-        settings = settings_of(play, self._live, self._folder / name, workload, self._hosts, None)
-        chosen = {"queue_pairs": self._queue_pairs, "split": self._split}
-        if self._queue_pairs == 1 and not self._split:
-            chosen = {}  # then NCCL's variables count, where the transport heeds them
-        return msgspec.structs.replace(settings, verify=bool(self._asked.check), **chosen)
+        play = replace(self._play, workload=str(self._folder / f"{name}.trace"))
+        settings = settings_of(play, self._live, self._folder / name, self._shape, self._hosts, None)
+        return msgspec.structs.replace(settings, spin=self._spin)
 
 
 def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
@@ -247,7 +273,3 @@ def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
     nodes = sum(map(len, workload.ranks.values()))
     played = run.timeline.height == nodes and bool((run.timeline["end_ns"] >= 0).all())
     return played and any(each and each.get("wrong_bytes") for each in run.counters["ranks"])
-
-
-def _fields_but_workload(play: Play) -> dict[str, Any]:
-    return {name: value for name, value in vars(play).items() if name != "workload"}

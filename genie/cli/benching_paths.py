@@ -15,10 +15,14 @@ import typer
 
 from genie.cli import options
 from genie.cli.bench_runs import (
+    UNLIMITED,
     AsJson,
     Kept,
+    LineRate,
+    check_json,
     check_started_by_hand,
     places_of,
+    remark_on_retransmits,
     run_ranks,
     show_progress,
     size_from,
@@ -62,12 +66,10 @@ genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
 
 AllSizes = Annotated[bool, typer.Option("-a", "--all", help="All powers of two from 2 B to 8M.")]
 QueuePairs = Annotated[int, typer.Option("--queue-pairs", "-q", min=1, max=128, help="Of the connection, in turn.")]
-Rate = Annotated[str, typer.Option(help="Line rate of the soft NICs, such as 1Gb/s, or unlimited.")]
 Mtu = Annotated[
     int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
 ]
 Limit = Annotated[float, typer.Option("--limit", min=0.1, max=86400, help="Seconds that one size may take.")]
-UNLIMITED = "unlimited"
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +83,7 @@ def pingpong(
     all_sizes: AllSizes = False,
     count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips of each size.")] = 1000,
     hosts: options.HostsFile = None,
-    rate: Rate = UNLIMITED,
+    rate: LineRate = UNLIMITED,
     transport: options.Transport = SOFTROCE,
     mtu: Mtu = None,
     events: Annotated[
@@ -114,7 +116,7 @@ def write(
         int, typer.Option("--depth", "-t", min=1, max=10**5, help="Messages under way on each queue pair.")
     ] = 128,
     hosts: options.HostsFile = None,
-    rate: Rate = UNLIMITED,
+    rate: LineRate = UNLIMITED,
     transport: options.Transport = SOFTROCE,
     mtu: Mtu = None,
     no_offload: options.NoOffload = False,
@@ -167,6 +169,7 @@ class PathBench:
 
     def run(self, out: Path | None, as_json: Path | None, *, gigabits: bool = False, **asked: Any) -> int:
         """Measure, print the table; the exit code. `asked`: fields of PairSettings."""
+        check_json(as_json)
         with workplace(out, self._hosts) as folder:
             settings = self._settings(folder / self._test, asked)
             refuse_running(settings.out_path)
@@ -180,9 +183,10 @@ class PathBench:
             for text in perftest_table.head(pingpong, self._facts(settings), gigabits):
                 print(text, flush=True)
             with printed(settings, lambda row: perftest_table.row(row, gigabits)):
-                run_ranks(settings, line, f"genie bench {self._test}")
+                run_ranks(settings, line, f"bench {self._test}")
             info = json.loads((settings.out_path / "run.json").read_bytes())
-        print(perftest_table.RULE)
+        print(perftest_table.RULE, flush=True)
+        remark_on_retransmits(sum(rank["counters"]["retransmitted"] for rank in info["ranks"]))
         if as_json is not None:
             write_json(as_json, info)
         wrong = sum(each["wrong_bytes"] for each in info["lines"])

@@ -111,21 +111,27 @@ def timeline() -> pl.DataFrame:
 
 
 def test_times_are_the_mean_of_the_ranks_and_bandwidths_follow() -> None:
-    counters: Counters = [{"verified_bytes": 7, "wrong_bytes": 2}, {"verified_bytes": 5, "wrong_bytes": 1}]
-    line = measured(OPERATIONS["all_reduce"], 2, 8000, timeline(), counters)
+    counters: Counters = [
+        {"verified_bytes": 7, "wrong_bytes": 2, "retransmitted": 3},
+        None,  # lost with its rank
+        {"verified_bytes": 5, "wrong_bytes": 1, "retransmitted": 4},
+    ]
+    line = measured(OPERATIONS["all_reduce"], 2, 8000, timeline(), counters, True)
     assert line.rank_times_us == [15.0, 25.0]
     assert line.time_us == 20.0
     assert line.times_us == [25.0, 24.0]
     assert line.algorithm_bytes_per_s == 400e6  # 8000 B in 20 us
     assert line.bus_bytes_per_s == line.algorithm_bytes_per_s  # 2 (2 - 1) / 2
-    assert (line.verified_bytes, line.wrong_bytes) == (12, 3)
-    assert measured(OPERATIONS["all_reduce"], 2, 8000, timeline(), None).wrong_bytes is None
-    gathered = measured(OPERATIONS["all_gather"], 2, 8000, timeline(), None)
+    assert (line.verified_bytes, line.wrong_bytes, line.retransmitted) == (12, 3, 7)
+    uncounted = measured(OPERATIONS["all_reduce"], 2, 8000, timeline(), [*counters, {"retransmitted": 0}], True)
+    assert uncounted.wrong_bytes is None, "a rank that did not look has not found everything right"
+    assert measured(OPERATIONS["all_reduce"], 2, 8000, timeline(), counters, False).wrong_bytes is None
+    gathered = measured(OPERATIONS["all_gather"], 2, 8000, timeline(), counters, False)
     assert gathered.bus_bytes_per_s == gathered.algorithm_bytes_per_s / 2
 
 
 def a_line(time_us: float = 1234.5, wrong: int | None = 0) -> Measured:
-    return Measured(1 << 20, 1 << 18, time_us, [time_us], [time_us, 2 * time_us], 12.345e9, 21.6e9, 1, wrong)
+    return Measured(1 << 20, 1 << 18, time_us, [time_us], [time_us, 2 * time_us], 12.345e9, 21.6e9, 1, wrong, 0)
 
 
 ASKED = nccl_table.Asked(4, 1024, 5000, None, 1024, 5, 20, 1)

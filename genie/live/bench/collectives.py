@@ -119,6 +119,7 @@ class Measured:
     bus_bytes_per_s: float
     verified_bytes: int | None  # None: nothing was checked
     wrong_bytes: int | None
+    retransmitted: int  # packets sent again, by all ranks, in the warm-ups too
 
     def percentile_us(self, percent: int) -> float:
         """Nearest rank, of the operations' times."""
@@ -126,9 +127,9 @@ class Measured:
 
 
 def measured(
-    operation: Operation, ranks: int, size_bytes: int, timeline: pl.DataFrame, counters: Counters | None
+    operation: Operation, ranks: int, size_bytes: int, timeline: pl.DataFrame, counters: Counters, checked: bool
 ) -> Measured:
-    """A played size's line. `counters`: of all ranks, where their payload was checked.
+    """A played size's line. `checked`: receivers have compared its payload.
 
     Each rank's time is that from the start of the first timed operation to the end of the last, over their number.
     """
@@ -156,10 +157,13 @@ def measured(
         times_us=(longest["took_ns"] / 1e3).to_list(),
         algorithm_bytes_per_s=algorithm,
         bus_bytes_per_s=algorithm * float(operation.bus_factor(ranks)),
-        verified_bytes=_sum(counters, "verified_bytes"),
-        wrong_bytes=_sum(counters, "wrong_bytes"),
+        verified_bytes=_sum(counters, "verified_bytes") if checked else None,
+        wrong_bytes=_sum(counters, "wrong_bytes") if checked else None,
+        retransmitted=_sum(counters, "retransmitted") or 0,
     )
 
 
-def _sum(counters: Counters | None, name: str) -> int | None:
-    return None if counters is None else sum(int(each[name]) for each in counters if each)
+def _sum(counters: Counters, name: str) -> int | None:
+    """Of all ranks that have left theirs; None when one of them does not count this."""
+    known = [each for each in counters if each]
+    return sum(int(each[name]) for each in known) if all(name in each for each in known) else None

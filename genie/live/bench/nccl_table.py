@@ -102,6 +102,11 @@ def wrong_bytes(lines: Sequence[Measured]) -> int:
     return sum(line.wrong_bytes or 0 for line in lines)
 
 
+def retransmitted(lines: Sequence[Measured]) -> int:
+    """Packets sent again, in all sizes."""
+    return sum(line.retransmitted for line in lines)
+
+
 def foot(operation: Operation, lines: Sequence[Measured]) -> list[str]:
     """The lines below the table."""
     wrong = wrong_bytes(lines)
