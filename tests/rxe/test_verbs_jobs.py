@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 from roce_pcaps import judge
 from rxe.network import HOST
 from rxe.rig import Rig
-from verbs_jobs import PACKAGES, TABLES, Job, Played, Seats, install
+from verbs_jobs import Job, Played, Seats
 
 from genie.live.settings import VerbsSettings
 
@@ -23,20 +24,20 @@ from live_runs import rings
 RANKS, COLLECTIVES, SIZE_BYTES = 3, 3, 49152
 # A ring all-reduce among n ranks: each sends 2 (n - 1) blocks of 1/n to its neighbour.
 SENT_BYTES = 2 * (RANKS - 1) * SIZE_BYTES // RANKS
-QUICK = VerbsSettings(timeout=14)  # 67 ms, as softroce has it
+QUICK = VerbsSettings(timeout=14, completion="channel")  # 67 ms, as softroce has it
 WRITE_ONLY_IMMEDIATE, WRITE_LAST_IMMEDIATE = 0x0B, 0x09
 
 Start = Callable[..., Job]
 
+pytestmark = pytest.mark.slow  # the guests' packages are built, and their processors are emulated
+
 
 @pytest.fixture
-def start(rig: Rig) -> Start:
+def start(rig: Rig, guest_environment: dict[str, str]) -> Start:
     """Starts a job of one softroce rank on the host and a verbs rank in each guest, or of other seats."""
-    assert rig.share
-    install(rig.share, PACKAGES)
 
     def begin(ranks: tuple[int, ...] = (HOST, 1, 2), ipv6: bool = False, **settings: object) -> Job:
-        seats = Seats(ranks, ipv6, {"verbs": QUICK, **settings})
+        seats = Seats(ranks, ipv6, guest_environment, {"verbs": QUICK, **settings})
         return Job(
             rig, seats, lambda folder, count: rings(folder, count, collectives=COLLECTIVES, size_bytes=SIZE_BYTES)
         )
@@ -69,6 +70,7 @@ def test_softroce_and_verbs_in_one_job(start: Start, rig: Rig, tmp_path: Path, t
         played = start(verify=True, queue_pairs=3, mtu=0).end()
     check(played)
     assert played.run.info["settings"]["mtu"] == 1024
+    assert all(counters["sleeps"] > 0 for counters in played.run.counters["ranks"][1:])  # on the completion channel
     assert all(len(set(path.split(","))) == 3 for path in played.run.transfers["path"].to_list())
     seen = judge(capture.path, tshark)
     # From the host to the first guest and from there to the second, a message for each of four steps.
@@ -77,16 +79,18 @@ def test_softroce_and_verbs_in_one_job(start: Start, rig: Rig, tmp_path: Path, t
     assert seen.packets > messages
 
 
-def test_split_messages_and_lost_packets(start: Start, rig: Rig) -> None:
+def test_split_messages_and_lost_packets_over_ipv6(start: Start, rig: Rig) -> None:
     rig.network.lose(2)
-    verbs = VerbsSettings(timeout=14, signal_every=2, send_depth=3, receive_depth=2)
-    played = start(verify=True, queue_pairs=3, split=True, verbs=verbs).end()
+    verbs = VerbsSettings(timeout=14, signal_every=2, send_depth=3, receive_depth=2, completion="poll")
+    played = start(ipv6=True, verify=True, queue_pairs=3, split=True, verbs=verbs).end()
     assert rig.network.lost_packets() > 0
     check(played)
 
 
 def test_nothing_gets_through_for_two_seconds(start: Start, rig: Rig) -> None:
-    job = start(verify=True, iterations=12, ack_timeout_ns=500_000_000, verbs=VerbsSettings(timeout=17))
+    job = start(
+        verify=True, iterations=12, ack_timeout_ns=500_000_000, verbs=msgspec.structs.replace(QUICK, timeout=17)
+    )
     job.until_playing()
     rig.network.lose(100)
     time.sleep(2)
@@ -97,7 +101,7 @@ def test_nothing_gets_through_for_two_seconds(start: Start, rig: Rig) -> None:
 
 def test_the_named_error_of_the_device(start: Start, rig: Rig) -> None:
     """With softroce's retries far longer, a verbs rank is the one that gives up, and the run ends at once."""
-    job = start(iterations=5000, ack_timeout_ns=10**10, verbs=VerbsSettings(timeout=14, retry_count=2))
+    job = start(iterations=5000, ack_timeout_ns=10**10, verbs=msgspec.structs.replace(QUICK, retry_count=2))
     job.until_playing()
     rig.network.lose(100)
     began = time.monotonic()
@@ -116,8 +120,6 @@ def test_no_such_device(start: Start) -> None:
     assert any("NCCL_IB_HCA takes no RDMA port; there are rxe0 port 1 (active)" in said for said in played.said)
 
 
-def test_ranks_in_two_guests_alone(start: Start, rig: Rig) -> None:
-    """Over IPv6; the guest of rank 0 writes the run folder itself."""
-    assert rig.share
-    install(rig.share, TABLES)
-    check(start((1, 2), ipv6=True, queue_pairs=2).end(), ranks=2)
+def test_ranks_in_two_guests_alone(start: Start) -> None:
+    """The guest of rank 0 writes the run folder itself."""
+    check(start((1, 2), queue_pairs=2).end(), ranks=2)

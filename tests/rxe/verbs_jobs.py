@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import compileall
-import importlib
 import itertools
 import os
-import py_compile
-import shutil
 import subprocess
 import sys
 import time
@@ -27,28 +23,7 @@ from genie.live.settings import RunSettings
 from genie.record import Run, open_run
 
 LIMIT_S = 150
-SITE = "site"
-# What a rank imports; what only the one that writes the run folder does.
-PACKAGES = ("genie", "chakra_schemas", "msgspec", "google.protobuf")
-TABLES = ("polars", "_polars_runtime_32", "simtwin")
 _numbers = itertools.count()
-
-
-def install(share: Path, packages: Sequence[str]) -> None:
-    """Copy installed packages, as `pip install --target` would lay them out, for the guests' Python 3.11."""
-    for name in packages:
-        module = importlib.import_module(name)
-        assert module.__file__
-        target = share / SITE / name.replace(".", "/")
-        if target.exists():
-            continue
-        shutil.copytree(Path(module.__file__).parent, target, ignore=shutil.ignore_patterns("__pycache__"))
-        # An editable installation keeps what is built elsewhere.
-        for built in {"genie": ["genie._core"], "chakra_schemas": ["chakra_schemas.et_def_pb2"]}.get(name, []):
-            file = importlib.import_module(built).__file__
-            assert file
-            shutil.copy(file, target)
-        compileall.compile_dir(target, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 
 
 @dataclass
@@ -57,6 +32,7 @@ class Seats:
 
     ranks: Sequence[int]
     ipv6: bool = False
+    environment: dict[str, str] = field(default_factory=dict)  # of the guests' ranks
     settings: dict[str, Any] = field(default_factory=dict)  # of RunSettings, beside places and paths
 
 
@@ -104,9 +80,8 @@ class Job:
                     subprocess.Popen(line, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
                 )
             else:
-                env["PYTHONPATH"] = f"{SHARE}/{SITE}"
                 line = ["python3", *argv, f"{SHARE}/{name}/out/guest.json"]
-                self.ranks.append(rig.guests[place - 1].start(line, env=env))
+                self.ranks.append(rig.guests[place - 1].start(line, env={**seats.environment, **env}))
 
     def until_playing(self, limit_s: float = 60) -> None:
         """Wait until a first iteration has been played and saved."""
