@@ -216,7 +216,8 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
   if (status == roce::Status::kFlushed || !error_.empty()) return;
   const roce::QueuePair& pair = nic_.queue_pair(queue_pair);
   char detail[160];
-  std::snprintf(detail, sizeof detail, " (queue pair 0x%06x, PSN %u, syndrome 0x%02x, %u retries of %.0f ms)",
+  std::snprintf(detail, sizeof detail,
+                " (queue pair 0x%06x, PSN %u, syndrome 0x%02x, %u retries, the first after %.0f ms)",
                 nic_.remote(queue_pair).qpn, pair.unacked_psn(), pair.last_syndrome(),
                 config_.nic.queue_pair.retry_limit,
                 static_cast<double>(config_.nic.queue_pair.ack_timeout) / 1e9);

@@ -168,7 +168,7 @@ class Requester {
     if (last) retire(sink);
     if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // answered while being asked again
     gap_ = false;
-    retries_ = rnr_retries_ = 0;
+    retries_ = rnr_retries_ = backoff_ = 0;
     progressed(now, sink);
   }
 
@@ -188,6 +188,7 @@ class Requester {
     if (state_ != RequesterState::kActive) return;
     // Nothing acknowledged for a whole timeout: send again from the oldest (section 9.9.2.4.1).
     ++counters.timeouts;
+    backoff_ = std::min(backoff_ + 1, kBackoffMax);
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     gap_ = false;
     go_back(unacked_psn_);
@@ -202,6 +203,9 @@ class Requester {
     std::uint32_t ssn = 0;  // send sequence number: the message's number on this connection, from 1
   };
 
+  // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
+  // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
+  static constexpr std::uint32_t kBackoffMax = 6;
   // Of one READ, so that PSNs in flight stay less than half of the circle.
   static constexpr std::uint32_t kReadMaxPackets = 1u << 22;
 
@@ -265,7 +269,7 @@ class Requester {
 
   template <class Sink>
   void restart_timer(TimePs now, Sink& sink) {
-    deadline_ = now + config_->ack_timeout;
+    deadline_ = now + (config_->ack_timeout << backoff_);
     arm(sink);
   }
 
@@ -320,7 +324,7 @@ class Requester {
     const bool progress = unacked_psn_ != before;
     if (progress) {
       gap_ = false;
-      retries_ = rnr_retries_ = 0;
+      retries_ = rnr_retries_ = backoff_ = 0;
     }
     if (missing && !gap_ && state_ == RequesterState::kActive) {
       gap_ = true;  // once for each gap
@@ -421,8 +425,9 @@ class Requester {
   std::uint32_t post_psn_;      // after the last posted message
   std::uint32_t ssn_ = 0, limit_ssn_ = 0;
   std::uint32_t since_request_ = 0, retries_ = 0, rnr_retries_ = 0;
-  std::uint32_t reads_ = 0;   // asked for and not complete
-  std::vector<Entry> queue_;  // ring of a power of two
+  std::uint32_t backoff_ = 0;  // timeouts in a row
+  std::uint32_t reads_ = 0;    // asked for and not complete
+  std::vector<Entry> queue_;   // ring of a power of two
   std::size_t head_ = 0, count_ = 0;
   std::size_t cursor_ = 0;                     // place of the message that send_psn_ lies in
   TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call

@@ -141,7 +141,7 @@ def test_seven_means_for_ever() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 7])
 def test_a_dead_peer_ends_the_connection(limit: int) -> None:
-    """One timeout more than there are retries; then the oldest message fails and the others are flushed."""
+    """One timeout more than there are retries, each twice as long; then the oldest message fails."""
     network = Network(config(retry_limit=limit))
     network.paths[0].fates = [ON_TIME, *[LOST] * 1000]
     post_all(network, 0, [("write_imm", 1), ("write_imm", 3 * MTU), ("send", 5)])
@@ -151,7 +151,7 @@ def test_a_dead_peer_ends_the_connection(limit: int) -> None:
     assert end.pair.state == "error"
     assert end.pair.counters()["timeouts"] == limit + 1
     acknowledged_ps = 2 * (1_000 + 5_000)
-    assert network.now_ps == acknowledged_ps + (limit + 1) * 1_000_000
+    assert network.now_ps == acknowledged_ps + sum(1 << min(number, 6) for number in range(limit + 1)) * 1_000_000
     network.post(0, "send", b"late")
     assert end.over[-1] == (3, "flushed")
     assert end.pair.take_data(network.now_ps) is None

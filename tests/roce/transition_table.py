@@ -14,7 +14,7 @@ from genie import _core
 
 MTU = 256
 TIMEOUT, PAUSE = 1_000, 24
-TIMES = {TIMEOUT: "ACK timeout", 2 * TIMEOUT: "ACK timeout", PAUSE: "RNR pause"}  # the first, and after it
+TIMES = {TIMEOUT: "ACK timeout", 3 * TIMEOUT: "2x timeout", PAUSE: "RNR pause"}  # the first, and after it
 ACKNOWLEDGE, ACK, SEQUENCE, INVALID, ACCESS, OPERATION, RNR = 0x11, 0x1F, 0x60, 0x61, 0x62, 0x63, 0x29
 SYNDROMES = {
     ACK: "ACK",
