@@ -120,6 +120,9 @@ def test_no_such_device(start: Start) -> None:
     assert any("NCCL_IB_HCA takes no RDMA port; there are rxe0 port 1 (active)" in said for said in played.said)
 
 
-def test_ranks_in_two_guests_alone(start: Start) -> None:
-    """The guest of rank 0 writes the run folder itself."""
-    check(start((1, 2), queue_pairs=2).end(), ranks=2)
+def test_ranks_in_two_guests_alone(start: Start, rig: Rig) -> None:
+    """In huge pages, on the CPUs of the device's node; the guest of rank 0 writes the run folder itself."""
+    for guest in rig.guests:
+        guest.run(["sh", "-c", "echo 4 > /proc/sys/vm/nr_hugepages"], timeout_s=20, check=True)
+    verbs = msgspec.structs.replace(QUICK, huge_pages=True, numa_bind=True)
+    check(start((1, 2), queue_pairs=2, verbs=verbs).end(), ranks=2)
