@@ -181,6 +181,7 @@ class Rank:
             if state == "failed":
                 raise RankError(self._explain(self.transport.error))
             if wrong := self.transport.counters().get("wrong_bytes", 0):
+                self._leave_facts()
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
             # Saving takes CPU: not before all have played.
             self.meet.agree(None, idle=self.idle)

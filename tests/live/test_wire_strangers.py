@@ -1,0 +1,132 @@
+"""Datagrams of strangers and of a peer that oversteps: memory stays as it was, and each is counted by its kind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+import numpy as np
+import pytest
+from cable import RKEY, Nics
+from roce_pcaps import icrc_of
+
+from genie import _core
+
+PORT = 4791
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
+QPN, PSN, PKEY = 1 << 16, 7, 0xFFFF
+WRITE_ONLY, SEND_ONLY, READ_REQUEST, FETCH_ADD, WRITE_FIRST = 0x0A, 0x04, 0x0C, 0x14, 0x06
+MEMORY_BYTES = 1 << 16
+BLOCK = f"127.{130 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+NEAR, FAR, STRANGER = f"{BLOCK}.201", f"{BLOCK}.202", f"{BLOCK}.203"
+
+
+def packet(
+    opcode: int, extension: bytes = b"", payload: bytes = b"", *, qpn: int = QPN, psn: int = PSN, pkey: int = PKEY
+) -> bytes:
+    """BTH with a request for an acknowledgement, what follows it, and the pad; without ICRC."""
+    pads = -len(payload) % 4
+    return struct.pack("!BBHII", opcode, pads << 4, pkey, qpn, 1 << 31 | psn) + extension + payload + bytes(pads)
+
+
+def reth(address: int = 0, rkey: int = RKEY, size_bytes: int = 64) -> bytes:
+    return struct.pack("!QII", address, rkey, size_bytes)
+
+
+class Attacker:
+    """A socket that sends from an address, as softroce would, but whatever it likes."""
+
+    def __init__(self, address: str, port: int = 0xD000) -> None:
+        self.address, self.port = address, port
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        self.socket.bind((address, port))
+
+    def send(self, body: bytes, spoil: int = 0) -> None:
+        udp = struct.pack("!HHHH", self.port, PORT, 8 + len(body) + 4, 0)
+        ends = socket.inet_aton(self.address) + socket.inet_aton(NEAR)
+        length = 20 + len(udp) + len(body) + 4
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0x4000, 64, 17, 0) + ends
+        icrc = icrc_of(ip + udp + body + bytes(4)) ^ spoil
+        self.socket.sendto(body + icrc.to_bytes(4, "little"), (NEAR, PORT))
+
+
+@pytest.fixture
+def nics() -> Nics:
+    """A NIC with a peer that sends nothing by itself; memory that is worth protecting."""
+    made = Nics((NEAR, FAR), memory_bytes=MEMORY_BYTES, receives_counted=True)
+    made.ends[0].memory[:] = np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
+    return made
+
+
+STRANGERS = {
+    "another address": (STRANGER, packet(WRITE_ONLY, reth(), bytes(64)), 0, "strangers"),
+    "a queue pair that is not there": (FAR, packet(WRITE_ONLY, reth(), bytes(64), qpn=QPN + 9), 0, "strangers"),
+    "another rank's queue pair": (FAR, packet(WRITE_ONLY, reth(), bytes(64), qpn=5 << 16), 0, "wrong_rank"),
+    "another partition": (FAR, packet(WRITE_ONLY, reth(), bytes(64), pkey=0x8001), 0, "bad_pkey"),
+    "a wrong ICRC": (FAR, packet(WRITE_ONLY, reth(), bytes(64)), 1 << 7, "bad_icrc"),
+    "no RoCE": (FAR, b"\xff" * 40, 0, "malformed"),
+    "a PSN ahead": (FAR, packet(WRITE_ONLY, reth(), bytes(64), psn=PSN + 5), 0, "out_of_sequence"),
+    "a wrong rkey": (FAR, packet(WRITE_ONLY, reth(rkey=RKEY + 1), bytes(64)), 0, "refused"),
+    "beyond the memory": (FAR, packet(WRITE_ONLY, reth(MEMORY_BYTES - 63), bytes(64)), 0, "refused"),
+    "an address that overflows": (FAR, packet(WRITE_ONLY, reth((1 << 64) - 8), bytes(64)), 0, "refused"),
+    "more than announced": (FAR, packet(WRITE_ONLY, reth(size_bytes=32), bytes(64)), 0, "refused"),
+    "less than announced": (FAR, packet(WRITE_ONLY, reth(size_bytes=128), bytes(64)), 0, "refused"),
+    "a first packet that is short": (FAR, packet(WRITE_FIRST, reth(size_bytes=8192), bytes(64)), 0, "refused"),
+    "a READ beyond the memory": (FAR, packet(READ_REQUEST, reth(MEMORY_BYTES - 1)), 0, "refused"),
+    "an atomic": (FAR, packet(FETCH_ADD, reth(size_bytes=0)[:12] + bytes(16)), 0, "refused"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_nothing_of_it_reaches_memory(nics: Nics, name: str) -> None:
+    address, body, spoil, counter = STRANGERS[name]
+    near = nics.ends[0]
+    before = near.memory.copy()
+    if address == FAR:
+        nics.ends.pop()  # the peer's address is the attacker's now
+    Attacker(address).send(body, spoil)
+    events = near.poll(0.2)
+    counters = near.counters()
+    assert counters[counter] == 1
+    assert counters["datagrams_received"] == 1
+    assert np.array_equal(near.memory, before)
+    assert events == []
+
+
+def test_what_the_peer_may_write_is_written(nics: Nics) -> None:
+    """The same attacker's packet when all is right: the tests above fail for their own reasons only."""
+    nics.ends.pop()
+    near = nics.ends[0]
+    Attacker(FAR).send(packet(WRITE_ONLY, reth(100), b"\xaa" * 64))
+    near.poll(0.2)
+    assert (near.memory[100:164] == 0xAA).all()
+    assert near.counters()["acks_sent"] == 1
+
+
+def test_a_message_longer_than_its_receive_is_refused(nics: Nics) -> None:
+    near = nics.ends[0]
+    near.post_receive(0, handle=1, address=1000, size_bytes=63)
+    before = near.memory.copy()
+    nics.ends[1].post_send(0, "send", 64, handle=4)
+    nics.until(lambda: bool(nics.events[1]))
+    assert nics.events[1][0][:4] == ("sent", 0, 4, "invalid request")
+    assert np.array_equal(near.memory, before)
+
+
+def test_a_thousand_queue_pairs() -> None:
+    """All of them carry messages, in one process, and idle ones cost little: descriptors, and below 4 KiB."""
+    before_bytes = resident_bytes()
+    nics = Nics((NEAR, FAR), memory_bytes=1 << 16, queue_pairs=1000)
+    each_bytes = (resident_bytes() - before_bytes) / 2000
+    assert each_bytes < 4096
+    messages, size_bytes, _ = nics.stream(9000, 3000, depth=1)
+    assert (messages, size_bytes) == (3000, 27_000_000)
+    assert nics.ends[1].counters()["data_received"] >= 9000
+    assert isinstance(nics.pair, _core.QueuePairConfig)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as numbers:
+        return int(numbers.read().split()[1]) * os.sysconf("SC_PAGESIZE")
