@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,12 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.live_commands import refuse_launched, run_live
+from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
 from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
     Play,
+    UsageError,
     check_level,
     check_live,
     fabric_of,
@@ -30,7 +32,9 @@ from genie.cli.resolve import (
 from genie.config.hosts import Hosts
 from genie.live.launcher import Outcome, refuse_running
 from genie.live.merge import open_live_run
+from genie.live.rendezvous import launched_by
 from genie.live.settings import RunSettings
+from genie.live.transport import VERBS
 from genie.record import RecordWriteError, Run, open_run, prepare_folder
 from genie.verdict import Verdict, judge, write_perfetto, write_report
 from genie.workload.graph import Workload
@@ -117,10 +121,11 @@ def validate(
     """The main job: play a workload on the wire and in the twin, compare, and say what differs.
 
     Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0 only when it is a pass.
+    Started under mpirun or srun it is a rank, and rank 0 plays the twin and judges.
     """
-    refuse_launched()
     check_level(level)
-    check_live(transport, wire, lab)
+    if launched_by() is None:
+        check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
         queue_pairs, split, congestion,
@@ -129,26 +134,60 @@ def validate(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
         source_ports, traffic_class, verify, icrc,
     )  # fmt: skip
+    if launched_by() is not None:
+        return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+    refuse_half_a_launch()
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
-    settings = settings_of(
-        replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if fabric is None else None)),
-        live, out / "live", loaded, placed, built,
-    )  # fmt: skip
-    twin_of(built, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
+    settings = _settings(play, live, out, loaded, placed, built)
     refuse_running(out)
     prepare_folder(out)
-    if placed.calibration is None:
+    if placed.calibration is None and VERBS not in (settings.transport, *settings.transports):
         placed = _calibrated(play, placed, out, udp_port)
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
-        remark_on_calibration(play, placed, line_rates(play, built, placed, loaded.world_size))
+        _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
     outcome, runs = play_in_both(play, settings, placed, built, loaded, out)
     if runs is None:
         return outcome.code
     verdict = conclude(*runs, out)
     return verdict.exit_code
+
+
+def _settings(play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric) -> RunSettings:
+    twin_of(fabric, play, workload.world_size, hosts)  # a fabric that does not fit is said before anything runs
+    if play.fabric is None and VERBS in (place.transport or live.transport for place in hosts.places):
+        raise UsageError("--transport verbs: give --fabric FILE, which describes the network that the devices are on")
+    limited = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
+    return settings_of(limited, live, out / "live", workload, hosts, fabric)
+
+
+def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
+    if hosts.calibration is None:
+        print("genie: no calibrated host latency given: the twin's hosts cost nothing", file=sys.stderr, flush=True)
+    else:
+        remark_on_calibration(play, hosts, rates)
+
+
+def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:
+    """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges."""
+    loaded: list[tuple[Workload, Hosts, Fabric]] = []
+
+    def ready() -> RunSettings:
+        check()
+        workload = load_workload(play)
+        hosts = hosts_of(play, workload.world_size)
+        fabric = fabric_of(play, workload.world_size, hosts, DEFAULT_VALIDATE_RATE)
+        loaded.append((workload, hosts, fabric))
+        return _settings(play, live, out, workload, hosts, fabric)
+
+    rank, code = be_a_rank(live, ready)
+    if rank != 0 or code != 0:
+        return code
+    workload, hosts, fabric = loaded[0]
+    _remark(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
+    return conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
 
 
 def play_in_both(
@@ -158,18 +197,23 @@ def play_in_both(
     outcome = run_live(settings, hosts)
     if outcome.code != 0:
         return outcome, None
+    return outcome, _twin_of_run(play, hosts, fabric, workload, out)
+
+
+def _twin_of_run(play: Play, hosts: Hosts, fabric: Fabric, workload: Workload, out: Path) -> tuple[Run, Run]:
+    """The run in OUT/live, and the twin's from its arrivals, into OUT/twin."""
     measured = open_run(out / "live")
     simulated = simulate_to_folder(
         twin_of(fabric, play, workload.world_size, hosts),
         workload,
         out / "twin",
-        workload_path=settings.workload,
+        workload_path=measured.info["workload"],
         slots=play.slots,  # type: ignore[arg-type]
         lowering=lowering_of(play),
         follow=measured,
         compute=play.compute,
     )
-    return outcome, (measured, simulated)
+    return measured, simulated
 
 
 def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:

@@ -125,7 +125,12 @@ def run(
         source_ports, traffic_class, verify, icrc,
     )  # fmt: skip
     if launched_by() is not None:
-        return _be_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+
+        def ready() -> RunSettings:
+            check_live(transport, wire, lab)
+            return _settings(play, live, out)[0]
+
+        return be_a_rank(live, ready)[1]
     check_live(transport, wire, lab)
     refuse_half_a_launch()
     return run_live(*_settings(play, live, out)).code
@@ -165,7 +170,11 @@ def refuse_launched() -> None:
         raise UsageError("this command starts ranks itself: start it by hand; under mpirun or srun give genie run")
 
 
-def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:
+def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
+    """Be one rank of a run that a launcher has started; which one, and its exit code.
+
+    `ready` checks what was given and says what to play: when one rank cannot, all leave together.
+    """
     from genie.live.endings import RankError, check_size
     from genie.live.rank import run_and_sign
     from genie.live.worker import run_rank
@@ -174,11 +183,10 @@ def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> 
     problem: tuple[int, str] | None = None
     settings: RunSettings | None = None
     try:
-        check()
-        settings, _ = _settings(play, live, out)
+        settings = ready()
         check_size(settings, rendezvous.size)
         if rendezvous.rank == 0:
-            prepare_folder(out)
+            prepare_folder(settings.out_path)
             write_launch_file(settings)
     except RankError as error:
         problem = (error.code, str(error))
@@ -187,16 +195,15 @@ def _be_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> 
         if code is None:
             raise
         problem = (code, str(error))
-    # All ranks leave together when one of them cannot start.
     problems = [each for each in rendezvous.agree(problem) if each]
     if problems or settings is None:
         code, text = problems[0]
         if rendezvous.rank == 0:
             print(f"genie: {text}", file=sys.stderr)
         rendezvous.channel.close()
-        return int(code)
-    ready = settings
-    return run_and_sign(ready, rendezvous.rank, lambda: run_rank(ready, rendezvous))
+        return rendezvous.rank, int(code)
+    agreed = settings
+    return rendezvous.rank, run_and_sign(agreed, rendezvous.rank, lambda: run_rank(agreed, rendezvous))
 
 
 def calibrate(
