@@ -244,9 +244,8 @@ def test_two_runs_at_once_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> No
 
 
 def test_a_command_that_starts_ranks_is_no_rank(tmp_path: Path) -> None:
-    for words in (["validate", rings(tmp_path / "rings")], ["calibrate", "--ranks", "2"]):
-        ended = genie(*words, "-o", str(tmp_path / "out"), environment={"PMI_RANK": "0"})
-        assert "starts ranks itself" in one_line(ended, 2)
+    ended = genie("calibrate", "--ranks", "2", "-o", str(tmp_path / "out"), environment={"PMI_RANK": "0"})
+    assert "starts ranks itself" in one_line(ended, 2)
 
 
 def test_ctrl_c_in_a_simulation(job: tuple[str, ...], tmp_path: Path) -> None:

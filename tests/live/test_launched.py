@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -204,3 +205,24 @@ def test_a_stall_under_mpirun_leaves_a_run_folder(tmp_path: Path) -> None:
     run = open_run(tmp_path / "out")
     assert run.info["complete"] is False
     assert run.timeline.filter(run.timeline["name"] == "n0").height == 2
+
+
+@pytest.mark.parametrize("by", ["mpirun", "tcp"])
+def test_a_validation_is_judged_by_rank_0(job: list[str], tmp_path: Path, by: str) -> None:
+    """All ranks play; rank 0 plays the twin and says the verdict, which is the job's exit code there."""
+    job = ["validate", *job[1:], "-n", "4", "--warmup", "1"]
+    if by == "mpirun":
+        with started(line=[MPIRUN, "-n", "4", str(GENIE), *job]) as command:
+            ended = [command.end()]
+    else:
+        with over_tcp(job) as commands:
+            ended = [command.end() for command in commands]
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    lines = "".join(each.stdout for each in ended).splitlines()
+    assert [line for line in lines if line.startswith(("PASS", "FAIL", "INCONCLUSIVE"))] == lines[:1]
+    assert lines[0].startswith(verdict["result"].upper())
+    assert ended[0].code == (0 if lines[0].startswith("PASS") else 1)
+    assert [each.code for each in ended[1:]] == [0] * (len(ended) - 1)
+    assert all(each.left == [] for each in ended)
+    live, twin = open_run(tmp_path / "out" / "live"), open_run(tmp_path / "out" / "twin")
+    assert live.transfers["size_bytes"].sum() == twin.transfers["size_bytes"].sum() > 0

@@ -1,0 +1,55 @@
+"""Source ports: a device's own, from captures of a real stack; pinned, swept and drawn ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from roce_pcaps import ip_packets
+
+from genie.live.softroce.source_ports import SourcePorts, rdma_source_port
+
+UDP, ROCE, CAPTURES = 17, 4791, 14
+
+
+def flows(pcap: Path) -> dict[bytes, tuple[int, set[int]]]:
+    """By source address: the UDP source port, and the queue pairs that are sent to. One connection at a time."""
+    found: dict[bytes, tuple[int, set[int]]] = {}
+    for packet in ip_packets(pcap):
+        port, destination = struct.unpack_from("!HH", packet, 20)
+        if packet[9] == UDP and destination == ROCE:
+            found.setdefault(packet[12:16], (port, set()))[1].add(int.from_bytes(packet[33:36], "big"))
+            assert found[packet[12:16]][0] == port
+    return found
+
+
+def test_the_ports_of_a_real_stack(shared_data: Path) -> None:
+    """Every capture of the kernel's own connections: each end's port follows from both queue pairs' numbers."""
+    seen = set()
+    for pcap in sorted((shared_data / "roce-captures").glob("rc_*.pcap")):
+        (port, theirs), (other_port, ours) = flows(pcap).values()
+        (their_qpn,), (our_qpn,) = theirs, ours
+        assert port == rdma_source_port(our_qpn, their_qpn), pcap.name
+        assert other_port == rdma_source_port(their_qpn, our_qpn), pcap.name
+        seen.add((our_qpn, their_qpn))
+    assert len(seen) > CAPTURES // 2
+
+
+def test_nccl_pinned_and_swept() -> None:
+    def ports(rule: str) -> list[int]:
+        rules = SourcePorts(rule)
+        return [rules.port(0, peer, k, 4, 0x10000 + k, 0x10100 + k) for peer in range(3) for k in range(4)]
+
+    assert ports("50000") == [50000] * 12
+    assert ports("50000-50004") == [50000 + number % 5 for number in range(12)]
+    assert ports("nccl")[:4] == [rdma_source_port(0x10000 + k, 0x10100 + k) for k in range(4)]
+    assert len(set(ports("pair"))) == 12
+    assert all(0xC000 <= port <= 0xFFFF for port in ports("pair") + ports("nccl"))
+    assert [SourcePorts(rule).exact for rule in ("pair", "nccl", "50000")] == [False, True, True]
+
+
+@pytest.mark.parametrize("rule", ["", "ecmp", "80", "50000-49999", "50000-70000", "-1", "50000,50001"])
+def test_a_rule_that_is_none_is_named(rule: str) -> None:
+    with pytest.raises(ValueError, match=f"source ports '{rule}': must be pair, nccl, a port from 1024"):
+        SourcePorts(rule)
