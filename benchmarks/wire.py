@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -226,6 +227,7 @@ class Pair:
         there.ask("forget")
         here.ask("forget")
         there.tell("pingpong", False, spin)
+        time.sleep(0.2)  # a ping that comes before the other end waits for it would be waited for in vain
         median_ps = here.ask("pingpong", True, spin)
         there.hear()
         return float(median_ps) / 1e6
