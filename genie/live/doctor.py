@@ -11,6 +11,8 @@ from pathlib import Path
 
 from genie import _core
 from genie.live.launcher import LaunchError, find_mpirun
+from genie.live.softroce.transport import may_see_headers
+from genie.live.verbs.diagnose import look, missing
 
 ROCE_PORT = 4791
 GOOD_BUFFER_BYTES = 4 << 20
@@ -27,7 +29,18 @@ class Finding:
 
 def findings() -> list[Finding]:
     """All checks, in the order in which a run needs them."""
-    return [_native(), _mpi(), _mpi4py(), _port(), _scheduling(), _cores(), _receive_buffer(), _loopback(), _rdma()]
+    return [
+        _native(),
+        _mpi(),
+        _mpi4py(),
+        _port(),
+        _scheduling(),
+        _cores(),
+        _receive_buffer(),
+        _loopback(),
+        _headers(),
+        _rdma(),
+    ]
 
 
 def _native() -> Finding:
@@ -107,7 +120,14 @@ def _loopback() -> Finding:
 
 
 def _rdma() -> Finding:
-    devices = sorted(path.name for path in Path("/sys/class/infiniband").glob("*"))
-    if devices:
-        return Finding("ok", "RDMA devices", ", ".join(devices))
-    return Finding("limited", "RDMA devices", "none: --transport verbs has nothing to use, softroce needs none")
+    machine = look()
+    lacking = missing(machine)
+    if lacking:
+        return Finding("limited", "RDMA devices", f"--transport verbs cannot be used: {'; '.join(lacking)}")
+    return Finding("ok", "RDMA devices", ", ".join(machine.devices))
+
+
+def _headers() -> Finding:
+    if may_see_headers():
+        return Finding("ok", "packet sockets", "allowed: --icrc strict checks ICRCs of other stacks in full")
+    return Finding("limited", "packet sockets", "not allowed (CAP_NET_RAW): of other stacks' ICRCs 16 bits are checked")
