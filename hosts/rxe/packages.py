@@ -18,8 +18,14 @@ from rxe.image import cache_folder
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 GUEST_PYTHON = (3, 11)  # Debian 12's: compiled packages must be for it
-# The guests have Debian's NumPy; mpirun and traces to look at are for the host.
-LEFT_OUT = {"numpy", "mpi4py", "mpich", "perfetto"}
+# The guests have Debian's NumPy; mpirun is for the host.
+LEFT_OUT = {"numpy", "mpi4py", "mpich"}
+COMMANDS = "bin"  # folder of the wheel's commands, for the guests' PATH
+COMMAND = """#!/usr/bin/python3 -P
+import sys
+from {module} import {function}
+sys.exit({function}())
+"""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -55,12 +61,23 @@ def collect(folder: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        needed = importlib.metadata.PathDistribution(folder / Path(metadata).parent).requires or []
+        distribution = importlib.metadata.PathDistribution(folder / Path(metadata).parent)
+        needed = distribution.requires or []
+        _add_commands(distribution, folder / COMMANDS)
     for name in sorted(_closure(needed)):
         _copy(importlib.metadata.distribution(name), folder)
     # Here, once: an emulated processor takes seconds for it at every start.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(folder, quiet=2, stripdir=str(folder), invalidation_mode=mode)
+
+
+def _add_commands(distribution: importlib.metadata.Distribution, folder: Path) -> None:
+    """The commands that pip would make when it installs the wheel."""
+    folder.mkdir(exist_ok=True)
+    for entry in distribution.entry_points.select(group="console_scripts"):
+        command = folder / entry.name
+        command.write_text(COMMAND.format(module=entry.module, function=entry.attr))
+        command.chmod(0o755)
 
 
 def _closure(requirements: list[str]) -> set[str]:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "hosts"))
 from rxe.guest import PACKAGES  # noqa: E402
 from rxe.image import find_image  # noqa: E402
 from rxe.machine import missing  # noqa: E402
-from rxe.packages import build_wheel, collect  # noqa: E402
+from rxe.packages import COMMANDS, build_wheel, collect  # noqa: E402
 from rxe.rig import MTU_BYTES, Rig  # noqa: E402
 
 REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
@@ -39,7 +39,7 @@ def guest_environment(booted: Rig, tmp_path_factory: pytest.TempPathFactory) -> 
     assert booted.packages is not None
     given = os.environ.get("GENIE_WHEEL")
     collect(booted.packages, Path(given) if given else build_wheel(tmp_path_factory.mktemp("wheel")))
-    return {"PYTHONPATH": PACKAGES}
+    return {"PYTHONPATH": PACKAGES, "PATH": f"{PACKAGES}/{COMMANDS}:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from genie.live.settings import RunSettings
 from genie.record import Run, open_run
 
 LIMIT_S = 150
-_numbers = itertools.count()
+_numbers, _ports = itertools.count(), itertools.count()
 
 
 @dataclass
@@ -50,38 +50,30 @@ class Played:
         return open_run(self.out)
 
 
-class Job:
-    """A job under way."""
+class Ranks:
+    """Processes under way, one a rank, each in its place, told by torchrun's variables how to find each other."""
 
-    def __init__(self, rig: Rig, seats: Seats, make_trace: Callable[[Path, int], object]) -> None:
-        assert rig.share
-        name = f"job{next(_numbers)}"
-        self._folder = rig.share / name
-        self.out = self._folder / "out"
-        self.out.mkdir(parents=True)
-        make_trace(self._folder / "trace", len(seats.ranks))
-        for place, base in (("host", rig.share), ("guest", Path(SHARE))):
-            settings = settings_of(seats, base / name)
-            (self.out / f"{place}.json").write_bytes(msgspec.json.encode(settings))
-        address = ipv4(seats.ranks[0])
-        port = str(29500 + int(name.removeprefix("job")))
+    def __init__(
+        self, rig: Rig, places: Sequence[int], environment: dict[str, str], line: Callable[[int], list[str]], out: Path
+    ) -> None:
+        """`environment`: of guests. `line`: what to start in a place. `out`: the folder with what they write."""
+        self.out = out
+        meeting = {"MASTER_ADDR": ipv4(places[0]), "MASTER_PORT": str(29500 + next(_ports))}
         self._began = time.monotonic()
         self.ranks: list[Command | subprocess.Popen[str]] = []
-        for rank, place in enumerate(seats.ranks):
+        for rank, place in enumerate(places):
             env = {
-                "RANK": str(rank), "WORLD_SIZE": str(len(seats.ranks)), "MASTER_ADDR": address, "MASTER_PORT": port,
+                "RANK": str(rank), "WORLD_SIZE": str(len(places)), **meeting,
                 "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
             }  # fmt: skip
-            argv = ["-P", "-m", "genie.live.rank"]
             if place == HOST:
-                line = rig.network.inside(sys.executable, *argv, str(self.out / "host.json"))
                 pipe = subprocess.PIPE
+                argv = rig.network.inside(*line(place))
                 self.ranks.append(
-                    subprocess.Popen(line, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
+                    subprocess.Popen(argv, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
                 )
             else:
-                line = ["python3", *argv, f"{SHARE}/{name}/out/guest.json"]
-                self.ranks.append(rig.guests[place - 1].start(line, env={**seats.environment, **env}))
+                self.ranks.append(rig.guests[place - 1].start(line(place), env={**environment, **env}))
 
     def until_playing(self, limit_s: float = 60) -> None:
         """Wait until a first iteration has been played and saved."""
@@ -109,6 +101,31 @@ class Job:
                 codes.append(process.returncode)
                 said.append(output + errors)
         return Played(codes, said, self.out, time.monotonic() - self._began)
+
+
+class Job(Ranks):
+    """A job started rank by rank from its settings, as the launcher does it."""
+
+    def __init__(self, rig: Rig, seats: Seats, make_trace: Callable[[Path, int], object]) -> None:
+        assert rig.share
+        name = f"job{next(_numbers)}"
+        folder = rig.share / name
+        out = folder / "out"
+        out.mkdir(parents=True)
+        make_trace(folder / "trace", len(seats.ranks))
+        for place, base in (("host", rig.share), ("guest", Path(SHARE))):
+            settings = settings_of(seats, base / name)
+            (out / f"{place}.json").write_bytes(msgspec.json.encode(settings))
+
+        def line(place: int) -> list[str]:
+            python, settings = (
+                (sys.executable, str(out / "host.json"))
+                if place == HOST
+                else ("python3", f"{SHARE}/{name}/out/guest.json")
+            )
+            return [python, "-P", "-m", "genie.live.rank", settings]
+
+        super().__init__(rig, seats.ranks, seats.environment, line, out)
 
 
 def _code(process: Command | subprocess.Popen[str]) -> int | None:
