@@ -110,6 +110,7 @@ def validate(
     traffic_class: options.TrafficClass = None,
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
+    verbs: options.Verbs = None,
     wire: options.Wire = "plain",
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
@@ -132,7 +133,7 @@ def validate(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc,
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
     if launched_by() is not None:
         return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))

@@ -104,6 +104,7 @@ def run(
     traffic_class: options.TrafficClass = None,
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
+    verbs: options.Verbs = None,
     wire: options.Wire = "plain",
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
@@ -122,7 +123,7 @@ def run(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc,
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
     if launched_by() is not None:
 

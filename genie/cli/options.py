@@ -89,6 +89,16 @@ TrafficClass = Annotated[
 Verify = Annotated[
     bool, typer.Option("--verify", help="Give every message bytes of its own, and check them where they arrive.")
 ]
+Verbs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--verbs",
+        metavar="KEY=VALUE",
+        help="For --transport verbs, may be repeated: hca, gid_index, roce_version, service_level, timeout, "
+        "retry_count, rnr_retry, min_rnr_timer, huge_pages, numa_bind, completion, signal_every, send_depth or "
+        "receive_depth.  [default: NCCL's variables, or NCCL's defaults]",
+    ),
+]
 Icrc = Annotated[
     str,
     typer.Option(

@@ -16,7 +16,7 @@ from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.softroce.source_ports import PAIR, SourcePorts
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
-from genie.live.verbs.environment import connection_settings, refuse_unsupported, verbs_settings
+from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
 from genie.plan.build import Lowering
 from genie.workload.compute import fill_durations, parse_compute
@@ -221,6 +221,7 @@ class Live:
     traffic_class: int | None = None
     verify: bool = False
     icrc: str = "auto"
+    verbs: tuple[str, ...] = ()  # KEY=VALUE
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
@@ -232,6 +233,10 @@ class Live:
             SourcePorts(self.source_ports)
         except ValueError as error:
             raise UsageError(f"--source-ports: {error}") from error
+        try:
+            given_settings(self.verbs)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
 
 def settings_of(
@@ -251,6 +256,8 @@ def settings_of(
             raise UsageError(str(error)) from error
     transports = [place.transport or live.transport for place in hosts.places]
     uses_verbs = VERBS in transports
+    if live.verbs and not uses_verbs:
+        raise UsageError(f"--verbs {live.verbs[0]}: no rank of this run is on verbs: give --transport verbs too")
     # A real NIC has the rate that it has: a fabric file describes it, and shapes nothing.
     rate_bps = 0 if uses_verbs and play.rate is None else rate_of(play, fabric, hosts, ranks)
     if faults.rate and rate_bps == 0:
@@ -314,7 +321,8 @@ def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: 
         return msgspec.structs.replace(
             settings,
             verbs=verbs_settings(
-                traffic_class=transport.traffic_class if live.traffic_class is None else live.traffic_class
+                traffic_class=transport.traffic_class if live.traffic_class is None else live.traffic_class,
+                **given_settings(live.verbs),
             ),
             devices=devices if any(devices) else [],
             queue_pairs=queue_pairs,

@@ -1,15 +1,15 @@
-"""NCCL's environment variables as defaults: who has set them for a job gets the same from Genie."""
+"""NCCL's environment variables as defaults, `--verbs KEY=VALUE` above them, and what both may say."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from genie.live.settings import RunSettings, VerbsSettings
+from genie.live.settings import Completion, RunSettings, VerbsSettings
 from genie.live.verbs.hca import parse_hca
 
 QUEUE_PAIRS_MAX = 128
@@ -46,6 +46,50 @@ LIMITS = {
     "send_depth": (1, 65535),
     "receive_depth": (1, 65535),
 }
+SWITCHES = {"on": True, "off": False}
+# --verbs may say all but what is an option of its own.
+KEYS = tuple(field for field in VerbsSettings.__struct_fields__ if field != "traffic_class")
+
+
+def given_settings(items: Sequence[str]) -> dict[str, Any]:
+    """What --verbs says, each KEY=VALUE, for `verbs_settings`. Raises ValueError that names key and what is allowed."""
+    given: dict[str, Any] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if key == "traffic_class":
+            raise ValueError(f"--verbs {item}: give --traffic-class instead")
+        if not equals or key not in KEYS:
+            raise ValueError(f"--verbs {item}: must be KEY=VALUE, with one of the keys {', '.join(KEYS)}")
+        if key in given:
+            raise ValueError(f"--verbs {item}: {key} is given twice: leave one out")
+        given[key] = _value(item, key, text.strip())
+    return given
+
+
+def _value(item: str, key: str, text: str) -> Any:
+    if key == "hca":
+        parse_hca(text, "--verbs hca")
+        return text
+    allowed: Mapping[str, Any] = SWITCHES if key not in LIMITS else {}
+    if key == "completion":
+        allowed = {name: name for name in get_args(Completion)}
+    if allowed:
+        if text not in allowed:
+            names = list(allowed)
+            raise ValueError(f"--verbs {item}: {key} must be {', '.join(names[:-1])} or {names[-1]}")
+        return allowed[text]
+    lowest, highest = LIMITS[key]
+    number = _number(text)
+    if number is None or not lowest <= number <= highest:
+        raise ValueError(f"--verbs {item}: {key} must be a number in {lowest}..{highest}")
+    return number
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> VerbsSettings:
@@ -80,11 +124,8 @@ def _read(variables: tuple[Variable, ...], environment: Mapping[str, str]) -> di
         text = environment.get(variable.name, "").strip()
         if not text:
             continue
-        try:
-            number = int(text)
-        except ValueError:
-            number = variable.lowest - 1
-        if not variable.lowest <= number <= variable.highest:
+        number = _number(text)
+        if number is None or not variable.lowest <= number <= variable.highest:
             raise ValueError(
                 f'{variable.name}="{text}": must be a number in {variable.lowest}..{variable.highest}; unset it, or '
                 "correct it"

@@ -1,0 +1,100 @@
+"""`--verbs KEY=VALUE`: every setting of the RDMA devices, above NCCL's variables; wrong ones are one line, exit 2."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from live_runs import genie, rings
+
+from genie.cli.resolve import Live, Play, UsageError, hosts_of, load_workload, settings_of
+from genie.live.settings import RunSettings, VerbsSettings
+from genie.live.verbs.environment import KEYS
+
+EVERY = {
+    "hca": "=mlx5_1:1", "gid_index": 3, "roce_version": 1, "service_level": 2, "timeout": 14, "retry_count": 5,
+    "rnr_retry": 6, "min_rnr_timer": 13, "huge_pages": "on", "numa_bind": "on", "completion": "channel",
+    "signal_every": 4, "send_depth": 64, "receive_depth": 32,
+}  # fmt: skip
+WRONG = {
+    "hugepages=on": "--verbs hugepages=on: must be KEY=VALUE, with one of the keys hca, gid_index, roce_version",
+    "timeout": "--verbs timeout: must be KEY=VALUE",
+    "timeout=32": "--verbs timeout=32: timeout must be a number in 0..31",
+    "timeout=": "--verbs timeout=: timeout must be a number in 0..31",
+    "retry_count=many": "retry_count must be a number in 0..7",
+    "rnr_retry=8": "rnr_retry must be a number in 0..7",
+    "min_rnr_timer=-1": "min_rnr_timer must be a number in 0..31",
+    "gid_index=65536": "gid_index must be a number in -1..65535",
+    "roce_version=3": "roce_version must be a number in 1..2",
+    "service_level=16": "service_level must be a number in 0..15",
+    "signal_every=0": "signal_every must be a number in 1..65535",
+    "send_depth=0": "send_depth must be a number in 1..65535",
+    "receive_depth=1e3": "receive_depth must be a number in 1..65535",
+    "huge_pages=yes": "huge_pages must be on or off",
+    "numa_bind=1": "numa_bind must be on or off",
+    "completion=sleep": "completion must be auto, poll or channel",
+    "hca=mlx5_0,": '--verbs hca="mlx5_0,": "" names no device',
+    "traffic_class=104": "--verbs traffic_class=104: give --traffic-class instead",
+    "timeout=14 timeout=15": "--verbs timeout=15: timeout is given twice",
+}
+
+
+def settings(folder: Path, *verbs: str, transport: str = "verbs", traffic_class: int | None = None) -> RunSettings:
+    play = Play(rings(folder / "trace", 2))
+    live = Live(transport=transport, verbs=verbs, traffic_class=traffic_class)
+    workload = load_workload(play)
+    return settings_of(play, live, folder / "out", workload, hosts_of(play, 2), None)
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in [name for name in os.environ if name.startswith("NCCL_")]:
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_every_setting_can_be_given(no_variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert set(EVERY) == set(KEYS) == set(VerbsSettings.__struct_fields__) - {"traffic_class"}
+    given = settings(tmp_path, *(f"{key}={value}" for key, value in EVERY.items()), traffic_class=104).verbs
+    expected = {**EVERY, "huge_pages": True, "numa_bind": True, "traffic_class": 104}
+    assert given == VerbsSettings(**expected)  # type: ignore[arg-type]
+    assert settings(tmp_path, "huge_pages=off").verbs == VerbsSettings()
+
+
+def test_options_stand_above_variables(no_variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_variables.setenv("NCCL_IB_TIMEOUT", "22")
+    no_variables.setenv("NCCL_IB_HCA", "mlx5_0")
+    no_variables.setenv("NCCL_IB_RETRY_CNT", "3")
+    given = settings(tmp_path, "timeout=14", "hca=rxe0").verbs
+    assert (given.timeout, given.hca, given.retry_count) == (14, "rxe0", 3)
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_what_is_wrong_is_named(given: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Live(transport="verbs", verbs=tuple(given.split(" ")))
+    assert WRONG[given] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_a_verbs_rank_they_would_do_nothing(no_variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--verbs timeout=14: no rank of this run is on verbs"):
+        settings(tmp_path, "timeout=14", transport="softroce")
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_the_commands_take_them(command: str, tmp_path: Path) -> None:
+    trace, out = rings(tmp_path / "trace", 2), tmp_path / "out"
+    wrong = genie(command, trace, "--transport", "verbs", "--verbs", "timeout=99", "-o", str(out))
+    assert (wrong.code, wrong.stdout, out.exists()) == (2, "", False)
+    assert wrong.stderr == "genie: --verbs timeout=99: timeout must be a number in 0..31\n"
+
+
+def test_a_run_records_them(no_variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where there is no RDMA device, as in most places, the launch file is written all the same."""
+    trace, out = rings(tmp_path / "trace", 2), tmp_path / "out"
+    genie("run", trace, "--transport", "verbs", "--verbs", "timeout=14", "--verbs", "huge_pages=on", "-o", str(out))
+    launched = json.loads((out / "launch.json").read_text())
+    assert (launched["verbs"]["timeout"], launched["verbs"]["huge_pages"]) == (14, True)
