@@ -202,6 +202,10 @@ class SoftEnd:
         self._jobs.put(None)
         self._thread.join(20)
         assert not self._thread.is_alive()
+        del self.nic  # its port is free for the next one, whoever still holds this
+
+
+MakeSoft = Callable[..., SoftEnd]
 
 
 def open_guest_peers(guests: Sequence[Guest], rig: Rig) -> list[Peer]:
@@ -265,4 +269,5 @@ def assert_undisturbed(counters: dict[str, int]) -> None:
         "retransmitted", "timeouts", "duplicates", "out_of_sequence", "naks_sent", "naks_received", "rnr_naks_sent",
         "rnr_naks_received", "refused", "bad_icrc", "malformed", "strangers", "bad_pkey", "wrong_rank",
     )  # fmt: skip
-    assert {name: counters[name] for name in disturbed if counters[name]} == {}
+    found = {name: counters[name] for name in disturbed if counters[name]}
+    assert not found, found

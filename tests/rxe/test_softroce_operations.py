@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,10 @@ from softroce_end import (
     MTU,
     PATIENT_PS,
     VERBS,
+    MakeSoft,
     SoftEnd,
     assert_undisturbed,
     meet,
-    open_guest_peers,
     play,
 )
 
@@ -27,30 +25,7 @@ LAST_OPCODES = {"send": (4, 2), "send_imm": (5, 3), "write": (10, 8), "write_imm
 READ_REQUEST, ACKNOWLEDGE = 0x0C, 0x11
 FROM_SOFTROCE, FROM_THE_GUEST = "from_softroce", "from_the_guest"
 
-MakeSoft = Callable[..., SoftEnd]
-
-
-@pytest.fixture(scope="module")
-def peers(booted: Rig) -> Iterator[list[Peer]]:
-    opened = open_guest_peers(booted.guests, booted)
-    yield opened
-    for peer in opened:
-        peer.close()
-
-
-@pytest.fixture
-def make_soft(rig: Rig, request: pytest.FixtureRequest) -> Iterator[MakeSoft]:
-    """Makes ends of softroce, whose first PSNs are the test's own, so that nothing late is taken for theirs."""
-    draws = random.Random(request.node.name)
-    made: list[SoftEnd] = []
-
-    def make(**words: object) -> SoftEnd:
-        made.append(SoftEnd(rig, **{"psn": draws.getrandbits(24), **words}))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for soft in made:
-        soft.close()
+pytest_plugins = ["softroce_fixtures"]
 
 
 def ends(soft: SoftEnd, peer: Peer, direction: str) -> tuple[SoftEnd | Peer, SoftEnd | Peer]:
