@@ -355,6 +355,8 @@ class Requester {
     ++counters.rnr_naks_received;
     if (config_->rnr_retry_limit < 7 && rnr_retries_++ >= config_->rnr_retry_limit)
       return fail(Status::kRnrRetryExceeded, sink);
+    // The peer is there: sequence NAKs that arrive after each pause, for what left before it, never add up.
+    retries_ = backoff_ = 0;
     go_back(packet.psn);
     state_ = RequesterState::kRnrWait;
     deadline_ =

@@ -185,6 +185,20 @@ def test_nothing_prolongs_the_pause() -> None:
     assert [packet.psn for packet in drain(pair)] == [0, 1, 2, 3]
 
 
+def test_an_rnr_nak_gives_the_retries_back() -> None:
+    """The packets behind the refused one draw a sequence NAK, which may arrive after the pause, each time."""
+    pair = _core.QueuePair(config(retry_limit=2))
+    pair.post("send", 3 * MTU, handle=5)
+    for number in range(1, 11):
+        assert [packet.psn for packet in drain(pair)] == [0, 1, 2]
+        answer(pair, RNR_NAK, 0, 2 * number * PAUSE)
+        pair.timer(2 * number * PAUSE + PAUSE)
+        answer(pair, NAK_SEQUENCE, 0, 2 * number * PAUSE + PAUSE)
+        assert pair.state == "active"
+    answer(pair, ACK, 2, 22 * PAUSE)
+    assert kinds(pair, "sent") == [(5, "ok", 27)]
+
+
 def test_a_send_needs_its_receive_at_the_first_packet() -> None:
     sender, receiver = _core.QueuePair(config()), _core.QueuePair(config(rnr_timer=9))
     sender.post("send", 2 * MTU)
