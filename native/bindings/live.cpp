@@ -96,7 +96,8 @@ void register_live(nb::module_& m) {
           [](Peer* self, const std::string& address, std::vector<std::uint32_t> qpns,
              std::vector<std::uint32_t> first_psns, std::vector<std::uint32_t> our_first_psns,
              std::vector<std::uint16_t> source_ports, bool exact_ports, std::uint32_t rkey,
-             std::uint64_t memory_address, bool foreign) {
+             std::uint64_t memory_address, bool foreign, std::vector<std::uint64_t> places,
+             std::uint64_t slot_bytes, std::uint32_t slots) {
             new (self) Peer{address_of(address),
                             std::move(qpns),
                             std::move(first_psns),
@@ -105,14 +106,19 @@ void register_live(nb::module_& m) {
                             exact_ports,
                             rkey,
                             memory_address,
-                            foreign};
+                            foreign,
+                            std::move(places),
+                            slot_bytes,
+                            slots};
             if (self->first_psns.size() != self->qpns.size() ||
                 self->our_first_psns.size() != self->qpns.size() ||
-                self->source_ports.size() != self->qpns.size())
+                self->source_ports.size() != self->qpns.size() ||
+                (self->slots && self->places.size() != self->qpns.size()))
               throw std::invalid_argument("a peer's lists differ in length");
           },
           nb::kw_only(), "address"_a, "qpns"_a, "first_psns"_a, "our_first_psns"_a, "source_ports"_a,
-          "exact_ports"_a = false, "rkey"_a = 0, "memory_address"_a = 0, "foreign"_a = false);
+          "exact_ports"_a = false, "rkey"_a = 0, "memory_address"_a = 0, "foreign"_a = false,
+          "places"_a = std::vector<std::uint64_t>{}, "slot_bytes"_a = 0, "slots"_a = 0);
 
   nb::class_<Engine>(m, "Engine",
                      "softroce: walker and queue pairs of one rank on UDP sockets and the wall clock.")

@@ -41,6 +41,7 @@ nb::dict nic_counters_of(const SoftNic& nic) {
   out["bad_pkey"] = counters.bad_pkey;
   out["wrong_rank"] = counters.wrong_rank;
   out["injected_losses"] = counters.injected_losses;
+  out["offload_refused"] = counters.offload_refused;
   out["latest_departure_ns"] = counters.latest_departure / kPsPerNs;
   return out;
 }
@@ -122,6 +123,8 @@ void register_soft_nic(nb::module_& m) {
       .def(
           "add_queue_pair",
           [](Endpoint& e, const roce::QueuePairConfig& config, bool receives_counted) {
+            if (e.nic().queue_pairs() == 0x10000) throw std::length_error("a queue pair's index has 16 bits");
+            if (config.mtu_bytes == 0) throw std::invalid_argument("a path MTU of 0");
             return e.nic().add_queue_pair(config, receives_counted);
           },
           "config"_a, "receives_counted"_a = true,

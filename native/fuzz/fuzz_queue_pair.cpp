@@ -71,14 +71,16 @@ class Host {
     timers_.push_back(at);
   }
   void sent(QueuePair&, std::uint64_t handle, Status status, std::uint32_t) {
+    if (posts_too_long_) {  // not taken, and all else goes on
+      REQUIRE(handle + 1 == posted_.size() && status == Status::kTooLong);
+      posted_.pop_back();
+      return;
+    }
     REQUIRE(handle == over_ && handle < posted_.size());
     const SendRequest& request = posted_[handle];
-    if (posts_too_long_) {
-      REQUIRE(status == (handle + 1 == posted_.size() && !failed_ ? Status::kTooLong : Status::kFlushed));
-    } else {  // good ones, then one that failed, then flushed ones
-      REQUIRE(status != Status::kTooLong && failed_ == (status == Status::kFlushed));
-      failed_ = failed_ || status != Status::kOk;
-    }
+    // Good ones, then one that failed, then flushed ones.
+    REQUIRE(status != Status::kTooLong && failed_ == (status == Status::kFlushed));
+    failed_ = failed_ || status != Status::kOk;
     if (status == Status::kOk && request.verb == Verb::kRead) REQUIRE(fetched_bytes_ == request.size_bytes);
     fetched_bytes_ = 0;
     ++over_;
@@ -181,11 +183,12 @@ class Host {
     request.local_address = request.handle << 32;
     request.remote_address = in_.u64();
     posted_.push_back(request);
-    const std::uint64_t most =
-        request.verb == Verb::kRead ? std::uint64_t{config_.mtu_bytes} << 22 : kMessageMaxBytes;
-    posts_too_long_ = request.size_bytes > std::min<std::uint64_t>(most, kMessageMaxBytes);
+    const std::size_t count = posted_.size();
+    const std::uint64_t packets = request.verb == Verb::kRead ? 1u << 22 : (1u << 23) - 1;
+    const std::uint64_t most = std::min<std::uint64_t>(packets * config_.mtu_bytes, kMessageMaxBytes);
+    posts_too_long_ = !failed_ && request.size_bytes > most;
     pair_.post(request, *this);
-    failed_ = failed_ || posts_too_long_;
+    REQUIRE(posted_.size() == count - (posts_too_long_ ? 1 : 0));
     posts_too_long_ = false;
   }
 

@@ -52,6 +52,9 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
     link.loss = LossPlan(config_.rank, number);
     link.rkey = peer.rkey;
     link.memory_address = peer.memory_address;
+    link.places = peer.places;
+    link.slot_bytes = peer.slot_bytes;
+    link.slots = peer.slots;
     link.posted.resize(each);
     link.delivered.resize(each);
     if (number == config_.rank) continue;
@@ -175,16 +178,20 @@ void Engine::send(const Operation& operation) {
   link.spread.send(
       operation.handle, size_bytes,
       [&](std::uint32_t at, std::uint64_t handle, std::uint64_t offset, std::uint64_t part_bytes) {
-        const std::uint64_t from =
-            config_.verify ? phase(config_.rank, operation.peer, at, link.posted[at]++) : 0;
+        const std::uint32_t message = link.posted[at]++;
+        const std::uint64_t from = config_.verify ? phase(config_.rank, operation.peer, at, message) : 0;
+        // A part in a slot is there as if it were a message.
+        const std::uint64_t skipped = link.slots ? 0 : offset;
+        const std::uint64_t place = link.slots ? link.places[at] + message % link.slots * link.slot_bytes
+                                               : link.memory_address + offset;
         const std::string problem = nic_.post(
             static_cast<std::uint32_t>(at * links_.size()) + static_cast<std::uint32_t>(operation.peer),
             {.verb = roce::Verb::kWriteImm,
              .handle = handle,
              .size_bytes = static_cast<std::uint32_t>(part_bytes),
              .immediate = operation.tag,
-             .local_address = config_.message_max_bytes + from + offset,
-             .remote_address = link.memory_address + offset,
+             .local_address = config_.message_max_bytes + from + skipped,
+             .remote_address = place,
              .rkey = link.rkey});
         if (!problem.empty() && error_.empty())
           error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
@@ -223,25 +230,24 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
                 static_cast<double>(config_.nic.queue_pair.ack_timeout) / 1e9);
   error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
            std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
+  if (!nic_.last_refusal().empty()) error_ += "; the system refused to send: " + nic_.last_refusal();
 }
 
 void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery, const Receive*, TimePs now) {
   Link& link = links_[static_cast<std::size_t>(rank_of(queue_pair))];
   const std::uint32_t at = spread_index(queue_pair);
   ++link.delivered[at];
-  link.spread.arrived(at,
-                      {.size_bytes = delivery.size_bytes,
-                       .tag = delivery.immediate,
-                       .first = delivery.first - origin_,
-                       .time = now - origin_},
-                      [&](const roce::Spread::Arrival& message) {
-                        completions_.push_back({.type = Completion::Type::kArrived,
-                                                .peer = rank_of(queue_pair),
-                                                .tag = message.tag,
-                                                .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                                                .first = message.first,
-                                                .time = message.time});
-                      });
+  link.spread.arrived(
+      at,
+      {.size_bytes = delivery.size_bytes, .tag = delivery.immediate, .first = delivery.first, .time = now},
+      [&](const roce::Spread::Arrival& message) {
+        completions_.push_back({.type = Completion::Type::kArrived,
+                                .peer = rank_of(queue_pair),
+                                .tag = message.tag,
+                                .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                                .first = message.first - origin_,
+                                .time = message.time - origin_});
+      });
 }
 
 // What lies in memory now must be what the sender has in its own at that place of that message.

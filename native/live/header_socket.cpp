@@ -129,6 +129,7 @@ bool HeaderSocket::receive(std::span<std::byte> buffer, Packet& packet) const {
     packet.segment_bytes = segmented && offload.gso_size > 0 ? offload.gso_size : packet.udp_payload.size();
     packet.identification = get16(header + 4);
     packet.congested = (static_cast<unsigned>(header[1]) & 0b11) == 0b11;
+    packet.fragmentable = (static_cast<unsigned>(header[6]) & 0x40) == 0;
     packet.from = {};
     auto& from = reinterpret_cast<sockaddr_in&>(packet.from);
     from.sin_family = AF_INET;

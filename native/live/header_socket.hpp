@@ -19,6 +19,7 @@ class HeaderSocket {
     std::size_t segment_bytes = 0;           // of each but the last
     std::uint16_t identification = 0;        // of the first; segmentation counts it up
     bool congested = false;                  // CE
+    bool fragmentable = false;               // "don't fragment" is not set
     sockaddr_storage from{};
   };
 

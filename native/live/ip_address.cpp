@@ -83,11 +83,12 @@ std::uint16_t port_of(const sockaddr_storage& address) {
 }
 
 roce::IcrcFlow icrc_flow(const IpAddress& from, std::uint16_t from_port, const IpAddress& to,
-                         std::uint16_t to_port) {
+                         std::uint16_t to_port, bool dont_fragment) {
   if (from.v6)
     return roce::IcrcFlow(
         roce::Ipv6Flow{.src = from.bytes, .dst = to.bytes, .src_port = from_port, .dst_port = to_port});
-  roce::Ipv4Flow flow{.src = {}, .dst = {}, .src_port = from_port, .dst_port = to_port};
+  roce::Ipv4Flow flow{
+      .src = {}, .dst = {}, .src_port = from_port, .dst_port = to_port, .dont_fragment = dont_fragment};
   std::copy_n(from.bytes.begin(), 4, flow.src.begin());
   std::copy_n(to.bytes.begin(), 4, flow.dst.begin());
   return roce::IcrcFlow(flow);

@@ -34,6 +34,6 @@ std::uint16_t port_of(const sockaddr_storage& address);
 
 // What the packets from one address and port to another have in common for their ICRC.
 roce::IcrcFlow icrc_flow(const IpAddress& from, std::uint16_t from_port, const IpAddress& to,
-                         std::uint16_t to_port);
+                         std::uint16_t to_port, bool dont_fragment = true);
 
 }  // namespace genie::live

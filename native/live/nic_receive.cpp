@@ -10,18 +10,17 @@
 namespace genie::live {
 namespace {
 
-constexpr std::uint16_t kSegmentsMax = 64;  // of one offloaded send of ours: identifications below
 constexpr int kCongestionExperienced = 0b11;
 constexpr std::uint16_t kPkeyMember = 0x7FFF;  // of the default partition, full or limited (section 10.9.3)
 
 // What came with a datagram: the length of its segments and its traffic class.
-struct Annexes {
+struct Ancillary {
   std::size_t segment_bytes = 0;
   bool congested = false;
 };
 
-Annexes annexes_of(msghdr& message, std::size_t size_bytes) {
-  Annexes out{.segment_bytes = size_bytes};
+Ancillary ancillary_of(msghdr& message, std::size_t size_bytes) {
+  Ancillary out{.segment_bytes = size_bytes};
   for (cmsghdr* item = CMSG_FIRSTHDR(&message); item != nullptr; item = CMSG_NXTHDR(&message, item)) {
     int value = 0;
     std::memcpy(&value, CMSG_DATA(item), std::min<std::size_t>(sizeof value, item->cmsg_len - CMSG_LEN(0)));
@@ -66,15 +65,15 @@ bool SoftNic::receive_datagrams() {
   const TimePs now = count > 0 ? this->now() : 0;
   for (int at = 0; at < count; ++at) {
     const std::size_t size = messages[at].msg_len;
-    const Annexes annexes = annexes_of(messages[at].msg_hdr, size);
+    const Ancillary ancillary = ancillary_of(messages[at].msg_hdr, size);
     const std::byte* data = receive_buffer_.data() + static_cast<std::size_t>(at) * kReceiveBytes;
     std::uint16_t index = 0;
     std::size_t offset = 0;
     do {  // an empty datagram is one too
-      const std::size_t segment = std::min(annexes.segment_bytes, size - offset);
-      datagram({{data + offset, segment}, from[at], index++, false, annexes.congested, now});
+      const std::size_t segment = std::min(ancillary.segment_bytes, size - offset);
+      datagram({{data + offset, segment}, from[at], index++, false, false, ancillary.congested, now});
       offset += segment;
-    } while (offset < size && annexes.segment_bytes > 0);
+    } while (offset < size && ancillary.segment_bytes > 0);
   }
   return count == static_cast<int>(kReceiveMessages);
 }
@@ -89,7 +88,8 @@ bool SoftNic::receive_packets() {
     std::span<const std::byte> left = packet.udp_payload;
     do {
       const std::size_t segment = std::min(packet.segment_bytes, left.size());
-      datagram({left.first(segment), packet.from, identification++, true, packet.congested, now});
+      datagram({left.first(segment), packet.from, identification++, true, packet.fragmentable,
+                packet.congested, now});
       left = left.subspan(segment);
     } while (!left.empty());
   }
@@ -148,9 +148,11 @@ void SoftNic::datagram(const Incoming& incoming) {
 // send; of another stack's any is taken that makes the ICRC right, which checks 16 of its 32 bits.
 bool SoftNic::icrc_right(Connection& connection, const Incoming& incoming) {
   const std::uint16_t from_port = port_of(incoming.from);
-  if (connection.in_flow_port != from_port) {
-    connection.in_flow = icrc_flow(connection.remote.address, from_port, config_.address, config_.port);
+  if (connection.in_flow_port != from_port || connection.in_flow_fragmentable != incoming.fragmentable) {
+    connection.in_flow = icrc_flow(connection.remote.address, from_port, config_.address, config_.port,
+                                   !incoming.fragmentable);
     connection.in_flow_port = from_port;
+    connection.in_flow_fragmentable = incoming.fragmentable;
   }
   const std::span<const std::byte> covered = incoming.bytes.first(incoming.bytes.size() - roce::kIcrcBytes);
   const std::uint32_t carried = roce::load_icrc(incoming.bytes.data() + covered.size());

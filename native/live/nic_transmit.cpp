@@ -5,15 +5,31 @@
 #include <cerrno>
 #include <cstring>
 
+#include "live/nic_buffers.hpp"
 #include "live/nic_sink.hpp"
 
 namespace genie::live {
 namespace {
 
-constexpr std::size_t kBatchMax = 128;    // datagrams handed to the kernel at once
-constexpr int kUnpacedQuantum = 15;       // packets of one queue pair in a row when nothing is paced
-constexpr std::size_t kSegmentsMax = 60;  // of one offloaded send
+constexpr std::size_t kBatchMax = 128;  // datagrams handed to the kernel at once
+constexpr int kUnpacedQuantum = 15;     // packets of one queue pair in a row when nothing is paced
 constexpr std::size_t kSegmentBytesMax = 65000;
+
+// A send that the system refuses may be right a moment later: then it is a lost packet, which the connection
+// sends again. What no retry mends is the packet or the socket itself.
+bool may_pass(int why) {
+  switch (why) {
+    case EMSGSIZE:
+    case EINVAL:
+    case EACCES:
+    case EAFNOSUPPORT:
+    case EOPNOTSUPP:
+    case EBADF:
+      return false;
+    default:
+      return true;
+  }
+}
 
 }  // namespace
 
@@ -35,6 +51,7 @@ bool SoftNic::stage(TimePs now) {
     roce::Packet packet;
     const bool taken = pick.control ? connection.queue_pair.take_control(packet, sink)
                                     : connection.queue_pair.take_data(now, packet, sink);
+    if (connection.queue_pair.has_control()) port_.mark_control(pick.id, now);
     if (!taken) continue;
     const std::uint32_t wire =
         roce::wire_bytes(packet.opcode, packet.payload_bytes, config_.frame_overhead_bytes);
@@ -128,25 +145,29 @@ void SoftNic::flush() {
   batch_.clear();
 }
 
+// How many datagrams from `first` on fit one offloaded send: of one connection and length, but the last may
+// be shorter.
+std::size_t SoftNic::run_length(std::size_t first) const {
+  const std::size_t segment = batch_[first].size();
+  std::size_t count = 1, total = segment;
+  while (config_.offload && first + count < batch_.size() && count < kSegmentsMax) {
+    const Datagram& next = batch_[first + count];
+    const std::size_t size = next.size();
+    if (next.connection != batch_[first].connection || size > segment || total + size > kSegmentBytesMax)
+      break;
+    total += size;
+    ++count;
+    if (size < segment) break;
+  }
+  return count;
+}
+
 // Sends datagram `first`, and with it those after it that fit the same offloaded send; returns how many.
 std::size_t SoftNic::send_run(std::size_t first) {
   const Datagram& head = batch_[first];
   const Connection& connection = connections_[head.connection];
   if (connection.sender == kNoSender && !open_sender_of(head.connection)) return 1;
-  const auto size_of = [](const Datagram& d) {
-    return std::size_t{d.header_bytes} + d.payload_bytes + roce::pad_bytes(d.payload_bytes) +
-           roce::kIcrcBytes;
-  };
-  const std::size_t segment = size_of(head);
-  std::size_t count = 1, total = segment;
-  while (config_.offload && first + count < batch_.size() && count < kSegmentsMax) {
-    const Datagram& next = batch_[first + count];
-    const std::size_t size = size_of(next);
-    if (next.connection != head.connection || size > segment || total + size > kSegmentBytesMax) break;
-    total += size;
-    ++count;
-    if (size < segment) break;  // a shorter segment can only be the last
-  }
+  const std::size_t count = run_length(first);
   iovec vectors[kSegmentsMax * 3];
   std::byte trailers[kSegmentsMax][8];
   std::size_t used = 0;
@@ -163,8 +184,8 @@ std::size_t SoftNic::send_run(std::size_t first) {
       vectors[used++] = {const_cast<std::byte*>(datagram.payload), datagram.payload_bytes};
     vectors[used++] = {trailers[at], pad + roce::kIcrcBytes};
   }
-  msghdr message{};
   sockaddr_storage target;
+  msghdr message{};
   message.msg_namelen = connection.remote.address.fill(target, config_.port);
   message.msg_name = &target;
   message.msg_iov = vectors;
@@ -177,17 +198,28 @@ std::size_t SoftNic::send_run(std::size_t first) {
     item->cmsg_level = SOL_UDP;
     item->cmsg_type = UDP_SEGMENT;
     item->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
-    const auto value = static_cast<std::uint16_t>(segment);
+    const auto value = static_cast<std::uint16_t>(head.size());
     std::memcpy(CMSG_DATA(item), &value, sizeof value);
   }
-  // A send that the kernel refuses is a lost packet: the connection sends it again.
   const ssize_t sent = sendmsg(senders_[connection.sender].socket.get(), &message, MSG_NOSIGNAL);
   ++counters_.send_calls;
-  if (sent >= 0) {
-    counters_.datagrams_sent += count;
-    counters_.bytes_sent += total;
-  } else if (errno != ENOBUFS && errno != EAGAIN && errno != ECONNREFUSED && errno != EINTR && !error_) {
-    error_ = SendError{head.connection, std::strerror(errno)};
+  if (sent < 0) return refused(head.connection, count, errno);
+  counters_.datagrams_sent += count;
+  counters_.bytes_sent += static_cast<std::uint64_t>(sent);
+  return count;
+}
+
+// How many datagrams are dealt with when the system refuses to send so many.
+std::size_t SoftNic::refused(std::uint32_t connection, std::size_t count, int why) {
+  if (count > 1 && (why == EIO || why == EINVAL)) {  // the device cannot segment: one by one from now on
+    config_.offload = false;
+    counters_.offload_refused = 1;
+    return 0;
+  }
+  if (may_pass(why)) {
+    last_refusal_ = std::strerror(why);
+  } else if (!error_) {
+    error_ = SendError{connection, std::strerror(why)};
   }
   return count;
 }

@@ -67,8 +67,9 @@ struct NicCounters {
   std::uint64_t send_calls = 0, receive_calls = 0, sleeps = 0;
   std::uint64_t bad_icrc = 0, malformed = 0, strangers = 0, bad_pkey = 0, wrong_rank = 0, injected_losses = 0;
   std::uint64_t identifications_unseen =
-      0;                        // ICRC right for one of the 2^16 identifications that it may have had
-  TimePs latest_departure = 0;  // worst lateness of a paced packet
+      0;                              // ICRC right for one of the 2^16 identifications that it may have had
+  std::uint64_t offload_refused = 0;  // 1: the device segments nothing
+  TimePs latest_departure = 0;        // worst lateness of a paced packet
 };
 
 // The line rate is `factor` times the configured one between two times.
@@ -137,6 +138,7 @@ class SoftNic {
     std::string text;
   };
   const std::optional<SendError>& error() const { return error_; }
+  const std::string& last_refusal() const { return last_refusal_; }
   const NicCounters& counters() const { return counters_; }
   roce::QueuePairCounters totals() const;
 
@@ -167,6 +169,7 @@ class SoftNic {
     bool connected = false;
     roce::IcrcFlow out_flow, in_flow;
     std::uint16_t in_flow_port = 0;  // the peer's source port that in_flow is for
+    bool in_flow_fragmentable = false;
     std::uint32_t sender = kNoSender;
     std::unique_ptr<ReceiveQueue> receives;  // null: not counted
     LossPlan* loss = nullptr;
@@ -183,6 +186,9 @@ class SoftNic {
     std::uint32_t header_bytes = 0, payload_bytes = 0;
     const std::byte* payload = nullptr;
     std::array<std::byte, 40> header{};
+    std::size_t size() const {
+      return std::size_t{header_bytes} + payload_bytes + roce::pad_bytes(payload_bytes) + roce::kIcrcBytes;
+    }
   };
   struct Timer {
     TimePs at;
@@ -209,6 +215,7 @@ class SoftNic {
     const sockaddr_storage& from;
     std::uint16_t identification = 0;  // of IPv4's header, or what ours would have
     bool identified = false;           // it was seen
+    bool fragmentable = false;         // "don't fragment" is not set
     bool congested = false;
     TimePs time = 0;
   };
@@ -221,7 +228,9 @@ class SoftNic {
   void build(const roce::Packet& packet, std::uint32_t connection, TimePs departure, Datagram& out) const;
   void flush();
   void let_data_first();
+  std::size_t run_length(std::size_t first) const;
   std::size_t send_run(std::size_t first);
+  std::size_t refused(std::uint32_t connection, std::size_t count, int why);
   bool open_sender_of(std::uint32_t connection);
   std::int64_t rate_at(TimePs now) const;
 
@@ -249,6 +258,7 @@ class SoftNic {
   std::vector<TraceEntry> trace_;
   NicCounters counters_;
   std::optional<SendError> error_;
+  std::string last_refusal_;  // of the system to send, which may pass
 };
 
 }  // namespace genie::live

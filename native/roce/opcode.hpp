@@ -97,7 +97,8 @@ constexpr std::uint32_t header_bytes(Opcode code) {
 }
 
 // What the packet occupies on the link: IPv4 and UDP headers, padding and ICRC included.
-// `frame_overhead_bytes` is what the link layer adds (Ethernet header and FCS 18, preamble and gap 20).
+// `frame_overhead_bytes` is what the link layer adds (Ethernet header and FCS 18, preamble and gap 20), and
+// 20 more where the header is IPv6's.
 constexpr std::uint32_t wire_bytes(Opcode code, std::uint32_t payload_bytes,
                                    std::uint32_t frame_overhead_bytes) {
   return frame_overhead_bytes + 20 + 8 + header_bytes(code) + ((payload_bytes + 3) & ~3u) + kIcrcBytes;

@@ -2,25 +2,22 @@
 // effects go to a sink.
 //
 // The driver calls post, receive and timer when something happens, and take_control and take_data when its
-// NIC port has room; then departed, with the time at which the packet begins to leave. Data may leave from
-// data_from() on, which congestion control moves. Section numbers are those of the InfiniBand Architecture
-// Specification, volume 1.
+// NIC port has room, and after each asks has_control and has_data again; then departed, with the time at
+// which the packet begins to leave. Data may leave from data_from() on, which congestion control moves.
+// Section numbers are those of the InfiniBand Architecture Specification, volume 1.
 //
-// A sink has:
-//   void ready(QueuePair&)                                    control or data can be taken
-//   void arm_timer(QueuePair&, TimePs at)                     call timer() at this time; times armed before
-//                                                             stay pending
-//   void sent(QueuePair&, handle, Status, retransmits)        a send request is over
-//   bool may_write(QueuePair&, rkey, address, size_bytes)     whether a peer may write there
-//   bool may_read(QueuePair&, rkey, address, size_bytes)      whether a peer may read there
-//   bool take_receive(QueuePair&)                             uses one posted receive; false: none left
-//   std::int64_t receives_left(QueuePair&)                    posted receives, which ACKs say; -1: not
-//   counted bool place(QueuePair&, const Packet&, address)            the payload belongs there: at the RDMA
-//   address
-//                                                             of a WRITE, at an offset in the message of a
-//                                                             SEND; false: a SEND longer than its receive
-//   void fetched(QueuePair&, const Packet&, local_address)    the payload of a READ belongs there
-//   void delivered(QueuePair&, const Delivery&)               a message is complete
+// A sink has, each with the queue pair as first argument:
+//   void ready()                           control or data can be taken
+//   void arm_timer(at)                     call timer() then; times armed before stay pending
+//   void sent(handle, status, resent)      a request is over; packets sent again
+//   bool may_write(rkey, address, bytes)   whether a peer may write there
+//   bool may_read(rkey, address, bytes)    whether a peer may read there
+//   bool take_receive()                    uses one posted receive; false: none left
+//   std::int64_t receives_left()           posted receives, which ACKs say; -1: not counted
+//   bool place(packet, address)            the payload belongs there: a WRITE's RDMA address, or an offset
+//                                          in a SEND; false: a SEND longer than its receive
+//   void fetched(packet, local_address)    the payload of a READ belongs there
+//   void delivered(delivery)               a message is complete
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +72,7 @@ class QueuePair {
 
   void departed(std::uint32_t wire_bytes, TimePs start) { requester_.departed(wire_bytes, start); }
 
-  // A packet of this connection has arrived. Atomics, which it never asks for, are not answered to.
+  // A packet of this connection has arrived. Answers to atomics, which it never asks for, are ignored.
   template <class Sink>
   void receive(const Packet& packet, TimePs now, Sink& sink) {
     Bound<Sink> bound{*this, sink};

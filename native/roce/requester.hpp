@@ -48,10 +48,11 @@ class Requester {
   template <class Sink>
   void post(const SendRequest& request, Sink& sink) {
     if (state_ == RequesterState::kError) return sink.sent(request.handle, Status::kFlushed, 0);
-    const std::uint32_t packets = packets_of(request.size_bytes);
+    const std::uint32_t packets = packets_of(request.size_bytes, config_->mtu_bytes);
     const bool is_read = request.verb == Verb::kRead;
-    if (request.size_bytes > kMessageMaxBytes || (is_read && packets > kReadMaxPackets))
-      return fail_with(request, Status::kTooLong, sink);
+    // Not taken at all: the connection goes on.
+    if (request.size_bytes > kMessageMaxBytes || packets > (is_read ? kReadMaxPackets : kMessageMaxPackets))
+      return sink.sent(request.handle, Status::kTooLong, 0);
     if (count_ == queue_.size()) grow();
     ssn_ = (ssn_ + 1) & kPsnMask;
     queue_[(head_ + count_) & (queue_.size() - 1)] = Entry{request, post_psn_, packets, 0, ssn_};
@@ -126,7 +127,7 @@ class Requester {
     const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
     if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0) return;
     const bool credited = positive && take_credits(packet);
-    const bool progress = advance_to(next, now, counters, sink);
+    const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
     if (positive) {
       if (progress) {
@@ -150,7 +151,7 @@ class Requester {
   void response(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
     if (psn_diff(packet.psn, unacked_psn_) < 0 || psn_diff(packet.psn, sent_end_psn_) >= 0) return;
-    advance_to(packet.psn, now, counters, sink);
+    advance_to(packet.psn, now, sink);
     if (state_ == RequesterState::kError || packet.psn != unacked_psn_ || count_ == 0) return;
     const Entry& entry = entry_at(0);
     if (entry.request.verb != Verb::kRead || psn_diff(packet.psn, entry.first_psn) < 0) return;  // a ghost
@@ -205,13 +206,8 @@ class Requester {
 
   // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
   // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
-  static constexpr std::uint32_t kBackoffMax = 6;
-  // Of one READ, so that PSNs in flight stay less than half of the circle.
-  static constexpr std::uint32_t kReadMaxPackets = 1u << 22;
-
-  std::uint32_t packets_of(std::uint32_t size_bytes) const {
-    return size_bytes == 0 ? 1 : (size_bytes - 1) / config_->mtu_bytes + 1;
-  }
+  static constexpr std::uint32_t kBackoffMax = 5;
+  static constexpr TimePs kTimeoutMax = kNever >> 10;  // what can be doubled so often and added to a time
 
   static Opcode opcode_of(Verb verb, bool first, bool last) {
     const bool imm = verb == Verb::kSendImm || verb == Verb::kWriteImm;
@@ -269,7 +265,7 @@ class Requester {
 
   template <class Sink>
   void restart_timer(TimePs now, Sink& sink) {
-    deadline_ = now + (config_->ack_timeout << backoff_);
+    deadline_ = now + (std::min(config_->ack_timeout, kTimeoutMax) << backoff_);
     arm(sink);
   }
 
@@ -304,7 +300,7 @@ class Requester {
   // All packets before `psn` have arrived: retires finished messages. True when that is news. The data of a
   // READ among them that has not come is lost and asked for again (section 9.7.5.1.1).
   template <class Sink>
-  bool advance_to(std::uint32_t psn, TimePs now, QueuePairCounters& counters, Sink& sink) {
+  bool advance_to(std::uint32_t psn, TimePs now, Sink& sink) {
     if (psn_diff(psn, unacked_psn_) <= 0 || psn_diff(psn, sent_end_psn_) > 0) return false;
     const std::uint32_t before = unacked_psn_;
     bool missing = false;
@@ -328,7 +324,7 @@ class Requester {
     }
     if (missing && !gap_ && state_ == RequesterState::kActive) {
       gap_ = true;  // once for each gap
-      send_again(unacked_psn_, now, counters, sink);
+      send_again(unacked_psn_, now, sink);
     }
     return progress;
   }
@@ -369,7 +365,7 @@ class Requester {
   void refused(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     ++counters.naks_received;
     if ((packet.syndrome & kSyndromeValid) == nak(NakCode::kSequence)) {
-      if (state_ == RequesterState::kActive) send_again(packet.psn, now, counters, sink);
+      if (state_ == RequesterState::kActive) send_again(packet.psn, now, sink);
       return;
     }
     switch (packet.syndrome & kSyndromeValue) {
@@ -383,7 +379,7 @@ class Requester {
   }
 
   template <class Sink>
-  void send_again(std::uint32_t psn, TimePs now, QueuePairCounters&, Sink& sink) {
+  void send_again(std::uint32_t psn, TimePs now, Sink& sink) {
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     go_back(psn);
     restart_timer(now, sink);
@@ -405,13 +401,6 @@ class Requester {
     }
     cursor_ = 0;
     reads_ = 0;
-  }
-
-  // A request that cannot be sent at all ends the connection in its turn, as a work queue's error does.
-  template <class Sink>
-  void fail_with(const SendRequest& request, Status status, Sink& sink) {
-    fail(Status::kFlushed, sink);
-    sink.sent(request.handle, status, 0);
   }
 
   const QueuePairConfig* config_;

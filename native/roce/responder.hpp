@@ -40,8 +40,7 @@ class Responder {
     packet.opcode = Opcode::kAcknowledge;
     packet.msn = msn_;
     if (nak_due_) {
-      // A NAK carries the PSN that is expected and acknowledges all before it (section 9.7.5.2.1).
-      packet.psn = expected_psn_;
+      packet.psn = nak_psn_;
       packet.syndrome = nak_syndrome_;
       ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
     } else {
@@ -78,10 +77,7 @@ class Responder {
     read.psn = psn_add(read.psn, 1);
     read.sent_bytes += packet.payload_bytes;
     ++counters.responses_sent;
-    if (last) {
-      reads_.erase(reads_.begin());
-      if (has_control()) sink.ready();
-    }
+    if (last) reads_.erase(reads_.begin());
     return true;
   }
 
@@ -125,20 +121,29 @@ class Responder {
     bool again = false;  // asked for once more
   };
 
-  std::uint32_t packets_of(std::uint32_t size_bytes) const {
-    return size_bytes == 0 ? 1 : (size_bytes - 1) / config_->mtu_bytes + 1;
+  // Whether a READ asks for no more than PSNs can tell apart.
+  bool too_long(const Packet& packet) const {
+    return packet.message_bytes > kMessageMaxBytes ||
+           packets_of(packet.message_bytes, config_->mtu_bytes) > kReadMaxPackets;
   }
 
-  void refuse(std::uint8_t syndrome) {
+  void refuse(std::uint8_t syndrome) { refuse(syndrome, expected_psn_); }
+
+  // A NAK carries the PSN that is refused and acknowledges all before it (section 9.7.5.2.1).
+  void refuse(std::uint8_t syndrome, std::uint32_t psn) {
     nak_due_ = true;
     nak_outstanding_ = true;
     nak_syndrome_ = syndrome;
+    nak_psn_ = psn;
   }
 
   // A request that can never be right: the connection is of no more use to its requester.
   void refuse_for_good(NakCode code, QueuePairCounters& counters) {
+    refuse_for_good(code, expected_psn_, counters);
+  }
+  void refuse_for_good(NakCode code, std::uint32_t psn, QueuePairCounters& counters) {
     ++counters.refused;
-    refuse(nak(code));
+    refuse(nak(code), psn);
     broken_ = true;
   }
 
@@ -149,11 +154,12 @@ class Responder {
       if (!nak_due_) ack_due_ = true;
       return;
     }
-    if (packet.message_bytes > kMessageMaxBytes ||
-        psn_diff(psn_add(packet.psn, packets_of(packet.message_bytes)), expected_psn_) > 0)
+    if (too_long(packet) ||
+        psn_diff(psn_add(packet.psn, packets_of(packet.message_bytes, config_->mtu_bytes)), expected_psn_) >
+            0)
       return;  // not a part of what was asked for before
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
-      return refuse_for_good(NakCode::kRemoteAccess, counters);
+      return refuse_for_good(NakCode::kRemoteAccess, packet.psn, counters);
     // What follows it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
     if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
@@ -165,13 +171,13 @@ class Responder {
     // Who asks for more has all that was asked for before: what goes out again is not waited for.
     if (reads_.size() >= config_->reads_max)
       std::erase_if(reads_, [](const Read& pending) { return pending.again; });
-    if (in_message_ || packet.message_bytes > kMessageMaxBytes || reads_.size() >= config_->reads_max)
+    if (in_message_ || too_long(packet) || reads_.size() >= config_->reads_max)
       return refuse_for_good(NakCode::kInvalidRequest, counters);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
       return refuse_for_good(NakCode::kRemoteAccess, counters);
     nak_outstanding_ = nak_due_ = false;
     ack_due_ = false;  // the data acknowledges all before it
-    expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes));
+    expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes, config_->mtu_bytes));
     msn_ = (msn_ + 1) & kPsnMask;
     answer(packet, msn_, false);
   }
@@ -242,6 +248,7 @@ class Responder {
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
   bool starved_ = false;  // the last ACK said that no receive is left
   std::uint8_t nak_syndrome_ = 0;
+  std::uint32_t nak_psn_ = 0;
   bool in_message_ = false, message_is_send_ = false;
   std::uint32_t message_received_ = 0, message_bytes_ = 0;
   std::uint64_t write_address_ = 0;

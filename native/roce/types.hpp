@@ -10,6 +10,14 @@ namespace genie::roce {
 
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 inline constexpr std::uint32_t kMessageMaxBytes = 1u << 31;
+// PSNs in flight must be less than half of the circle to be told apart: those of one message, which are in
+// flight within a window, and those of a READ, which are so all at once.
+inline constexpr std::uint32_t kMessageMaxPackets = (1u << 23) - 1, kReadMaxPackets = 1u << 22;
+
+// PSNs of a message, at least one (section 9.7.2).
+constexpr std::uint32_t packets_of(std::uint32_t size_bytes, std::uint32_t mtu_bytes) {
+  return size_bytes == 0 ? 1 : (size_bytes - 1) / mtu_bytes + 1;
+}
 
 // Distance from b to a on the circle of 24-bit PSNs, in [-2^23, 2^23) (section 9.7.1).
 constexpr std::int32_t psn_diff(std::uint32_t a, std::uint32_t b) {

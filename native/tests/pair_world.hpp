@@ -35,6 +35,12 @@ struct End {
 
   QueuePair pair;
   std::uint32_t top_psn;  // after the highest that was sent
+  // What a NIC port would know: a driver asks only those that have said that they are ready, or had more.
+  bool control_marked = false, data_marked = false;
+  void mark() {
+    control_marked = control_marked || pair.has_control();
+    data_marked = data_marked || pair.has_data();
+  }
   std::vector<Posted> posted;
   std::vector<Packet> arriving;  // packets on their way here
   std::multiset<TimePs> timers;
@@ -55,7 +61,10 @@ struct World {
     World& world;
     End &end, &peer;
 
-    void ready(QueuePair& pair) { CHECK_IN(pair.has_control() || pair.has_data(), world.name); }
+    void ready(QueuePair& pair) {
+      CHECK_IN(pair.has_control() || pair.has_data(), world.name);
+      end.mark();
+    }
     void arm_timer(QueuePair&, TimePs at) {
       CHECK_IN(at >= world.now, world.name);
       end.timers.insert(at);
@@ -141,11 +150,17 @@ struct World {
     End &end = ends[at], &peer = ends[1 - at];
     Sink s = sink(at);
     Packet packet;
-    if (end.pair.take_control(packet, s)) {
+    const bool control = end.control_marked && end.pair.take_control(packet, s);
+    end.control_marked = false;
+    if (control) {
+      end.mark();
       peer.arriving.push_back(packet);
       return true;
     }
-    if (!end.pair.take_data(now, packet, s)) return false;
+    const bool data = end.data_marked && end.pair.take_data(now, packet, s);
+    end.data_marked = false;
+    end.mark();
+    if (!data) return false;
     if (!roce::is_read_response(packet.opcode) && psn_diff(packet.psn, end.top_psn) >= 0) {
       CHECK_EQUAL_IN(packet.psn, end.top_psn, name);  // no PSN is left out
       const std::uint32_t answers = (std::max(packet.message_bytes, 1u) - 1) / config.mtu_bytes + 1;
@@ -197,6 +212,9 @@ struct World {
     CHECK_EQUAL_IN(pair.pending(), end.posted.size() - static_cast<std::size_t>(done), name);
     CHECK_EQUAL_IN(pair.state() == roce::RequesterState::kIdle && pair.pending() == 0,
                    pair.state() != roce::RequesterState::kError && pair.pending() == 0, name);
+    // Nobody has something to send that the port does not know of.
+    CHECK_IN(!pair.has_control() || end.control_marked, name);
+    CHECK_IN(!pair.has_data() || end.data_marked, name);
     // Whoever waits can go on by himself: nothing hangs because a packet was lost.
     if (pair.pending() > 0) CHECK_IN(pair.has_data() || !end.timers.empty(), name);
   }

@@ -33,6 +33,16 @@ Packet response(std::uint8_t syndrome, std::uint32_t psn) {
 
 constexpr std::uint8_t kRnr = roce::kSyndromeRnrNak | 9;
 
+// What becomes at once of a request that the connection does not take.
+Status refusal(World& world, Verb verb, std::uint32_t size_bytes) {
+  struct Refused : World::Sink {
+    Status status = Status::kOk;
+    void sent(QueuePair&, std::uint64_t, Status its_status, std::uint32_t) { status = its_status; }
+  } sink{{world.sink(0)}};
+  world.ends[0].pair.post({.verb = verb, .size_bytes = size_bytes}, sink);
+  return sink.status;
+}
+
 void psns_wrap() {
   CHECK_EQUAL(psn_diff(0, roce::kPsnMask), 1);
   CHECK_EQUAL(psn_diff(roce::kPsnMask, 0), -1);
@@ -173,11 +183,59 @@ void a_queue_longer_than_the_psn_circle() {
   QueuePairConfig config = small_config();
   config.mtu_bytes = 1;
   World world(config, 5, 5, __func__);
-  const std::uint32_t packets = 1u << 23;
+  const std::uint32_t packets = roce::kMessageMaxPackets;
   world.post(0, Verb::kSend, packets);
-  world.post(0, Verb::kSend, packets);  // 2^24 PSNs: the next to post is the next to send
+  world.post(0, Verb::kSend, packets);
+  world.post(0, Verb::kSend, 2);  // 2^24 PSNs: the next to post is the next to send
   CHECK(world.ends[0].pair.has_data());
   for (int count = 0; count < 4; ++count) CHECK(world.send(0));
+}
+
+// A message of half the circle could not be told from none: it is refused, and the connection goes on.
+void a_message_longer_than_half_the_circle_is_refused() {
+  QueuePairConfig config = small_config();
+  config.mtu_bytes = 256;
+  for (const Verb verb : {Verb::kWrite, Verb::kRead}) {
+    World world(config, 0, 0, __func__);
+    world.post(0, Verb::kWrite, 64);
+    CHECK(world.send(0));
+    const std::uint32_t most = (verb == Verb::kRead ? roce::kReadMaxPackets : roce::kMessageMaxPackets) * 256;
+    CHECK(refusal(world, verb, most + 1) == Status::kTooLong);
+    CHECK_EQUAL(world.ends[0].pair.pending(), std::size_t{1});
+    world.finish();
+    CHECK(world.ends[0].posted[0].status == Status::kOk);
+  }
+}
+
+// A mark and a request for an acknowledgement in one packet: two answers.
+void a_notification_does_not_cost_the_acknowledgement() {
+  QueuePairConfig config = small_config();
+  config.congestion = congestion::Control::kDcqcn;
+  config.dcqcn.line_rate_bps = 1'000'000;
+  World world(config, 0, 0, __func__);
+  world.post(0, Verb::kWrite, 8);
+  CHECK(world.send(0));
+  world.ends[1].arriving.at(0).congested = true;
+  world.deliver(1, 0);
+  CHECK(world.send(1) && world.send(1));
+  CHECK(world.ends[0].arriving.at(0).opcode == Opcode::kCnp);
+  world.deliver(0, 0);
+  world.deliver(0, 0);
+  CHECK(world.ends[0].posted[0].status == Status::kOk);
+  CHECK_EQUAL(world.ends[0].pair.counters().cnps_received, std::uint64_t{1});
+}
+
+// It fails by the key, not by retries: the NAK is of the request that is refused.
+void a_read_that_is_asked_again_and_refused_fails_by_name() {
+  World world(small_config(), 0, 0, __func__);
+  world.post(0, Verb::kRead, 24);
+  CHECK(world.send(0) && (world.deliver(1, 0), true));
+  while (world.send(1)) world.ends[0].arriving.clear();
+  world.ends[1].writable = false;
+  world.fire(0);
+  CHECK(world.send(0) && (world.deliver(1, 0), true));
+  CHECK(world.send(1) && (world.deliver(0, 0), true));
+  CHECK(world.ends[0].posted[0].status == Status::kRemoteAccess);
 }
 
 struct Fuzz {
@@ -332,6 +390,9 @@ int main() {
   retries_end_and_the_rest_is_flushed();
   receivers_that_are_never_ready_end_it();
   a_queue_longer_than_the_psn_circle();
+  a_message_longer_than_half_the_circle_is_refused();
+  a_notification_does_not_cost_the_acknowledgement();
+  a_read_that_is_asked_again_and_refused_fails_by_name();
   everything_arrives_once_and_in_order();
   broken_connections_end_in_order();
   return check_result("test_queue_pair");

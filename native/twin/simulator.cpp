@@ -251,6 +251,7 @@ void Simulator::transmit(std::int32_t host) {
     Flight flight;
     const bool taken = pick.control ? connection.queue_pair.take_control(flight.packet, sink)
                                     : connection.queue_pair.take_data(now_, flight.packet, sink);
+    if (connection.queue_pair.has_control()) state.port.mark_control(pick.id, now_);
     if (!taken) continue;
     const Connection& peer = connections_[connection.peer];
     flight.target_qp = connection.peer;

@@ -151,7 +151,7 @@ def test_a_dead_peer_ends_the_connection(limit: int) -> None:
     assert end.pair.state == "error"
     assert end.pair.counters()["timeouts"] == limit + 1
     acknowledged_ps = 2 * (1_000 + 5_000)
-    assert network.now_ps == acknowledged_ps + sum(1 << min(number, 6) for number in range(limit + 1)) * 1_000_000
+    assert network.now_ps == acknowledged_ps + sum(1 << min(number, 5) for number in range(limit + 1)) * 1_000_000
     network.post(0, "send", b"late")
     assert end.over[-1] == (3, "flushed")
     assert end.pair.take_data(network.now_ps) is None
