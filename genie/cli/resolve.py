@@ -23,7 +23,7 @@ from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
-from simtwin.fabric_schema import Fabric, SingleSwitch, Transport
+from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
 from simtwin.placement import host_of_rank
 from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
 from simtwin.topology import build_network
@@ -31,6 +31,7 @@ from simtwin.transport import queue_pair_config
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
+IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
 SHARERS_MAX = 255  # ranks of one address: the local rank is a byte of the queue pair number
 
 
@@ -106,7 +107,7 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
         if rate is None:
             raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
         fabric = loopback_fabric(ranks, rate_from(rate))
-    fabric = msgspec.structs.replace(fabric, transport=transport_of(play, fabric))
+    fabric = msgspec.structs.replace(fabric, transport=transport_of(play, fabric), frame=frame_of(fabric, hosts))
     measured = hosts.calibration
     if measured is None:
         return fabric
@@ -117,13 +118,24 @@ def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = N
     )
 
 
+def frame_of(fabric: Fabric, hosts: Hosts) -> Frame:
+    """The fabric's frame, with what IPv6's header has more than IPv4's."""
+    longer = IPV6_EXTRA_BYTES if any(":" in place.address for place in hosts.places) else 0
+    return msgspec.structs.replace(fabric.frame, overhead_bytes=fabric.frame.overhead_bytes + longer)
+
+
 def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     """The fabric's transport, and what options say instead."""
     if play.congestion not in (None, "none", "dcqcn"):
         raise UsageError(f"--congestion {play.congestion}: must be none or dcqcn")
     given = {"queue_pairs": play.queue_pairs, "split": play.split, "congestion_control": play.congestion}
     given = {key: value for key, value in given.items() if value is not None}
-    return msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
+    transport = msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
+    try:  # where neither says it, NCCL's variables do, for both worlds
+        queue_pairs, split = connection_settings(queue_pairs=transport.queue_pairs, split=transport.split)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
 def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
@@ -245,7 +257,7 @@ def settings_of(
     """Everything a rank needs to know."""
     transport = transport_of(play, fabric)
     pair = queue_pair_config(fabric) if fabric else queue_pair_config(loopback_defaults(workload.world_size))
-    overhead = fabric.frame.overhead_bytes if fabric else loopback_defaults(1).frame.overhead_bytes
+    overhead = (fabric.frame if fabric else frame_of(loopback_defaults(1), hosts)).overhead_bytes
     lowering = lowering_of(play)
     ranks = workload.world_size
     faults = Faults()
@@ -314,7 +326,7 @@ def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: 
     """What NCCL's variables and the hosts file say of RDMA devices; what these cannot do is refused."""
     try:
         refuse_unsupported(settings)
-        queue_pairs, split = connection_settings(queue_pairs=transport.queue_pairs, split=transport.split)
+        refuse_what_devices_decide(settings, live)
         devices = [place.device for place in hosts.places]
         for device in filter(None, devices):
             parse_hca(device, f"{hosts.name}: device")
@@ -325,11 +337,23 @@ def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: 
                 **given_settings(live.verbs),
             ),
             devices=devices if any(devices) else [],
-            queue_pairs=queue_pairs,
-            split=split,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def refuse_what_devices_decide(settings: RunSettings, live: Live) -> None:
+    """Options of softroce alone, in a job without it. Raises UsageError."""
+    if SOFTROCE in (settings.transport, *settings.transports):
+        return
+    given = {
+        "--congestion": settings.congestion != "none",
+        "--source-ports": live.source_ports != PAIR,
+        "--icrc strict": live.icrc == "strict",
+        "--no-offload": not live.offload,
+    }
+    for option in (option for option, is_given in given.items() if is_given):
+        raise UsageError(f"{option} is softroce's, and all ranks are on verbs: the device decides; leave it out")
 
 
 def loopback_defaults(ranks: int) -> Fabric:

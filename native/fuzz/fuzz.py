@@ -111,9 +111,9 @@ def main() -> int:
     parser.add_argument("--only", choices=sorted(INPUT_BYTES_MAX), action="append")
     chosen = parser.parse_args()
     build = chosen.build.resolve()
-    names = [name for name in chosen.only or INPUT_BYTES_MAX if (build / f"fuzz_{name}").is_file()]
-    if not names:
-        print(f"fuzz: no fuzzer in {build}: build them with make fuzz", file=sys.stderr)
+    names = list(chosen.only or INPUT_BYTES_MAX)
+    if absent := [name for name in names if not (build / f"fuzz_{name}").is_file()]:
+        print(f"fuzz: no fuzzer of {', '.join(absent)} in {build}: build them with make fuzz", file=sys.stderr)
         return 3
     good = [fuzz(build, name, chosen.seconds, chosen.seed) for name in names]
     if all(good) and chosen.action == "keep":

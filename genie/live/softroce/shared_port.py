@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
@@ -19,12 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-# linux/socket.h, linux/udp.h; the socket module does not name them.
-SO_ATTACH_REUSEPORT_CBPF = 51
-UDP_NO_CHECK6_RX = 102
-# Classic BPF (linux/filter.h): load byte, subtract, return A.
-LOAD_BYTE, SUBTRACT, RETURN_A = 0x30, 0x14, 0x16
-QUEUE_PAIR_HIGH_BYTE = 5  # place in BTH of the destination queue pair's high byte: the local rank, from 1
+from genie import _core
 
 DESCRIPTORS_MAX = 128  # in one message; the kernel takes 253
 JOIN_LIMIT_S = 60.0
@@ -73,45 +67,10 @@ def obtain(name: str, sharers: int, limit_s: float = JOIN_LIMIT_S) -> SharedPort
 
 def make_group(address: str, port: int, count: int) -> list[socket.socket]:
     """Bound sockets for the local ranks 0 to count - 1, in that order. Raises PortError when the port is taken."""
-    made: list[socket.socket] = []
     try:
-        if count > 1:
-            _bound(address, port, shared=False).close()  # another run's group must not be joined
-        made.extend(_bound(address, port, shared=count > 1) for _ in range(count))
-        if count > 1:
-            # Only now: a socket that has a filter cannot join a group.
-            _attach_rank_filter(made[0])
-    except OSError as error:
-        for each in made:
-            each.close()
-        shown = f"[{address}]" if ":" in address else address
-        raise PortError(f"cannot receive on {shown}:{port}: {error.strerror}") from error
-    return made
-
-
-def _bound(address: str, port: int, *, shared: bool) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    try:
-        if shared:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            # RoCE stacks send UDP checksum 0, which IPv6 sockets refuse otherwise (annex A17: ICRC guards the packet).
-            made.setsockopt(socket.IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
-        made.bind((address, port))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _attach_rank_filter(member: socket.socket) -> None:
-    """Pick the socket by the local rank in the destination queue pair number."""
-    steps = ((LOAD_BYTE | 0x00, QUEUE_PAIR_HIGH_BYTE), (SUBTRACT, 1), (RETURN_A, 0))
-    code = b"".join(struct.pack("HBBI", operation, 0, 0, value) for operation, value in steps)
-    kept = ctypes.create_string_buffer(code)
-    program = struct.pack("HL", len(steps), ctypes.addressof(kept))
-    member.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
+        return [socket.socket(fileno=made) for made in _core.open_receivers(address, port, count)]
+    except RuntimeError as error:
+        raise PortError(str(error)) from error
 
 
 def meeting_name(name: str) -> str:
@@ -182,6 +141,8 @@ def take_group(name: str, count: int, limit_s: float = JOIN_LIMIT_S) -> list[soc
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as giver:
             giver.settimeout(limit_s)
             giver.connect(name)
+            if _user_of(giver) != os.geteuid():
+                raise OSError(errno.EPERM, "another user offers them")
             while len(taken) < count:
                 taken += _receive_part(giver, count)
             giver.sendall(b"k")

@@ -124,6 +124,9 @@ class SoftRoceTransport:
             rkey=card.rkey,
             memory_address=card.memory_address,
             foreign=card.transport != SOFTROCE,
+            places=card.places[own] if card.slots else [],
+            slot_bytes=card.slot_bytes,
+            slots=card.slots,
         )
 
     def set_plan(self, plan: _core.Plan) -> None:
@@ -168,11 +171,14 @@ class SoftRoceTransport:
 
     @property
     def icrc(self) -> str:
+        settings = self._seat.settings
+        if ":" in settings.addresses[self._seat.rank]:
+            return "in full: IPv6 has no identification"
         if self.sees_headers:
-            return "in full: IP headers are seen"
-        if len(set(self._seat.settings.transports)) > 1:
-            return "of other stacks 16 of 32 bits: IP identifications are not seen"
-        return "in full: softroce's identifications are known"
+            return "in full: IPv4 identifications are seen"
+        if len(set(settings.transports)) > 1:
+            return "of other stacks 16 of 32 bits: IPv4 identifications are not seen"
+        return "in full but for six bits: softroce's IPv4 identifications are below 60"
 
     @property
     def error(self) -> str:
