@@ -69,6 +69,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     queue_pairs: list[list[int]]  # by peer, then by connection: the numbers of this rank's queue pairs
     gid: str = ""  # of its device's port, as an IPv6 address; "": that of the address
     lid: int = 0  # InfiniBand only
+    # Where a rank checks messages once they are there: queue pair by queue pair they take turns in `slots` places of
+    # `slot_bytes` each, from an address on. Without slots all messages go to `memory_address`.
+    places: list[list[int]] = []  # by peer, then by connection
+    slots: int = 0
+    slot_bytes: int = 0
 
     def queue_pairs_for(self, peer: int, count: int) -> list[int]:
         """The numbers of this rank's queue pairs that `peer` sends to. Raises ValueError when there are not so many."""

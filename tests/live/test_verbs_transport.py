@@ -19,6 +19,7 @@ from live_runs import rings
 
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import Card, Seat, Site, TransportError
+from genie.live.verbs import places
 from genie.live.verbs import transport as module
 from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
 from genie.live.verbs.hca import Port
@@ -42,6 +43,7 @@ class Wire:
         self.draw = random.Random(seed)
         self.fail: Callable[[FakeQueuePair], bool] = lambda pair: False
         self.drop = False
+        self.flip = 0  # so many messages are to come with a wrong byte
         self.posted: list[tuple[int, int]] = []  # length of a list, signals in it
 
 
@@ -50,12 +52,16 @@ class FakeQueuePair:
         self.device, self.qp_num, self.send_depth = device, number, send_depth
         self.peer = -1
         self.receives = 0
+        self.source = self.remote = 0  # addresses that offsets count from
         self.under_way: deque[WorkRequest] = deque()
         self.unsignaled: list[int] = []
 
 
 class FakeDevice:
-    """Like Device, among others on one wire. A request completes when its receiver has a receive for it."""
+    """Like Device, among others on one wire. A request completes when its receiver has a receive for it.
+
+    What it writes is there as early as it may be: that of the first request also before there is a receive.
+    """
 
     wire: Wire
     error_type = RuntimeError
@@ -69,7 +75,8 @@ class FakeDevice:
         self.pairs: list[FakeQueuePair] = []
 
     def take_memory(self, size_bytes: int, *, huge_pages: bool) -> None:
-        self.memory = SimpleNamespace(address=0x10000, pages=bytearray(size_bytes), size_bytes=size_bytes)
+        address = 0x10000 * (1 + len(self.wire.pairs))
+        self.memory = SimpleNamespace(address=address, pages=bytearray(size_bytes), size_bytes=size_bytes)
 
     def make_completion_queue(self, entries: int, *, channel: bool) -> None:
         self.entries = entries
@@ -91,7 +98,9 @@ class FakeDevice:
     def post(self, queue_pair: FakeQueuePair, requests: list[WorkRequest], source: int, remote: int, rkey: int) -> None:
         queue_pair.under_way.extend(requests)
         assert len(queue_pair.under_way) + len(queue_pair.unsignaled) <= queue_pair.send_depth, "the queue is full"
-        assert (rkey, remote) == (0x1234, 0x10000)
+        peer = self.wire.pairs[queue_pair.peer]
+        assert (rkey, remote) == (0x1234, peer.device.memory.address)
+        queue_pair.source, queue_pair.remote = source, remote
         self.wire.posted.append((len(requests), sum(request.signaled for request in requests)))
 
     def post_receives(self, queue_pair: FakeQueuePair, count: int) -> None:
@@ -115,7 +124,10 @@ class FakeDevice:
             return
         peer = self.wire.pairs[pair.peer]
         for _ in range(self.wire.draw.randrange(4)):
-            if not pair.under_way or not peer.receives or self.wire.drop:
+            if not pair.under_way or self.wire.drop:
+                return
+            self._write(pair, peer)
+            if not peer.receives:
                 return
             request = pair.under_way.popleft()
             peer.receives -= 1
@@ -129,6 +141,16 @@ class FakeDevice:
             pair.unsignaled.append(request.sequence)
             if request.signaled:
                 self._complete(pair, request, 0)
+
+    def _write(self, pair: FakeQueuePair, peer: FakeQueuePair) -> None:
+        piece, there = pair.under_way[0].piece, peer.device.memory
+        source = pair.source - self.memory.address + piece.source_bytes
+        target = pair.remote - there.address + piece.offset_bytes
+        assert target + piece.size_bytes <= there.size_bytes
+        there.pages[target : target + piece.size_bytes] = self.memory.pages[source : source + piece.size_bytes]
+        if self.wire.flip and piece.size_bytes:
+            self.wire.flip -= 1
+            there.pages[target] ^= 1
 
     def _complete(self, pair: FakeQueuePair, request: WorkRequest, status: int) -> None:
         pair.unsignaled.clear()
@@ -216,6 +238,46 @@ def test_all_is_played_again_and_again(
     assert [each["messages_received"] for each in counters] == [3 * 4 * 6] * 4
     assert sum(each["bytes_sent"] for each in counters) == 3 * 4 * 2 * 3 * SIZE_BYTES
     assert all(length <= send and signals >= 1 for length, signals in wire.posted)
+
+
+CHANNELS = Lowering(16, False, {"all_reduce": "ring"})
+
+
+@pytest.mark.parametrize(("queue_pairs", "split"), [(1, False), (3, False), (3, True), (5, True)])
+@pytest.mark.parametrize("wanted_bytes", [0, 64 << 20])
+def test_every_byte_is_checked_before_another_takes_its_place(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue_pairs: int, split: bool, wanted_bytes: int
+) -> None:
+    """Many more messages are under way than the fewest places, four, would hold."""
+    monkeypatch.setattr(places, "WANTED_BYTES", wanted_bytes)
+    ranks = Ranks(tmp_path, 3, lowering=CHANNELS, queue_pairs=queue_pairs, split=split, verify=True)
+    for _ in range(3):
+        assert ranks.play() == ["done"] * 3, [each.error or each.waiting() for each in ranks.all]
+    for each in ranks.all:
+        counters = each.counters()
+        assert counters["verified_bytes"] == counters["bytes_received"]
+        assert counters["wrong_bytes"] == 0
+    assert sum(each.counters()["verified_bytes"] for each in ranks.all) == 3 * 4 * 2 * 2 * SIZE_BYTES
+    assert max(length for length, _ in wire.posted) > 4
+
+
+def test_one_receive_too_many_and_messages_would_be_overwritten(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound on what is under way is what keeps messages until they are checked."""
+    monkeypatch.setattr(places, "WANTED_BYTES", 0)
+    ranks = Ranks(tmp_path, 2, lowering=CHANNELS, verify=True)
+    for pair in wire.pairs.values():
+        pair.receives += 1
+    assert ranks.play() == ["done"] * 2
+    assert sum(each.counters()["wrong_bytes"] for each in ranks.all) > 0
+
+
+def test_a_wrong_byte_is_found(wire: Wire, tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2, verify=True)
+    wire.flip = 3
+    assert ranks.play() == ["done"] * 2
+    assert sum(each.counters()["wrong_bytes"] for each in ranks.all) == 3
 
 
 def test_lists_are_signaled_sparingly(wire: Wire, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def start(rig: Rig, guest_environment: dict[str, str]) -> Start:
 
 
 def check(played: Played, iterations: int = 2, ranks: int = RANKS) -> None:
-    """All ranks went well; every rank sent all of every collective, and what softroce received is right."""
+    """All ranks went well; every rank sent all of every collective, and what is checked is right."""
     assert played.codes == [0] * ranks, played.said
     run = played.run
     assert run.info["complete"] is True
@@ -56,9 +56,11 @@ def check(played: Played, iterations: int = 2, ranks: int = RANKS) -> None:
     assert run.transfers.filter(pl.col("last_ns") < pl.col("post_ns") - 10**9).is_empty()
     assert run.timeline.filter(pl.col("kind") == "coll").height == iterations * COLLECTIVES * ranks
     for counters in run.counters["ranks"]:
-        if "verified_bytes" in counters:  # softroce
+        if run.info["settings"]["verify"]:
             assert counters["verified_bytes"] == iterations * COLLECTIVES * sent
-            assert counters["wrong_bytes"] == counters["bad_icrc"] == counters["strangers"] == 0
+            assert counters["wrong_bytes"] == 0
+        if "bad_icrc" in counters:  # softroce
+            assert counters["bad_icrc"] == counters["strangers"] == 0
         else:
             assert counters["bytes_received"] == counters["bytes_sent"] == iterations * COLLECTIVES * sent
             assert counters["messages_received"] == counters["messages_sent"]
@@ -122,7 +124,7 @@ def test_no_such_device(start: Start) -> None:
 
 def test_ranks_in_two_guests_alone(start: Start, rig: Rig) -> None:
     """In huge pages, on the CPUs of the device's node; the guest of rank 0 writes the run folder itself."""
-    for guest in rig.guests:
-        guest.run(["sh", "-c", "echo 4 > /proc/sys/vm/nr_hugepages"], timeout_s=20, check=True)
+    for guest in rig.guests:  # the places of checked messages take 25 MiB
+        guest.run(["sh", "-c", "echo 16 > /proc/sys/vm/nr_hugepages"], timeout_s=20, check=True)
     verbs = msgspec.structs.replace(QUICK, huge_pages=True, numa_bind=True)
-    check(start((1, 2), queue_pairs=2, verbs=verbs).end(), ranks=2)
+    check(start((1, 2), queue_pairs=2, verify=True, verbs=verbs).end(), ranks=2)

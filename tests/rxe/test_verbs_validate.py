@@ -80,7 +80,9 @@ def hosts_file(ranks: tuple[int, ...]) -> str:
 def validate(rig: Rig, guest_environment: dict[str, str]) -> Validate:
     """Runs `genie validate` with a rank in each of some places and more options; returns how it ended."""
 
-    def run(ranks: tuple[int, ...], *more: str, trace_ranks: int | None = None) -> Validation:
+    def run(
+        ranks: tuple[int, ...], *more: str, trace_ranks: int | None = None, variables: dict[str, str] | None = None
+    ) -> Validation:
         assert rig.share
         name = f"validate{next(_numbers)}"
         folder = rig.share / name
@@ -96,7 +98,7 @@ def validate(rig: Rig, guest_environment: dict[str, str]) -> Validate:
                 "--warmup", str(WARMUP), "--stall", "60", "--join", "120", "-o", f"{there}/out", *more,
             ]  # fmt: skip
 
-        ended = Ranks(rig, ranks, {**guest_environment, "NCCL_IB_TIMEOUT": "14"}, line, folder / "out").end()
+        ended = Ranks(rig, ranks, guest_environment, line, folder / "out", variables).end()
         return Validation(ended.codes, ended.said, ended.out)
 
     return run
@@ -127,28 +129,36 @@ def check(done: Validation, ranks: int) -> None:
     }
     plays = WARMUP + ITERATIONS
     for counters in done.live.counters["ranks"]:
-        if "verified_bytes" in counters:
+        if done.live.info["settings"]["verify"]:
             assert counters["verified_bytes"] == plays * sent
             assert counters["wrong_bytes"] == 0
-        else:
+        if "bad_icrc" not in counters:  # verbs
             assert counters["bytes_received"] == counters["bytes_sent"] == plays * sent
 
 
 def test_validate_in_two_guests(validate: Validate) -> None:
     """Rank 0's guest plays the twin, judges and writes the report: with what the wheel brings and no more."""
-    done = validate((1, 2))
+    done = validate((1, 2), "--verify")
     check(done, 2)
     assert done.live.info["transport"] == "verbs"
 
 
 def test_validate_softroce_and_verbs_in_one_job(validate: Validate) -> None:
-    done = validate((HOST, 1, 2), "--verify", "--queue-pairs", "2")
+    verbs = ("--verbs", "timeout=14", "--verbs", "completion=channel", "--verbs", "signal_every=2")
+    done = validate((HOST, 1, 2), "--verify", "--queue-pairs", "2", "--split", *verbs)
     check(done, 3)
+    given = done.live.info["settings"]["verbs"]
+    assert (given["timeout"], given["completion"], given["signal_every"]) == (14, "channel", 2)
+    assert all(counters["sleeps"] > 0 for counters in done.live.counters["ranks"][1:])
     assert done.live.info["transport"] == "softroce+verbs"
 
 
 def test_validate_one_softroce_and_one_verbs(validate: Validate) -> None:
-    check(validate((HOST, 1), "--verify"), 2)
+    """The host's rank judges a verbs rank that NCCL's variables have told the same."""
+    done = validate((HOST, 1), "--verify", variables={"NCCL_IB_TIMEOUT": "14", "NCCL_IB_QPS_PER_CONNECTION": "3"})
+    check(done, 2)
+    assert done.live.info["settings"]["verbs"]["timeout"] == 14
+    assert all(len(path.split(",")) == 3 for path in done.live.transfers["path"].to_list())
 
 
 def test_a_trace_of_another_size_is_said_once(validate: Validate) -> None:

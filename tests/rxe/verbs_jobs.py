@@ -54,16 +54,24 @@ class Ranks:
     """Processes under way, one a rank, each in its place, told by torchrun's variables how to find each other."""
 
     def __init__(
-        self, rig: Rig, places: Sequence[int], environment: dict[str, str], line: Callable[[int], list[str]], out: Path
+        self,
+        rig: Rig,
+        places: Sequence[int],
+        environment: dict[str, str],
+        line: Callable[[int], list[str]],
+        out: Path,
+        variables: dict[str, str] | None = None,
     ) -> None:
-        """`environment`: of guests. `line`: what to start in a place. `out`: the folder with what they write."""
+        """`environment`: of guests. `line`: what to start in a place. `out`: the folder with what they write.
+        `variables`: of all ranks' environments.
+        """
         self.out = out
         meeting = {"MASTER_ADDR": ipv4(places[0]), "MASTER_PORT": str(29500 + next(_ports))}
         self._began = time.monotonic()
         self.ranks: list[Command | subprocess.Popen[str]] = []
         for rank, place in enumerate(places):
             env = {
-                "RANK": str(rank), "WORLD_SIZE": str(len(places)), **meeting,
+                "RANK": str(rank), "WORLD_SIZE": str(len(places)), **meeting, **(variables or {}),
                 "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
             }  # fmt: skip
             if place == HOST:

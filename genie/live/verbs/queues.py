@@ -51,12 +51,17 @@ class Arrival(NamedTuple):
     time_ps: int
 
 
+def share_of(size_bytes: int, queue_pairs: int) -> int:
+    """The largest piece of a message that is split."""
+    share = -(-size_bytes // queue_pairs)
+    return -(-share // PIECE_ALIGNMENT_BYTES) * PIECE_ALIGNMENT_BYTES
+
+
 def pieces_of(message: Message, number: int, queue_pairs: int, split: bool) -> list[tuple[int, Piece]]:
     """Queue pair and piece of each work request of a sender's message `number` to a receiver."""
     if not split or queue_pairs == 1:
         return [(number % queue_pairs, Piece(message, 0, message.size_bytes))]
-    share = -(-message.size_bytes // queue_pairs)
-    share = -(-share // PIECE_ALIGNMENT_BYTES) * PIECE_ALIGNMENT_BYTES
+    share = share_of(message.size_bytes, queue_pairs)
     pieces = []
     for which in range(queue_pairs):
         offset = min(which * share, message.size_bytes)

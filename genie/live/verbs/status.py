@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+FLUSHED = 5  # ibv_wc_status of what was under way when a queue pair failed
+RECEIVED = 128  # IBV_WC_RECV: in the opcode of what completes a receive
 # ibv_wc_status in words, for those that end a connection.
 STATUS = {
     1: "local length error",
     2: "local queue pair operation error",
     4: "local protection error",
-    5: "flushed",
+    FLUSHED: "flushed",
     9: "the peer takes no such request",
     10: "the peer refuses access to its memory",
     11: "the peer cannot complete the request",

@@ -21,16 +21,15 @@ from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
 from genie.live.verbs.gids import gid_of
 from genie.live.verbs.library import Pyverbs
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
+from genie.live.verbs.places import Checker, lay_out, places_for, too_much
 from genie.live.verbs.ports import ETHERNET, hardware_counters
-from genie.live.verbs.queues import Arrival, Inbound, Message, SendQueue, pieces_of
+from genie.live.verbs.queues import Arrival, Inbound, Message, Piece, SendQueue, pieces_of
 from genie.live.verbs.selection import bind_to_node, find_port
-from genie.live.verbs.status import STATUS
+from genie.live.verbs.status import FLUSHED, RECEIVED, STATUS
 
 PS_PER_NS, PS_PER_US, PS_PER_S = 1000, 10**6, 10**12
 TIMER_QUANTUM_PS = 40 * PS_PER_US  # least time between two wake-ups for sleeps, as in softroce
 WAITING_MAX = 4  # nodes that are named when a run ends early
-FLUSHED = 5  # ibv_wc_status of what was under way when a queue pair failed
-RECEIVED = 128  # IBV_WC_RECV: in the opcode of what completes a receive
 
 
 @dataclass
@@ -46,6 +45,9 @@ class Peer:
     messages: int = 0  # given to it so far
     rkey: int = 0
     memory_address: int = 0
+    places: list[int] = field(default_factory=list)  # by queue pair: where its messages take turns in
+    slots: int = 0  # of so many
+    slot_bytes: int = 0
     consumed: list[int] = field(default_factory=list)  # receives to be posted anew, by queue pair
 
 
@@ -58,8 +60,12 @@ class VerbsTransport:
 
     def __init__(self, seat: Seat) -> None:
         self._seat, self._settings = seat, seat.settings.verbs
+        others, pairs = seat.settings.ranks - 1, seat.settings.queue_pairs
+        self._layout = lay_out(seat.memory_bytes, others, pairs, seat.settings.split, self._settings.receive_depth)
+        self._verify = seat.settings.verify
         # Peers write to the front; what is sent comes from behind it.
-        self._needs_bytes = 2 * seat.memory_bytes + PATTERN_BYTES
+        self._front_bytes = self._layout.size_bytes if self._verify else seat.memory_bytes
+        self._needs_bytes = self._front_bytes + seat.memory_bytes + PATTERN_BYTES
         self._port, self._gid = find_port(seat, self._needs_bytes)
         self.over_ip = self._port.link_layer == ETHERNET
         if self._settings.numa_bind:
@@ -104,6 +110,8 @@ class VerbsTransport:
                 f"has some of {seat.memory_bytes}: give more --channels",
                 EXIT_USAGE,
             )
+        if self._verify and (problem := too_much(self._layout)):
+            raise self._environment(problem)
         others = [rank for rank in range(seat.settings.ranks) if rank != seat.rank]
         self._count = seat.settings.queue_pairs
         send_depth, receive_depth = self._depths(len(others) * self._count)
@@ -119,10 +127,11 @@ class VerbsTransport:
         except DeviceError as error:
             raise self._environment(str(error)) from error
         self._before = before
-        size = seat.memory_bytes
-        self._source_address = device.memory.address + size
-        source = np.frombuffer(device.memory.pages, np.uint8)[size : self._needs_bytes]
+        self._source_address = device.memory.address + self._front_bytes
+        memory = np.frombuffer(device.memory.pages, np.uint8)
+        source = memory[self._front_bytes : self._needs_bytes]
         source[:] = pattern(len(source))
+        self._checker = Checker(self._layout, seat.rank, memory, source)
 
     def _depths(self, queue_pairs: int) -> tuple[int, int]:
         """Sends and receives that a queue pair can hold, within what the device takes."""
@@ -138,7 +147,8 @@ class VerbsTransport:
                 f"{self._port.name}: a completion queue of {device.completions_max} entries is too small for "
                 f"{queue_pairs} queue pairs"
             )
-        return min(settings.send_depth, most), min(settings.receive_depth, most)
+        receives = self._layout.slots - 1 if self._verify else most
+        return min(settings.send_depth, most), min(settings.receive_depth, most, receives)
 
     def _add_peer(self, rank: int, send_depth: int, receive_depth: int) -> None:
         made = [self._device.make_queue_pair(send_depth, receive_depth) for _ in range(self._count)]
@@ -160,6 +170,7 @@ class VerbsTransport:
     def card(self) -> Card:
         seat, device = self._seat, self._device
         peers = range(seat.settings.ranks)
+        base = device.memory.address
         return Card(
             transport=VERBS,
             rank=seat.rank,
@@ -168,11 +179,14 @@ class VerbsTransport:
             mtu_bytes=self._mtu_bytes,
             seed=seat.settings.seed,
             rkey=device.rkey,
-            memory_address=device.memory.address,
+            memory_address=base,
             memory_bytes=seat.memory_bytes,
             queue_pairs=[self._peers[peer].numbers if peer in self._peers else [] for peer in peers],
             gid="" if self._gid is None else self._gid.gid,
             lid=self._port.lid,
+            places=places_for(self._layout, seat.rank, peers, base) if self._verify else [],
+            slots=self._layout.slots if self._verify else 0,
+            slot_bytes=self._layout.slot_bytes if self._verify else 0,
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
@@ -182,6 +196,8 @@ class VerbsTransport:
             gid = gid_of(card.gid or card.address) if card.gid or card.address else ""
             path = self._device.path_to(gid, card.lid, self._gid, settings.service_level, settings.traffic_class)
             peer.rkey, peer.memory_address = card.rkey, card.memory_address
+            if card.slots:
+                peer.places, peer.slots, peer.slot_bytes = card.places[own], card.slots, card.slot_bytes
             try:
                 numbers = card.queue_pairs_for(own, self._count)
                 for which, queue_pair in enumerate(peer.queue_pairs):
@@ -284,13 +300,21 @@ class VerbsTransport:
             pieces = 1 if not self._seat.settings.split else self._count
             message = Message(handle, rank, tag, size_bytes, pieces)
             for which, piece in pieces_of(message, peer.messages, self._count, self._seat.settings.split):
-                if self._seat.settings.verify:
-                    start = phase(self._seat.rank, rank, which, peer.posted[which])
-                    piece = piece._replace(source_bytes=piece.offset_bytes + start)
+                if self._verify:
+                    piece = self._checkable(piece, peer, which)
                 peer.posted[which] += 1
                 peer.sends[which].add(piece)
                 self._to_post[rank, which] = None
             peer.messages += 1
+
+    def _checkable(self, piece: Piece, peer: Peer, which: int) -> Piece:
+        """With bytes of its own, and where the receiver looks for it; in a slot a piece is as a message."""
+        number = peer.posted[which]
+        start = phase(self._seat.rank, peer.rank, which, number)
+        if not peer.slots:
+            return piece._replace(source_bytes=piece.offset_bytes + start)
+        place = peer.places[which] + number % peer.slots * peer.slot_bytes
+        return piece._replace(source_bytes=start, offset_bytes=place - peer.memory_address)
 
     def _post(self) -> None:
         """Hand over what waits, in lists, as far as the queue pairs take it."""
@@ -325,6 +349,8 @@ class VerbsTransport:
 
     def _receive(self, peer: Peer, which: int, completion: Any, now: int) -> None:
         at = now - self._origin_ps
+        if self._verify:
+            self._checker.check(peer.rank, which, completion.byte_len)
         tag = int.from_bytes(completion.imm_data.to_bytes(4, _BYTE_ORDER), "big")
         try:
             arrivals = peer.inbound.arrived(which, Arrival(tag, completion.byte_len, at, at))
@@ -384,7 +410,9 @@ class VerbsTransport:
         """Messages, and what the device counted meanwhile on its port, other ranks' traffic included: `device_...`."""
         after = hardware_counters(self._port.port)
         counted = {f"device_{name}": value - self._before.get(name, 0) for name, value in after.items()}
-        return {**self._counts, **counted}
+        checker = self._checker
+        checked = {"verified_bytes": checker.verified_bytes, "wrong_bytes": checker.wrong_bytes}
+        return {**self._counts, **(checked if self._verify else {}), **counted}
 
     def paths(self) -> list[str]:
         """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""
