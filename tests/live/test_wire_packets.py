@@ -143,6 +143,7 @@ def test_marked_packets_are_notified_and_slow_the_sender_down(
     assert 10 <= there["cnps_sent"] == here["cnps_received"]
     took_us = 40 * (1 << 16) * 8 / slowed * 1e6
     assert there["cnps_sent"] <= took_us / 50 + 2
+    assert here["timeouts"] == here["retransmitted"] == 0  # it is not for that that it was slow
     assert slowed < 0.75 * free  # how much depends on how promptly notifications are taken
     assert judge(tmp_path / "marked.pcap", tshark).opcodes[CNP] == there["cnps_sent"]
     said = subprocess.run(
