@@ -157,8 +157,9 @@ def test_third_party_imports_are_declared() -> None:
     assert declared - used == set(), "declared, and imported nowhere"
 
 
-def test_a_rank_loads_little() -> None:
-    code = "import sys, genie.live.rank; print(*{name.split('.')[0] for name in sys.modules})"
+@pytest.mark.parametrize("module", ["genie.live.rank", "genie.live.bench.rank"])
+def test_a_rank_loads_little(module: str) -> None:
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "numpy" in done.stdout.split()
     assert HEAVY & set(done.stdout.split()) == set()

@@ -281,6 +281,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
             if rank.rank == 0:
                 report_progress(settings, iteration + 1, total)
         rank.finish()
+        rank.transport.close()
         rendezvous.channel.close()
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
