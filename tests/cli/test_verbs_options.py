@@ -7,11 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
-from live_runs import genie, rings
+from live_runs import genie, loopback, rings
 
 from genie.cli.resolve import Live, Play, UsageError, hosts_of, load_workload, settings_of
+from genie.config.hosts import load_hosts
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.verbs.environment import KEYS
+from genie.live.verbs.hca import parse_hca
+from genie.live.verbs.ports import list_ports
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 EVERY = {
     "hca": "=mlx5_1:1", "gid_index": 3, "roce_version": 1, "service_level": 2, "timeout": 14, "retry_count": 5,
@@ -98,3 +103,38 @@ def test_a_run_records_them(no_variables: pytest.MonkeyPatch, tmp_path: Path) ->
     genie("run", trace, "--transport", "verbs", "--verbs", "timeout=14", "--verbs", "huge_pages=on", "-o", str(out))
     launched = json.loads((out / "launch.json").read_text())
     assert (launched["verbs"]["timeout"], launched["verbs"]["huge_pages"]) == (14, True)
+
+
+@pytest.mark.parametrize("test", ["pingpong", "write"])
+def test_a_bench_without_a_device_says_what_is_missing(test: str, tmp_path: Path) -> None:
+    if list_ports():
+        pytest.skip("this machine has an RDMA device")
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text(Path(loopback(tmp_path, ranks=2)).read_text() + 'transport = "verbs"\n')
+    ended = genie("bench", test, "--hosts", str(hosts))
+    assert ended.code == 3
+    (line,) = ended.said
+    assert line.startswith(f"genie: bench {test}: rank ")
+    assert "verbs cannot be used here: no RDMA device" in line
+    assert "--transport softroce works without" in line
+
+
+def test_a_bench_between_two_transports_is_refused(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.toml"
+    table = '[[host]]\nname = "localhost"\nranks = {rank}\naddress = "127.9.8.{rank}"\ntransport = "{transport}"\n'
+    hosts.write_text(
+        table.format(rank=0, transport="verbs").replace("8.0", "8.3") + table.format(rank=1, transport="softroce")
+    )
+    ended = genie("bench", "write", "--hosts", str(hosts))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "one rank on softroce and one on verbs: a bench has the same at both ends" in ended.stderr
+
+
+def test_the_hosts_file_of_the_documents_can_be_read(tmp_path: Path) -> None:
+    section = (ROOT / "hosts" / "README.md").read_text().split("## RDMA devices")[1]
+    path = tmp_path / "hosts.toml"
+    path.write_text(section.split("```")[1])
+    hosts = load_hosts(path)
+    assert hosts.ranks == 9
+    assert [place.transport for place in hosts.places] == [None] * 8 + ["softroce"]
+    assert all(parse_hca(place.device or "").exact for place in hosts.places[:8])

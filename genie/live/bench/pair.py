@@ -31,9 +31,12 @@ class PairSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only
 class PairCard(msgspec.Struct, frozen=True, kw_only=True):
     """What the other rank needs to know to send."""
 
-    address: str
+    address: str  # IP address; "" on InfiniBand
     queue_pairs: list[int]  # numbers
     rkey: int
+    memory_address: int = 0
+    gid: str = ""  # of its device's port; "": that of the address
+    lid: int = 0  # InfiniBand only
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -48,6 +51,8 @@ class PairEnd(Protocol):
     """One end of the path. Each call has its limit; `error` says what went wrong, "" while nothing has."""
 
     name: str
+    mtu_max_bytes: int  # the largest path MTU that its device takes
+    over_ip: bool  # packets go by IP: paths can be tried with datagrams
 
     def open(self, mtu_bytes: int) -> None:
         """Raises TransportError."""

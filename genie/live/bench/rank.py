@@ -43,14 +43,22 @@ from genie.live.endings import (
 from genie.live.path_mtu import discover, path_problem
 from genie.live.rank import run_and_sign
 from genie.live.rendezvous import Rendezvous, RendezvousError, join
-from genie.live.transport import TransportError
+from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 
 ROUNDS_AT_ONCE = 100  # between two looks for alarms
 SLICE_S = 0.25
-MTU_MAX_BYTES = 4096
 REAL_TIME_PRIORITY = 10
 LINES = f"lines{FACTS}"  # among the parts: the lines so far, for whoever watches
+
+
+def make_end(settings: PairSettings, rank: int, *, poll: bool) -> PairEnd:
+    """This rank's end, on the transport that the settings say. Raises TransportError."""
+    if settings.transport_of(rank) == VERBS:
+        from genie.live.bench.verbs_pair import VerbsPair  # here, because few ranks have what it imports
+
+        return VerbsPair(settings, rank, poll=poll)
+    return SoftRocePair(settings, rank, poll=poll)
 
 
 class PairRank:
@@ -70,9 +78,13 @@ class PairRank:
         boots = self.meet.agree(clock_identity()[0])
         crowded = boots.count(boots[self.rank]) > len(os.sched_getaffinity(0))
         self.poll = settings.poll if settings.poll is not None else not crowded
-        self.end: PairEnd = SoftRocePair(settings, self.rank, poll=self.poll)
-        self.mtu_bytes = self._agree_on_mtu()
         problem, code = "", EXIT_ENVIRONMENT
+        try:
+            self.end = make_end(settings, self.rank, poll=self.poll)
+        except TransportError as error:
+            problem, code = str(error), error.code
+        self._none(problem, code)
+        self.mtu_bytes = self._agree_on_mtu()
         try:
             self.end.open(self.mtu_bytes)
         except TransportError as error:
@@ -88,10 +100,12 @@ class PairRank:
         (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
 
     def _agree_on_mtu(self) -> int:
-        settings = self.settings
+        settings, end = self.settings, self.end
         if not settings.mtu:
-            return discover(self.meet, settings, self.rank, MTU_MAX_BYTES, over_ip=True)
-        problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
+            return discover(self.meet, settings, self.rank, end.mtu_max_bytes, over_ip=end.over_ip)
+        problem = ""
+        if end.over_ip:
+            problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
         self._none(problem.replace("a --fabric file with mtu = ", "--mtu "), EXIT_USAGE)
         return settings.mtu
 

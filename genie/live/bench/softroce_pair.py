@@ -18,6 +18,8 @@ class SoftRocePair:
     """One rank of two on a soft NIC of its own."""
 
     name = SOFTROCE
+    mtu_max_bytes = 4096
+    over_ip = True
 
     def __init__(self, settings: PairSettings, rank: int, *, poll: bool) -> None:
         self._settings, self._rank, self._poll = settings, rank, poll

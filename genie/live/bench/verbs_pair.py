@@ -1,0 +1,243 @@
+"""An RDMA device as one end of a path, over pyverbs.
+
+Messages of a stream are WRITEs with immediate data: of others a device tells its receiver nothing. Python posts and
+polls, which costs some microseconds a message: perftest is the measure of what a device can do with small ones.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
+from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.live.transport import VERBS, Seat, Site, TransportError, first_psn
+from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
+from genie.live.verbs.gids import gid_of
+from genie.live.verbs.library import Pyverbs
+from genie.live.verbs.ports import ETHERNET, hardware_counters
+from genie.live.verbs.queues import Message, Piece, SendQueue
+from genie.live.verbs.selection import bind_to_node, find_port
+from genie.live.verbs.status import FLUSHED, RECEIVED, STATUS
+
+IDLE_S = 0.002
+RECEIVES_MIN = 512  # posted ahead on each queue pair, and twice the sender's depth if that is more
+PS_PER_NS = 1000
+
+
+class VerbsPair:
+    """One rank of two on a port of a device."""
+
+    name = VERBS
+
+    def __init__(self, settings: PairSettings, rank: int, *, poll: bool) -> None:
+        """Raises TransportError."""
+        self._settings, self._rank = settings, rank
+        self._size_bytes = max(settings.sizes_bytes)
+        self._sleeps = settings.verbs.completion == "channel" or (settings.verbs.completion == "auto" and not poll)
+        seat = Seat(settings, rank, Site(0, 1, 1, False), self._size_bytes, settings.stall_s, poll)
+        self._port, self._gid = find_port(seat, self._size_bytes)
+        self.over_ip = self._port.link_layer == ETHERNET
+        if settings.verbs.numa_bind:
+            bind_to_node(self._port)
+        try:
+            self._device = Device(Pyverbs(), self._port)
+        except DeviceError as error:
+            raise self._environment(error) from error
+        self.mtu_max_bytes = self._device.active_mtu_bytes
+        self._before = hardware_counters(self._port.port)
+        self._counts = dict.fromkeys(("messages_sent", "messages_received", "bytes_received", "posts", "signals"), 0)
+        self.error = ""
+        self._sent = self._expected = 0
+        self.forget()
+
+    def _environment(self, error: DeviceError) -> TransportError:
+        return TransportError(f"rank {self._rank}: {error}", EXIT_ENVIRONMENT)
+
+    # -- setting up ------------------------------------------------------------------------------------------
+
+    def open(self, mtu_bytes: int) -> None:
+        settings, device = self._settings, self._device
+        for what, has, needs in (
+            ("carries a path MTU of", device.active_mtu_bytes, mtu_bytes),
+            ("takes messages of", device.message_max_bytes, self._size_bytes),
+        ):
+            if needs > has:
+                text = f"rank {self._rank}: {self._port.name} {what} {has} bytes and the bench has {needs}"
+                raise TransportError(text, EXIT_USAGE)
+        self._mtu_bytes, count = mtu_bytes, settings.queue_pairs
+        most = min(device.work_requests_max, device.completions_max // (2 * count))
+        self._depth = min(settings.depth, most)
+        receives = min(max(2 * settings.depth, RECEIVES_MIN), most)
+        try:
+            device.take_memory(self._size_bytes, huge_pages=settings.verbs.huge_pages)
+            device.make_completion_queue(count * (self._depth + receives), channel=self._sleeps)
+            device.make_requests()
+            self._queue_pairs = [device.make_queue_pair(self._depth, receives) for _ in range(count)]
+            for queue_pair in self._queue_pairs:
+                device.post_receives(queue_pair, receives)
+        except DeviceError as error:
+            raise self._environment(error) from error
+        self._numbers = {int(queue_pair.qp_num): at for at, queue_pair in enumerate(self._queue_pairs)}
+        self._sends = [SendQueue(self._depth, settings.verbs.signal_every) for _ in range(count)]
+        self._memory = np.frombuffer(device.memory.pages, np.uint8)
+
+    def card(self) -> PairCard:
+        return PairCard(
+            address=self._settings.addresses[self._rank] if self.over_ip else "",
+            queue_pairs=list(self._numbers),
+            rkey=self._device.rkey,
+            memory_address=self._device.memory.address,
+            gid="" if self._gid is None else self._gid.gid,
+            lid=self._port.lid,
+        )
+
+    def connect(self, peer: PairCard) -> None:
+        own, other, verbs = self._rank, 1 - self._rank, self._settings.verbs
+        gid = gid_of(peer.gid or peer.address) if peer.gid or peer.address else ""
+        path = self._device.path_to(gid, peer.lid, self._gid, verbs.service_level, verbs.traffic_class)
+        self._rkey, self._remote = peer.rkey, peer.memory_address
+        try:
+            for at, (queue_pair, number) in enumerate(zip(self._queue_pairs, peer.queue_pairs, strict=True)):
+                self._device.connect(
+                    queue_pair,
+                    path,
+                    dest_qp_num=number,
+                    path_mtu=MTU_CODES[self._mtu_bytes],
+                    sq_psn=first_psn(self._settings.seed, own, other, at),
+                    rq_psn=first_psn(self._settings.seed, other, own, at),
+                    min_rnr_timer=verbs.min_rnr_timer,
+                    timeout=verbs.timeout,
+                    retry_cnt=verbs.retry_count,
+                    rnr_retry=verbs.rnr_retry,
+                )
+        except DeviceError as error:
+            raise self._environment(error) from error
+
+    # -- measuring -------------------------------------------------------------------------------------------
+
+    def fill(self, size_bytes: int, seed: int) -> None:
+        self._memory[:size_bytes] = pattern(size_bytes, seed)
+
+    def differs(self, size_bytes: int, seed: int) -> int:
+        return int(np.count_nonzero(self._memory[:size_bytes] != pattern(size_bytes, seed)))
+
+    def forget(self) -> None:
+        self._came = self._expected = self._counted_bytes = self._first_ns = self._last_ns = 0
+
+    def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
+        times: list[int] = []
+        limit_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        for _ in range(rounds):
+            began_ns = time.perf_counter_ns()
+            if begins:
+                self._send(0, size_bytes, 1)
+            self._expected += 1
+            while self._came < self._expected:
+                self._look(limit_ns)
+                if self.error or time.monotonic_ns() > limit_ns:
+                    return False, times
+            if begins:
+                times.append((time.perf_counter_ns() - began_ns) * PS_PER_NS)
+            else:
+                self._send(0, size_bytes, 1)
+        return not self.error, times
+
+    def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
+        count = len(self._queue_pairs)
+        left = [len(range(at, messages, count)) for at in range(count)]  # whole messages, on each in turn
+        began_ns, limit_ns, until = time.perf_counter_ns(), time.monotonic_ns() + round(limit_s * 1e9), self._sent
+        until += messages
+        while self._sent < until:
+            for at, queue in enumerate(self._sends):
+                if room := min(left[at], self._depth - queue.outstanding):
+                    left[at] -= self._send(at, size_bytes, room)
+            self._look(limit_ns)
+            if self.error or time.monotonic_ns() > limit_ns:
+                return -1
+        return (time.perf_counter_ns() - began_ns) * PS_PER_NS
+
+    def serve(self, messages: int, limit_s: float) -> Arrivals:
+        """The span is from the first message's completion on, so that one's bytes are not in it."""
+        limit_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        while True:
+            self._look(limit_ns)
+            if self.error or self._came >= messages or time.monotonic_ns() >= limit_ns:
+                return Arrivals(self._came, self._counted_bytes, (self._last_ns - self._first_ns) * PS_PER_NS)
+
+    def idle(self) -> None:
+        """The device answers by itself."""
+        self._look(0)
+        time.sleep(IDLE_S)
+
+    def counters(self) -> dict[str, int]:
+        after = hardware_counters(self._port.port)
+        counted = {f"device_{name}": value - self._before.get(name, 0) for name, value in after.items()}
+        return {**self._counts, **counted}
+
+    def _send(self, at: int, size_bytes: int, messages: int) -> int:
+        """Post so many messages on a queue pair, as far as it takes them; how many."""
+        queue = self._sends[at]
+        for _ in range(messages):
+            queue.add(Piece(Message(0, 1 - self._rank, 0, size_bytes, 1), 0, size_bytes))
+        try:
+            while requests := queue.take(LIST_MAX):
+                address = self._device.memory.address
+                self._device.post(self._queue_pairs[at], requests, address, self._remote, self._rkey)
+                self._counts["posts"] += 1
+                self._counts["signals"] += sum(request.signaled for request in requests)
+        except DeviceError as error:
+            self._fail(str(error))
+        return messages
+
+    def _look(self, until_ns: int) -> None:
+        """Take what has completed; if nothing has and it may sleep, wait for something."""
+        try:
+            found = self._device.poll()
+            rest_ns = until_ns - time.monotonic_ns()
+            if not found and self._sleeps and rest_ns > 0:
+                found = self._device.wait(rest_ns / 1e9)
+            self._take(found)
+        except (DeviceError, self._device.error_type) as error:
+            self._fail(str(error))
+
+    def _take(self, found: list[Any]) -> None:
+        received = [0] * len(self._queue_pairs)
+        for completion in found:
+            at = self._numbers[completion.qp_num]
+            if completion.status:
+                self._fail_on(completion)
+            elif completion.opcode & RECEIVED:
+                received[at] += 1
+                self._count(completion.byte_len)
+            else:
+                done = len(self._sends[at].completed(completion.wr_id))
+                self._sent += done
+                self._counts["messages_sent"] += done
+        for at, count in enumerate(received):
+            if count and not self.error:
+                self._device.post_receives(self._queue_pairs[at], count)
+
+    def _count(self, size_bytes: int) -> None:
+        self._last_ns = time.perf_counter_ns()
+        if self._came == 0:
+            self._first_ns = self._last_ns
+        else:
+            self._counted_bytes += size_bytes
+        self._came += 1
+        self._counts["messages_received"] += 1
+        self._counts["bytes_received"] += size_bytes
+
+    def _fail_on(self, completion: Any) -> None:
+        if completion.status == FLUSHED:
+            return
+        what = STATUS.get(completion.status, "the device gave up")
+        self._fail(
+            f"gave up sending to rank {1 - self._rank}: {what} (queue pair 0x{completion.qp_num:06x} of "
+            f"{self._port.name}, status {completion.status}, vendor error 0x{completion.vendor_err:x})"
+        )
+
+    def _fail(self, text: str) -> None:
+        self.error = self.error or f"rank {self._rank} {text}"
