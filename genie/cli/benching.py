@@ -111,6 +111,7 @@ def collective(
     congestion: options.Congestion = None,
     source_ports: options.Ports = "pair",
     traffic_class: options.TrafficClass = None,
+    verbs: options.Verbs = None,
     events: Annotated[
         bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
     ] = False,
@@ -146,6 +147,7 @@ def collective(
         source_ports=source_ports,
         traffic_class=traffic_class,
         verify=bool(check),
+        verbs=tuple(verbs or ()),
     )
     lines: list[Measured] = []
     with workplace(out, placed) as folder:

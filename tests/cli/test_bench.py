@@ -243,6 +243,8 @@ WRONG = {
     "write --json .": "--json .: is a folder",
     "pingpong --transport verbs --rate 1Gb/s": "a line rate of 1000000000 b/s: --transport verbs sends as fast as",
     "pingpong --transport verbs --verbs timeout=99": "--verbs timeout=99: timeout must be a number in 0..31",
+    "all_reduce --ranks 2 --verbs timeout=14": "--verbs timeout=14: no rank of this run is on verbs",
+    "all_reduce --ranks 2 --transport verbs --verbs pages=on": "--verbs pages=on: must be KEY=VALUE, with one of",
     "write --verbs timeout=14": "--verbs timeout=14: no rank of this run is on verbs",
     "write --mtu 1500": "--mtu 1500: must be 256, 512, 1024, 2048, 4096",
     "write -s 2G": "-s 2G: give at most 1G",
