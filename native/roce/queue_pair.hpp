@@ -34,7 +34,7 @@ class QueuePair {
  public:
   QueuePair(const QueuePairConfig& config, std::uint32_t id, std::uint32_t first_psn,
             std::uint32_t peer_first_psn)
-      : id_(id), requester_(config, first_psn), responder_(config, peer_first_psn) {}
+      : id_(id), responder_(config, peer_first_psn), requester_(config, first_psn) {}
 
   std::uint32_t id() const { return id_; }
   RequesterState state() const { return requester_.state(); }
@@ -135,8 +135,8 @@ class QueuePair {
   };
 
   std::uint32_t id_;
-  Requester requester_;
   Responder responder_;
+  Requester requester_;
   QueuePairCounters counters_;
 };
 

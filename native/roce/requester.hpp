@@ -55,7 +55,7 @@ class Requester {
       return sink.sent(request.handle, Status::kTooLong, 0);
     if (count_ == queue_.size()) grow();
     ssn_ = (ssn_ + 1) & kPsnMask;
-    queue_[(head_ + count_) & (queue_.size() - 1)] = Entry{request, post_psn_, packets, 0, ssn_};
+    entry_at(count_) = Entry{request, post_psn_, packets, 0, ssn_};
     ++count_;
     post_psn_ = psn_add(post_psn_, packets);
     if (is_read) restrained_ = true;
@@ -221,12 +221,15 @@ class Requester {
     return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
   }
 
-  Entry& entry_at(std::size_t place) { return queue_[(head_ + place) & (queue_.size() - 1)]; }
-  const Entry& entry_at(std::size_t place) const { return queue_[(head_ + place) & (queue_.size() - 1)]; }
+  std::uint32_t wrapped(std::uint32_t place) const {
+    return place & (static_cast<std::uint32_t>(queue_.size()) - 1);
+  }
+  Entry& entry_at(std::uint32_t place) { return queue_[wrapped(head_ + place)]; }
+  const Entry& entry_at(std::uint32_t place) const { return queue_[wrapped(head_ + place)]; }
 
   void grow() {
     std::vector<Entry> larger(queue_.empty() ? 4 : queue_.size() * 2);
-    for (std::size_t place = 0; place < count_; ++place) larger[place] = entry_at(place);
+    for (std::uint32_t place = 0; place < count_; ++place) larger[place] = entry_at(place);
     queue_ = std::move(larger);
     head_ = 0;
   }
@@ -292,7 +295,7 @@ class Requester {
       --cursor_;
       if (entry.request.verb == Verb::kRead) --reads_;
     }
-    head_ = (head_ + 1) & (queue_.size() - 1);
+    head_ = wrapped(head_ + 1);
     --count_;
     sink.sent(handle, Status::kOk, retransmits);
   }
@@ -394,7 +397,7 @@ class Requester {
     while (count_ > 0) {
       const std::uint64_t handle = entry_at(0).request.handle;
       const std::uint32_t retransmits = entry_at(0).retransmits;
-      head_ = (head_ + 1) & (queue_.size() - 1);
+      head_ = wrapped(head_ + 1);
       --count_;
       sink.sent(handle, status, retransmits);
       status = Status::kFlushed;
@@ -406,24 +409,25 @@ class Requester {
   const QueuePairConfig* config_;
   // PSNs: unacked_ <= send_ <= sent_end_ <= post_ on the circle.
   RequesterState state_ = RequesterState::kIdle;
-  std::uint8_t last_syndrome_ = 0;
-  bool restrained_ = false;     // there are READs or credits, which has_data must look at
-  bool credited_ = false;       // the peer's ACKs count its receives
-  bool gap_ = false;            // a READ's missing data has been asked for again
-  std::uint32_t send_psn_;      // next to be sent
-  std::uint32_t unacked_psn_;   // oldest not acknowledged
-  std::uint32_t sent_end_psn_;  // after the highest ever sent: before it is a retransmission
-  std::uint32_t post_psn_;      // after the last posted message
-  std::uint32_t ssn_ = 0, limit_ssn_ = 0;
-  std::uint32_t since_request_ = 0, retries_ = 0, rnr_retries_ = 0;
+  bool restrained_ = false;             // there are READs or credits, which has_data must look at
+  bool credited_ = false;               // the peer's ACKs count its receives
+  bool gap_ = false;                    // a READ's missing data has been asked for again
+  std::uint32_t send_psn_;              // next to be sent
+  std::uint32_t unacked_psn_;           // oldest not acknowledged
+  std::uint32_t sent_end_psn_;          // after the highest ever sent: before it is a retransmission
+  std::uint32_t post_psn_;              // after the last posted message
+  std::uint32_t head_ = 0, count_ = 0;  // of the ring
+  std::uint32_t cursor_ = 0;            // place of the message that send_psn_ lies in
+  std::uint32_t since_request_ = 0;
+  std::vector<Entry> queue_;                   // ring of a power of two
+  TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
+  std::unique_ptr<congestion::Dcqcn> rate_;
+  TimePs data_from_ = 0;
+  std::uint32_t retries_ = 0, rnr_retries_ = 0;
   std::uint32_t backoff_ = 0;  // timeouts in a row
   std::uint32_t reads_ = 0;    // asked for and not complete
-  std::vector<Entry> queue_;   // ring of a power of two
-  std::size_t head_ = 0, count_ = 0;
-  std::size_t cursor_ = 0;                     // place of the message that send_psn_ lies in
-  TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
-  TimePs data_from_ = 0;
-  std::unique_ptr<congestion::Dcqcn> rate_;
+  std::uint32_t ssn_ = 0, limit_ssn_ = 0;
+  std::uint8_t last_syndrome_ = 0;
 };
 
 }  // namespace genie::roce

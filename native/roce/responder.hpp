@@ -23,8 +23,8 @@ class Responder {
   std::uint32_t msn() const { return msn_; }
 
   // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
-  bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && reads_.empty()); }
-  bool has_response() const { return !reads_.empty(); }
+  bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && !answering_); }
+  bool has_response() const { return answering_; }
 
   // The next congestion notification, acknowledgement or NAK, if one is due (sections 9.7.5.1 and 9.7.5.2).
   template <class Sink>
@@ -57,7 +57,7 @@ class Responder {
   // The next packet of a READ's data (section 9.7.5.1.4).
   template <class Sink>
   bool take_response(Packet& packet, QueuePairCounters& counters, Sink& sink) {
-    if (reads_.empty()) return false;
+    if (!answering_) return false;
     Read& read = reads_.front();
     const bool first = read.sent_bytes == 0;
     const std::uint32_t left = read.size_bytes - read.sent_bytes;
@@ -77,7 +77,10 @@ class Responder {
     read.psn = psn_add(read.psn, 1);
     read.sent_bytes += packet.payload_bytes;
     ++counters.responses_sent;
-    if (last) reads_.erase(reads_.begin());
+    if (last) {
+      reads_.erase(reads_.begin());
+      answering_ = !reads_.empty();
+    }
     return true;
   }
 
@@ -162,6 +165,7 @@ class Responder {
       return refuse_for_good(NakCode::kRemoteAccess, packet.psn, counters);
     // What follows it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
+    answering_ = !reads_.empty();
     if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
   }
 
@@ -171,6 +175,7 @@ class Responder {
     // Who asks for more has all that was asked for before: what goes out again is not waited for.
     if (reads_.size() >= config_->reads_max)
       std::erase_if(reads_, [](const Read& pending) { return pending.again; });
+    answering_ = !reads_.empty();
     if (in_message_ || too_long(packet) || reads_.size() >= config_->reads_max)
       return refuse_for_good(NakCode::kInvalidRequest, counters);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
@@ -183,6 +188,7 @@ class Responder {
   }
 
   void answer(const Packet& packet, std::uint32_t msn, bool again) {
+    answering_ = true;
     reads_.push_back({.psn = packet.psn,
                       .msn = msn,
                       .size_bytes = packet.message_bytes,
@@ -242,19 +248,21 @@ class Responder {
                             .first = message_first_});
   }
 
+  // Rarely touched first: what every packet asks for lies last, beside the requester's.
+  std::vector<Read> reads_;  // to be answered, oldest first; at most config.reads_max
+  congestion::NotificationPoint notify_;
+  TimePs message_first_ = 0;
+  std::uint64_t write_address_ = 0;
+  std::uint32_t message_received_ = 0, message_bytes_ = 0;
+  std::uint32_t nak_psn_ = 0;
+  std::uint8_t nak_syndrome_ = 0;
+  bool in_message_ = false, message_is_send_ = false;
+  bool starved_ = false;  // the last ACK said that no receive is left
   const QueuePairConfig* config_;
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
-  bool starved_ = false;  // the last ACK said that no receive is left
-  std::uint8_t nak_syndrome_ = 0;
-  std::uint32_t nak_psn_ = 0;
-  bool in_message_ = false, message_is_send_ = false;
-  std::uint32_t message_received_ = 0, message_bytes_ = 0;
-  std::uint64_t write_address_ = 0;
-  TimePs message_first_ = 0;
-  std::vector<Read> reads_;  // to be answered, oldest first; at most config.reads_max
-  congestion::NotificationPoint notify_;
+  bool answering_ = false;  // reads_ has some
 };
 
 }  // namespace genie::roce
