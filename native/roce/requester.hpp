@@ -126,14 +126,14 @@ class Requester {
     const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
     const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
     if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0) return;
-    const bool credited = positive && take_credits(packet);
+    if (positive) take_credits(packet);
     const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
     if (positive) {
       if (progress) {
         progressed(now, sink);
-      } else if (credited && has_data()) {
-        sink.ready();
+      } else if (restrained_ && has_data()) {
+        sink.ready();  // there are more receives, or they are not counted any more
       }
       return;
     }
@@ -152,9 +152,13 @@ class Requester {
     if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
     if (psn_diff(packet.psn, unacked_psn_) < 0 || psn_diff(packet.psn, sent_end_psn_) >= 0) return;
     advance_to(packet.psn, now, sink);
-    if (state_ == RequesterState::kError || packet.psn != unacked_psn_ || count_ == 0) return;
+    if (state_ == RequesterState::kError) return;
+    if (packet.psn != unacked_psn_ || count_ == 0 || entry_at(0).request.verb != Verb::kRead ||
+        psn_diff(packet.psn, entry_at(0).first_psn) < 0) {  // a gap, or a ghost
+      if (has_data()) sink.ready();
+      return;
+    }
     const Entry& entry = entry_at(0);
-    if (entry.request.verb != Verb::kRead || psn_diff(packet.psn, entry.first_psn) < 0) return;  // a ghost
     const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(packet.psn, entry.first_psn));
     const std::uint32_t offset = index * config_->mtu_bytes;
     const bool last = index + 1 == entry.packets;
@@ -250,13 +254,12 @@ class Requester {
   }
 
   // The receives that the peer has posted, as an ACK says (section 9.7.7.2.3).
-  bool take_credits(const Packet& packet) {
+  void take_credits(const Packet& packet) {
     const std::uint8_t code = packet.syndrome & kSyndromeValue;
     credited_ = code != kSyndromeValue;
-    if (!credited_) return false;
+    if (!credited_) return;
     restrained_ = true;
     limit_ssn_ = psn_add(packet.msn, kCredits[code]);
-    return true;
   }
 
   template <class Sink>
