@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from rxe.machine import call
+from rxe.network import HOST_END
 from rxe.peer import Peer
 from rxe.rig import Rig
 from softroce_end import MakeSoft, SoftEnd, open_guest_peers
@@ -26,9 +28,34 @@ def draws(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(request.node.name)
 
 
+def switch(rig: Rig, port: str, **how: str) -> None:
+    """Turn offloads of a port "on" or "off"."""
+    words = [word for name, value in how.items() for word in (name.replace("_", "-"), value)]
+    call(rig.network.inside("ethtool", "-K", port, *words), what=f"offloads of {port}")
+
+
+def segment_late(rig: Rig, how: str) -> None:
+    """ "on": the host's end hands offloaded sends to the bridge whole, "off": as the packets that they become."""
+    switch(rig, HOST_END, tx_udp_segmentation=how)
+
+
+@pytest.fixture
+def segmented_late(rig: Rig, make_soft: MakeSoft) -> Iterator[None]:
+    """What softroce sends crosses the bridge whole and is cut at the guest's tap; what it gets is put together."""
+    segment_late(rig, "on")
+    switch(rig, HOST_END, gro="on")
+    # tcpdump's room is for few frames where they may be long.
+    switch(rig, rig.network.tap(1), gso="off", gro="off")
+    yield
+    switch(rig, rig.network.tap(1), gso="on", gro="on")
+    switch(rig, HOST_END, gro="off")
+    segment_late(rig, "off")
+
+
 @pytest.fixture
 def make_soft(rig: Rig, draws: random.Random) -> Iterator[MakeSoft]:
     """Makes ends of softroce, whose first PSNs are the test's own, so that nothing late is taken for theirs."""
+    segment_late(rig, "off")  # each packet is lost or captured by itself
     made: list[SoftEnd] = []
 
     def make(**words: object) -> SoftEnd:

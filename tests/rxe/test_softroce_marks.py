@@ -61,7 +61,7 @@ def test_marks_harm_nobody_and_notifications_are_left_unread(
         v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, dcqcn=True, congestion=congestion
     )
     meet(soft, peers[0], psn=draws.randrange(1, 1 << 22))
-    with rig.capture(tmp_path / "marks.pcap") as capture:
+    with rig.capture(tmp_path / "marks.pcap", guest=0) as capture:
         play(peers[0], soft, "write_imm", SIZE, 3)
         play(peers[0], soft, "read", SIZE, 1)
         play(soft, peers[0], "write_imm", SIZE, 3)

@@ -41,7 +41,7 @@ def test_every_size_of_every_operation(
     """Nothing is sent again: nothing is lost and timeouts are long."""
     soft = make_soft(v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS)
     meet(soft, peers[0])
-    with rig.capture(tmp_path / "operations.pcap") as capture:
+    with rig.capture(tmp_path / "operations.pcap", guest=0) as capture:
         for verb in VERBS:
             for size in SIZES:
                 play(*ends(soft, peers[0], direction), verb, size)
@@ -68,7 +68,7 @@ def test_two_percent_loss_is_made_good(
     meet(soft, peers[0], timeout=13)
     count, size = 4, 100_003  # 2,000 packets in all: chance leaves them whole once in 10^17 times
     rig.network.lose(2)
-    with rig.capture(tmp_path / "loss.pcap") as capture:
+    with rig.capture(tmp_path / "loss.pcap", guest=0) as capture:
         for verb in VERBS:
             play(*ends(soft, peers[0], direction), verb, size, count, limit_s=60)
     assert rig.network.lost_packets() > 0
@@ -85,7 +85,7 @@ def test_a_mebibyte(
 ) -> None:
     soft = make_soft(ack_timeout_ps=PATIENT_PS)
     meet(soft, peers[1])
-    with rig.capture(tmp_path / "mebibyte.pcap", guest=2) as capture:
+    with rig.capture(tmp_path / "mebibyte.pcap", guest=0) as capture:
         play(*ends(soft, peers[1], direction), "write_imm", 0)  # the neighbours know each other
         play(*ends(soft, peers[1], direction), "write_imm", 1 << 20, 1)
     assert_undisturbed(soft.counters())
@@ -100,7 +100,7 @@ def test_every_path_mtu(
         rig.set_mtu(4200)
     soft = make_soft(mtu_bytes=mtu_bytes, ack_timeout_ps=PATIENT_PS)
     meet(soft, peers[0], mtu_bytes=mtu_bytes)
-    with rig.capture(tmp_path / "mtu.pcap") as capture:
+    with rig.capture(tmp_path / "mtu.pcap", guest=0) as capture:
         for direction in (FROM_SOFTROCE, FROM_THE_GUEST):
             for verb in ("send", "write", "read"):
                 play(*ends(soft, peers[0], direction), verb, 10 * mtu_bytes + 1, 1)

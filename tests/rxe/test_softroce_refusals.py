@@ -162,7 +162,7 @@ def test_an_atomic_is_refused(rig: Rig, peers: list[Peer], make_soft: MakeSoft, 
     soft = make_soft(ack_timeout_ps=PATIENT_PS)
     meet(soft, peers[0])
     play(peers[0], soft, "write", 8, 1)
-    with rig.capture(tmp_path / "atomic.pcap") as capture:
+    with rig.capture(tmp_path / "atomic.pcap", guest=0) as capture:
         peers[0].ask("atomic", id=3, remote_address=0, rkey=soft.rkey)
         assert [(c.id, c.status) for c in peers[0].poll()] == [(3, INVALID_REQUEST)]
     assert soft.ask("verify", seed=9, size_bytes=8)["same"]
