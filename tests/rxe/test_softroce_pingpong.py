@@ -34,8 +34,8 @@ def await_server(server: Command, guest: Guest) -> None:
 def gid_index(guest: Guest, address_gid: str) -> str:
     """Where the device has this GID, as ibv_rc_pingpong wants to be told."""
     table = guest.run(["sh", "-c", "cd /sys/class/infiniband/rxe0/ports/1/gids && grep . *"], timeout_s=10).stdout
-    rows = dict(reversed(line.split(":", 1)) for line in table.splitlines())
-    return rows[address_gid]
+    rows = [line.split(":", 1) for line in table.splitlines()]
+    return next(index for index, gid in rows if gid == address_gid)
 
 
 def bounce(soft: SoftEnd, rounds: int, first: bytes | None) -> None:

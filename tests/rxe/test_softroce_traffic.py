@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def drawn(draws: random.Random, count: int, lines: list[Line]) -> list[Request]:
     ]
 
 
-def ask(end: SoftEnd | Peer, line: Line, what: str, **words: object) -> None:
+def ask(end: SoftEnd | Peer, line: Line, what: str, **words: Any) -> None:
     """Of an end of this connection."""
     if isinstance(end, SoftEnd):
         end.ask(what, queue_pair=line.queue_pair, **words)
@@ -113,7 +114,7 @@ def receive(target: SoftEnd | Peer, request: Request) -> None:
 
 
 def post(source: SoftEnd | Peer, target: SoftEnd | Peer, request: Request) -> None:
-    words = {"rkey": target.rkey, "offset": request.offset, "id": request.id}
+    words: dict[str, Any] = {"rkey": target.rkey, "offset": request.offset, "id": request.id}
     if not request.verb.startswith("send"):
         words["remote_address"] = target.memory_address + HALF + request.offset
     if request.verb.endswith("imm"):
@@ -155,7 +156,8 @@ def play_all(soft: SoftEnd, lines: list[Line], draws: random.Random, count: int)
         request.move(here, there[request.line.peer])
     for request in theirs:
         request.move(there[request.line.peer], here)
-    for end, memory in ((soft, here), *there.items()):
+    held: list[tuple[SoftEnd | Peer, NDArray[np.uint8]]] = [(soft, here), *there.items()]
+    for end, memory in held:
         assert end.ask("checksum", size_bytes=MEMORY_BYTES)["crc32"] == zlib.crc32(memory.tobytes())
 
 
@@ -163,8 +165,8 @@ def play_all(soft: SoftEnd, lines: list[Line], draws: random.Random, count: int)
 def connect_all(peers: list[Peer]) -> Iterator[Callable[..., list[Line]]]:
     """Connects softroce's queue pairs, one after another, with as many of each guest."""
 
-    def connect(soft: SoftEnd, counts: list[int], **words: object) -> list[Line]:
-        lines = []
+    def connect(soft: SoftEnd, counts: list[int], **words: Any) -> list[Line]:
+        lines: list[Line] = []
         for peer, count in zip(peers, counts, strict=True):
             for stashed in range(count):
                 meet(soft, peer, queue_pair=len(lines), **words)
