@@ -27,7 +27,7 @@ class Capture:
         self._errors = path.with_suffix(path.suffix + ".log")
         with self._errors.open("wb") as said:
             argv = ["tcpdump", "-i", port, "-w", str(path), "-U", "--immediate-mode", "-B", "32768", "-Z", "root"]
-            argv += ["-s", "0", "udp", "port", "4791"]
+            argv += ["-s", "9100", "udp", "port", "4791"]
             self._process = spawn(network.inside(*argv), stdout=subprocess.DEVNULL, stderr=said)
         until = time.monotonic() + START_S
         while "listening on" not in self._said():

@@ -105,7 +105,8 @@ class Network:
         # The bridge would answer for the host's address too, and frames to it are not forwarded: no loss, no capture.
         self._ip_inside("link", "set", "bridge", "arp", "off", "addrgenmode", "none", "up")
         # A segment is lost or captured as the packet that it becomes on a wire.
-        call(self.inside("ethtool", "-K", HOST_END, "gso", "off", "gro", "off", "tso", "off"), what="the host's end")
+        off = [word for name in ("gso", "gro", "tso", "tx-udp-segmentation") for word in (name, "off")]
+        call(self.inside("ethtool", "-K", HOST_END, *off), what="the host's end")
         self._filter(None)
 
     def _filter(self, draw: str | None) -> None:

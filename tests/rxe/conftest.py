@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from roce_pcaps import judge
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "hosts"))
 
+from rxe.failure import RigError  # noqa: E402
 from rxe.guest import PACKAGES  # noqa: E402
 from rxe.image import find_image  # noqa: E402
 from rxe.machine import missing  # noqa: E402
@@ -43,10 +46,20 @@ def guest_environment(booted: Rig, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def rig(booted: Rig) -> Iterator[Rig]:
-    """The two guests, without loss before and after, and with Ethernet's usual MTU after."""
+def rig(booted: Rig, request: pytest.FixtureRequest, tmp_path: Path, tshark: str) -> Iterator[Rig]:
+    """The two guests, without loss before and after, and with Ethernet's usual MTU after.
+
+    Every RoCE packet that guests send or get is dissected, and its ICRC checked, when the test is over; not where it is
+    marked `unjudged`, because it sends what is wrong.
+    """
     booted.network.lose(0)
+    guests = () if request.node.get_closest_marker("unjudged") else (1, 2)
+    seen = [booted.capture(tmp_path / f"guest{guest}.pcap", guest) for guest in guests]
     yield booted
+    for capture in seen:
+        with suppress(RigError):  # frames that a busy machine did not capture: the others are judged
+            capture.stop()
+        judge(capture.path, tshark)
     booted.network.lose(0)
     if booted.network.mtu_bytes != MTU_BYTES:
         booted.set_mtu(MTU_BYTES)

@@ -84,7 +84,9 @@ def payload_guessing_off(tshark: str) -> list[str]:
     rows = [line.split("\t") for line in known.stdout.splitlines()]
     guesses = [row[1] for row in rows if row[0] == "infiniband.payload" and row[1] != "ethertype"]
     assert "rpcordma" in guesses
-    return [word for name in guesses for word in ("--disable-protocol", name)]
+    off = [word for name in guesses for word in ("--disable-protocol", name)]
+    # A payload whose first bytes look like an EtherType is none of Ethernet's.
+    return [*off, "--disable-heuristic", "eth_over_ib"]
 
 
 def judge(pcap: Path, tshark: str) -> Dissected:
