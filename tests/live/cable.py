@@ -92,8 +92,8 @@ def inside(name: str, make: Callable[[], T]) -> T:
 
 
 @contextmanager
-def capture(name: str | None, device: str, path: Path) -> Iterator[None]:
-    """A pcap of the RoCE packets that come to or leave a device, in a namespace or in this one."""
+def capture(name: str, device: str, path: Path) -> Iterator[None]:
+    """A pcap of the RoCE packets that come to or leave a device of a namespace."""
     argv = [
         "tcpdump",
         "-i",
@@ -108,9 +108,7 @@ def capture(name: str | None, device: str, path: Path) -> Iterator[None]:
         "65536",
         "udp port 4791",
     ]
-    process = subprocess.Popen(
-        (["ip", "netns", "exec", name] if name else []) + argv, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(["ip", "netns", "exec", name, *argv], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         while "listening on" not in (line := process.stderr.readline()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -33,11 +32,6 @@ def pair(**fields: object) -> _core.QueuePairConfig:
     return config
 
 
-def loopback_addresses(number: int) -> tuple[str, str]:
-    block = f"127.{130 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
-    return f"{block}.{number * 2 + 1}", f"{block}.{number * 2 + 2}"
-
-
 def identifications(pcap: Path, opcodes: set[int]) -> list[int]:
     """IPv4 identifications of the packets with these opcodes, in the order of the capture."""
     found = []
@@ -63,10 +57,11 @@ def test_offloaded_sends_carry_right_icrcs_after_segmentation(wire: Cable, tmp_p
     assert nics.ends[1].counters()["bad_icrc"] == 0
 
 
-def test_without_offload_loopback_shows_packets_as_a_wire_does(as_root: None, tmp_path: Path, tshark: str) -> None:
+def test_without_offload_loopback_shows_packets_as_a_wire_does(wire: Cable, tmp_path: Path, tshark: str) -> None:
     pcap = tmp_path / "plain.pcap"
-    with capture(None, "lo", pcap):
-        nics = Nics(loopback_addresses(0), offload=False)
+    near = wire.names[0]  # whose loopback is this test's alone
+    with capture(near, "lo", pcap):
+        nics = Nics(("127.0.0.1", "127.0.0.2"), (near, near), offload=False)
         nics.stream(100_000, 4)
     judged = judge(pcap, tshark)
     assert judged.distinct[FIRST] == 4
