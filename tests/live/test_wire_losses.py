@@ -138,4 +138,4 @@ def test_a_path_that_is_gone_ends_the_run_when_nothing_comes(wire: Cable, tmp_pa
             ended = command.end()
     assert ended.code == 1
     assert ended.left == []
-    assert "nothing came for 2 s: rank " in " ".join(ended.said)
+    assert "nothing came for 2 s: rank " in " ".join(ended.said), ended.said

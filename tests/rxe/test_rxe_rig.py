@@ -145,6 +145,7 @@ def send_datagrams(rig: Rig, count: int) -> None:
     rig.guests[0].run(["python3", "-c", send], timeout_s=60, check=True)
 
 
+@pytest.mark.unjudged
 def test_loss_is_what_was_asked_for_and_ends(rig: Rig) -> None:
     rig.network.lose_every(10, place=4)
     send_datagrams(rig, 1000)
@@ -157,6 +158,7 @@ def test_loss_is_what_was_asked_for_and_ends(rig: Rig) -> None:
     assert rig.network.lost_packets() == 0
 
 
+@pytest.mark.unjudged
 def test_random_loss_is_within_chance(rig: Rig) -> None:
     """The binomial's five sigma at 20 %."""
     count, percent = 20_000, 20
