@@ -110,7 +110,7 @@ def test_a_path_that_is_gone_for_good_ends_the_run_by_name(wire: Cable, tmp_path
         begun(command, tmp_path)
         with losing(wire, "drop"):
             ended = command.end()
-    assert ended.code == 1
+    assert ended.code in (1, 9)  # 9 is mpirun's: it ends the others as soon as one has gone
     assert ended.left == []
     said = " ".join(ended.said)
     assert "gave up sending to rank" in said
@@ -126,7 +126,7 @@ def test_with_defaults_too_a_path_that_is_gone_is_named(wire: Cable, tmp_path: P
         begun(command, tmp_path)
         with losing(wire, "drop"):
             ended = command.end()
-    assert ended.code == 1
+    assert ended.code in (1, 9)  # 9 is mpirun's: it ends the others as soon as one has gone
     assert "gave up sending to rank" in " ".join(ended.said)
     assert "7 retries, the first after 67 ms" in " ".join(ended.said)
 
@@ -136,6 +136,6 @@ def test_a_path_that_is_gone_ends_the_run_when_nothing_comes(wire: Cable, tmp_pa
         begun(command, tmp_path)
         with losing(wire, "drop"):
             ended = command.end()
-    assert ended.code == 1
+    assert ended.code in (1, 9)  # 9 is mpirun's: it ends the others as soon as one has gone
     assert ended.left == []
     assert "nothing came for 2 s: rank " in " ".join(ended.said), ended.said
