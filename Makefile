@@ -68,7 +68,8 @@ native-test: $(VENV)/.tools
 	@$(BIN)/cmake --build build/sanitize
 	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
-# Each fuzzer for FUZZ_SECONDS, from the corpus in native/fuzz/corpus; what broke stays in build/fuzz.
+# Each fuzzer for FUZZ_SECONDS, as many at once as there are cores, from the corpus in native/fuzz/corpus; what broke
+# stays in build/fuzz.
 FUZZ_SECONDS ?= 20
 FUZZ_SEED ?= 1
 CLANGXX ?= clang++

@@ -1,17 +1,22 @@
 """Runs the fuzzers and keeps their corpora; `make fuzz` builds them and calls this.
 
 A kept corpus (corpus/NAME.hex) is text, one input a line in hexadecimal, so that it can be reviewed; libFuzzer wants a
-folder with a file each. `run` fuzzes each target for a while, from the kept corpus; `keep` fuzzes, and then writes
-the smallest set of inputs that covers what has been reached back to the corpus.
+folder with a file each. `run` fuzzes each target for a while, from the kept corpus, as many at once as there are
+cores; `keep` fuzzes, and then writes the smallest set of inputs that covers what has been reached back to the corpus.
+Exit codes: 0 nothing broke, 1 something did, 2 usage, 3 there are no fuzzers.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -41,8 +46,16 @@ def unpack(corpus: Path, folder: Path) -> None:
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 
-def fuzz(build: Path, name: str, seconds: int, seed: int) -> bool:
-    """Fuzz one target. True when nothing broke; otherwise the way to play the input again is printed."""
+@dataclass(frozen=True)
+class Outcome:
+    """What one fuzzer came to: its line, and behind the line of a broken one the end of what it said."""
+
+    good: bool
+    said: str
+
+
+def fuzz(build: Path, name: str, seconds: int, seed: int) -> Outcome:
+    """Fuzz one target. Where something broke, the way to play the input again is said."""
     found, seeds = build / "found" / name, build / "seeds" / name
     found.mkdir(parents=True, exist_ok=True)
     unpack(CORPUS / f"{name}.hex", seeds)
@@ -66,12 +79,27 @@ def fuzz(build: Path, name: str, seconds: int, seed: int) -> bool:
             line.removeprefix("stat::").split(":", 1) for line in done.stderr.splitlines() if line.startswith("stat::")
         )
         runs = int(statistics["number_of_executed_units"])
-        print(f"{name}: {runs} inputs in {seconds} s, seed {seed}: nothing broke", flush=True)
-        return True
-    sys.stderr.write(done.stderr[-8000:])
-    for path in sorted(set(build.glob(f"{artifact.name}*")) - before):
-        print(f"{name}: broken (seed {seed}); play it again: {build / f'fuzz_{name}'} {path}", file=sys.stderr)
-    return False
+        return Outcome(True, f"{name}: {runs} inputs in {seconds} s, seed {seed}: nothing broke\n")
+    broken = sorted(set(build.glob(f"{artifact.name}*")) - before)
+    again = [f"play it again: {build / f'fuzz_{name}'} {path}" for path in broken]
+    lines = (f"{name}: broken (seed {seed}); {how}\n" for how in again or [f"it ended with {done.returncode}"])
+    return Outcome(False, done.stderr[-8000:] + "".join(lines))
+
+
+def fuzz_all(build: Path, names: Sequence[str], seconds: int, seed: int) -> bool:
+    """Fuzz these targets, each on a core of its own while there are so many, and say of each how it went."""
+    good = True
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        try:
+            for outcome in pool.map(lambda name: fuzz(build, name, seconds, seed), names):
+                good &= outcome.good
+                stream = sys.stdout if outcome.good else sys.stderr
+                stream.write(outcome.said)
+                stream.flush()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run have had the terminal's signal too
+            raise
+    return good
 
 
 def printed_by(*command: Path | str) -> list[bytes]:
@@ -106,20 +134,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("action", choices=("run", "keep"))
     parser.add_argument("--build", type=Path, required=True, help="folder with the fuzzers' programs")
-    parser.add_argument("--seconds", type=int, default=20, help="for each fuzzer")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=20, help="for each fuzzer, from 1 (20)")
+    parser.add_argument("--seed", type=int, default=1, help="from 1 (1)")
     parser.add_argument("--only", choices=sorted(INPUT_BYTES_MAX), action="append")
     chosen = parser.parse_args()
+    # To libFuzzer 0 seconds are no limit, and a seed of 0 is one that nobody knows.
+    for option, value in (("seconds", chosen.seconds), ("seed", chosen.seed)):
+        if value < 1:
+            print(f"fuzz: --{option} {value}: give 1 or more", file=sys.stderr)
+            return 2
     build = chosen.build.resolve()
-    names = list(chosen.only or INPUT_BYTES_MAX)
+    names = list(dict.fromkeys(chosen.only or INPUT_BYTES_MAX))
     if absent := [name for name in names if not (build / f"fuzz_{name}").is_file()]:
         print(f"fuzz: no fuzzer of {', '.join(absent)} in {build}: build them with make fuzz", file=sys.stderr)
         return 3
-    good = [fuzz(build, name, chosen.seconds, chosen.seed) for name in names]
-    if all(good) and chosen.action == "keep":
+    try:
+        good = fuzz_all(build, names, chosen.seconds, chosen.seed)
+    except KeyboardInterrupt:
+        print("fuzz: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    if good and chosen.action == "keep":
         for name in names:
             keep(build, name)
-    return 0 if all(good) else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
