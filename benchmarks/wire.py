@@ -3,8 +3,8 @@
 Two processes, each pinned to a core, over loopback and over a veth pair between two network namespaces (MTU 9000, needs
 root). Raw UDP (benchmarks/udp_raw) sends datagrams as large as softroce's, with segmentation and receive offload; the
 two take turns. Goodput counts payload at the receiver. Medians of the rounds; two free cores are needed for them to
-mean anything: the table says how much other programs used. Exit code 1 when something is not as wanted, but not when
-they used more than a twentieth of the machine.
+mean anything: the table says how much other programs used. What is being measured is said on a terminal. Exit code 1
+when something is not as wanted, but not when they used more than a twentieth of the machine.
 """
 
 from __future__ import annotations
@@ -303,6 +303,13 @@ def idle_bytes() -> float:
 # -- the session ------------------------------------------------------------------------------------------------
 
 
+def progress(line: str) -> None:
+    """One line on standard error that the next one takes the place of, if that is a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+
 def measured(program: Path, place: Place, cores: list[int], rounds: int) -> list[dict[str, Any]]:
     """The table's rows of one place."""
     one = Measure("1 MiB WRITE, 1 QP", "Gb/s", 0.5, True)
@@ -310,19 +317,25 @@ def measured(program: Path, place: Place, cores: list[int], rounds: int) -> list
     busy = Measure("64 B WRITE_WITH_IMM round trip, polling", "us", 2.5, False)
     block = Measure("64 B WRITE_WITH_IMM round trip, sleeping", "us", 2.5, False)
     small = Measure("4 KiB WRITE_WITH_IMM, 1 QP", "1/s", 200_000, True)
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
+        now = f"{place.name}, round {number} of {rounds}"
+        progress(f"{now}: raw UDP stream")
         goodput = raw_goodput_gbps(program, place, cores)
         for queue_pairs, measure in ((1, one), (4, four)):
+            progress(f"{now}: {measure.name}")
             measure.raw.append(goodput)
             with ExitStack() as stack:
                 pair = Pair(stack, place, cores, queue_pairs)
                 measure.softroce.append(pair.rate("write", MESSAGE_BYTES) * MESSAGE_BYTES * 8 / 1e9)
         for how, measure in (("busy", busy), ("block", block)):
+            progress(f"{now}: {measure.name}")
             measure.raw.append(raw_round_trip_us(program, place, cores, how))
             with ExitStack() as stack:
                 measure.softroce.append(Pair(stack, place, cores, 1).round_trip_us(how == "busy"))
+        progress(f"{now}: {small.name}")
         with ExitStack() as stack:
             small.softroce.append(Pair(stack, place, cores, 1).rate("write_imm", SMALL_BYTES))
+    progress("")
     return [measure.row(place.name) for measure in (one, four, busy, block, small)]
 
 
@@ -360,11 +373,27 @@ def own_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+def positive(text: str) -> int:
+    """For argparse: a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return int(text)
+
+
+def results_file(text: str) -> Path:
+    """For argparse: a file that can be written when all is measured."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        wrong = "is a folder" if path.is_dir() else f"has no folder {path.parent} to lie in"
+        raise argparse.ArgumentTypeError(f"{path} {wrong}: give a file's name in a folder that is there")
+    return path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--over", choices=("lo", "veth"), action="append", help="default: both")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--rounds", type=positive, default=3, help="from 1 (3)")
+    parser.add_argument("--json", type=results_file, metavar="FILE", help="write the results here too")
     parser.add_argument("--end", nargs=3, metavar=("ADDRESS", "CORE", "QUEUE_PAIRS"), help=argparse.SUPPRESS)
     parser.add_argument("--idle", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -382,12 +411,15 @@ def main() -> int:
     others = Others()
     print(f"{'over':<5} {'measure':<42} {'raw':>10} {'softroce':>12} {'':<5} {'ratio':>6} wanted", flush=True)
     with ExitStack() as stack:
+        stack.callback(progress, "")
         program = built(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="genie-wire-"))))
         for name in over:
             place = loopback() if name == "lo" else stack.enter_context(veth())
             rows += measured(program, place, cores, chosen.rounds)
             print("\n".join(line_of(row) for row in rows if row["over"] == place.name), flush=True)
+    progress(f"memory per idle QP, of {IDLE_QUEUE_PAIRS}")
     memory = Measure(f"memory per idle QP, of {IDLE_QUEUE_PAIRS}", "B", 4096, False, softroce=[idle_bytes()])
+    progress("")
     rows.append(memory.row("-"))
     print(line_of(rows[-1]))
     facts = {**facts_of_build(), "crc": _core.crc_paths()[-1], "others_share": round(others.share(), 3)}

@@ -1,0 +1,30 @@
+"""What the benchmark of softroce beside raw UDP refuses before it measures; its figures are judged by CI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WIRE = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "wire.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--rounds", "0"), "argument --rounds: 0: give 1 or more"),
+        (("--rounds", "-3"), "argument --rounds: -3: give 1 or more"),
+        (("--json", "."), "argument --json: . is a folder: give a file's name in a folder that is there"),
+        (
+            ("--json", "none/x.json"),
+            "argument --json: none/x.json has no folder none to lie in: give a file's name in a folder that is there",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path: Path, words: tuple[str, str], line: str) -> None:
+    argv = [sys.executable, str(WIRE), *words]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"wire.py: error: {line}"
