@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +18,9 @@ import typer
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
 from genie.cli.resolve import Play, UsageError, check_live, hosts_of
 from genie.config.hosts import Hosts, load_hosts
-from genie.live.bench.sizes import parse_size
+from genie.live.bench.sizes import SIZE_MAX, parse_size
 from genie.live.launcher import LaunchError, launch, remote_hosts
+from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
 from genie.plan.facts import facts_of_build
 from genie.workload.graph import Workload
@@ -27,9 +30,14 @@ SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which m
 
 UNLIMITED = "unlimited"
 PREFIX = "bench"  # of traces
+FIRST_TWO = "0,1"
+_ENDS = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 
 LineRate = Annotated[
     str, typer.Option("--rate", help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.")
+]
+Mtu = Annotated[
+    int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
 ]
 AsJson = Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")]
 Kept = Annotated[
@@ -60,28 +68,54 @@ def places_of(hosts: Path | None, ranks: int | None, udp_port: int) -> Hosts:
     return hosts_of(Play("", hosts=hosts), wanted, udp_port)
 
 
-def size_from(option: str, text: str) -> int:
-    """An option's size in bytes."""
+def ends_of(hosts: Path | None, ends: str, udp_port: int) -> Hosts:
+    """The two ends of a path, which become ranks 0 and 1. `ends`: their ranks in the hosts file, as "0,4"."""
+    if not (match := _ENDS.fullmatch(ends)) or match[1] == match[2]:
+        raise UsageError(f"--ends {ends}: give two ranks of the hosts file, such as 0,4")
+    if hosts is None:
+        if ends != FIRST_TWO:
+            raise UsageError(f"--ends {ends}: are ranks of a hosts file: give --hosts FILE too")
+        return places_of(None, 2, udp_port)
+    placed = load_hosts(hosts)
+    chosen = [int(match[1]), int(match[2])]
+    if max(chosen) >= placed.ranks:
+        raise UsageError(f"--ends {ends}: {hosts} has ranks 0 to {placed.ranks - 1}")
+    here, there = (placed.places[rank] for rank in chosen)
+    if here.address == there.address:
+        text = f"{hosts}: ranks {chosen[0]} and {chosen[1]} have one address, {here.address}"
+        raise UsageError(f"{text}: choose others with --ends")
+    return Hosts((replace(here, rank=0), replace(there, rank=1)), placed.calibration, placed.name)
+
+
+def size_from(option: str, text: str, maximum: str = SIZE_MAX) -> int:
+    """An option's size in bytes, at most `maximum`."""
     try:
-        return parse_size(text)
+        return parse_size(text, maximum)
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from error
+
+
+def mtu_from(mtu: int | None) -> int:
+    """--mtu, or 0 for the largest path MTU that all paths carry."""
+    if mtu is not None and mtu not in MTUS:
+        raise UsageError(f"--mtu {mtu}: must be {', '.join(map(str, sorted(MTUS)))}")
+    return mtu or 0
 
 
 @contextmanager
 def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
     """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it."""
-    if out is None and remote_hosts(hosts) is None:
-        with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
-            try:
-                yield Path(folder)
-            except LaunchError as error:  # what it says of files in the folder is true no more
-                kept = [part for part in str(error).split("; ") if folder not in part]
-                raise LaunchError("; ".join(kept) or "the run failed", error.code) from error
+    if out is not None or remote_hosts(hosts) is not None:
+        kept = out or SHARED_FOLDER
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.resolve()
         return
-    folder_kept = out or SHARED_FOLDER
-    folder_kept.mkdir(parents=True, exist_ok=True)
-    yield folder_kept.resolve()
+    with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
+        try:
+            yield Path(folder)
+        except LaunchError as error:  # what it says of files in the folder is true no more
+            parts = [part for part in str(error).split("; ") if folder not in part]
+            raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
 
 
 def run_ranks(settings: RunSettings, line: list[str], what: str) -> None:
@@ -101,9 +135,10 @@ def show_progress(text: str) -> None:
 
 
 def remark_on_retransmits(packets: int) -> None:
-    """Say so when packets were lost: they cost time."""
+    """Say so when packets were sent again: they cost time."""
     if packets:
-        print(f"genie: {packets} packets were sent again: the network, or a receiver, lost some", file=sys.stderr)
+        why = "the network or a receiver lost some, or answers took longer than the timeout"
+        print(f"genie: {packets} packets were sent again: {why}", file=sys.stderr)
 
 
 def save_trace(workload: Workload, folder: Path) -> None:
@@ -121,4 +156,7 @@ def check_json(path: Path | None) -> None:
 
 def write_json(path: Path, report: dict[str, Any]) -> None:
     """One JSON object, with what was built."""
-    path.write_text(json.dumps({**report, **facts_of_build()}, indent=1) + "\n")
+    try:
+        path.write_text(json.dumps({**report, **facts_of_build()}, indent=1) + "\n")
+    except OSError as error:
+        raise LaunchError(f"--json {path}: cannot be written: {error.strerror}") from error

@@ -16,8 +16,10 @@ from genie.cli.bench_runs import (
     AsJson,
     Kept,
     LineRate,
+    Mtu,
     check_json,
     check_started_by_hand,
+    mtu_from,
     places_of,
     remark_on_retransmits,
     run_ranks,
@@ -43,7 +45,8 @@ RANKS_MAX, SIZES_MAX = 1024, 1000
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
-    help="What a collective takes between all ranks (nccl-tests' table), and what a path carries (perftest's).",
+    help="What a collective takes between all ranks (nccl-tests' table), and what a path carries (perftest's). "
+    "A bench starts its ranks itself, by mpirun: it is not started by mpirun or srun.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -111,6 +114,8 @@ def collective(
     congestion: options.Congestion = None,
     source_ports: options.Ports = "pair",
     traffic_class: options.TrafficClass = None,
+    icrc: options.Icrc = "auto",
+    mtu: Mtu = None,
     verbs: options.Verbs = None,
     events: Annotated[
         bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
@@ -126,8 +131,9 @@ def collective(
     operation = OPERATIONS[ALIASES.get(name, name)]
     check_started_by_hand(transport)
     check_json(as_json)
+    asked = _asked(minimum, maximum, factor, step, count, warmup, check)
     placed = places_of(hosts, ranks, udp_port)
-    asked = _asked(placed.ranks, minimum, maximum, factor, step, count, warmup, check)
+    asked = replace(asked, ranks=placed.ranks)
     play = Play(
         "",
         hosts=hosts,
@@ -147,11 +153,14 @@ def collective(
         source_ports=source_ports,
         traffic_class=traffic_class,
         verify=bool(check),
+        icrc=icrc,
         verbs=tuple(verbs or ()),
     )
     lines: list[Measured] = []
     with workplace(out, placed) as folder:
-        bench = CollectiveBench(operation, asked, play, live, placed, folder, spin=False if events else None)
+        bench = CollectiveBench(
+            operation, asked, play, live, placed, folder, spin=False if events else None, mtu_bytes=mtu_from(mtu)
+        )
         for line in nccl_table.head(operation, asked, bench.places()):
             print(line, flush=True)
         for size_bytes in asked.sizes_bytes:
@@ -168,8 +177,9 @@ def collective(
 
 
 def _asked(
-    ranks: int, minimum: str, maximum: str, factor: int | None, step: str | None, count: int, warmup: int, check: int
+    minimum: str, maximum: str, factor: int | None, step: str | None, count: int, warmup: int, check: int
 ) -> nccl_table.Asked:
+    """What is asked for, of ranks that are not known yet."""
     smallest, largest = size_from("-b", minimum), size_from("-e", maximum)
     if smallest > largest:
         raise UsageError(f"-b {minimum} is more than -e {maximum}: give the smallest size first")
@@ -179,7 +189,7 @@ def _asked(
     if step_bytes is not None and (largest - smallest) // step_bytes >= SIZES_MAX:
         raise UsageError(f"-i {step}: is more than {SIZES_MAX} sizes from {minimum} to {maximum}: give a larger step")
     return nccl_table.Asked(
-        ranks=ranks,
+        ranks=0,
         minimum_bytes=smallest,
         maximum_bytes=largest,
         step_factor=None if step is not None else factor or 2,
@@ -212,9 +222,10 @@ class CollectiveBench:
         folder: Path,
         *,
         spin: bool | None = None,
+        mtu_bytes: int = 0,
     ) -> None:
         self._operation, self._asked, self._hosts, self._folder = operation, asked, hosts, folder
-        self._play, self._live, self._spin = play, live, spin
+        self._play, self._live, self._spin, self._mtu_bytes = play, live, spin, mtu_bytes
         self._last: Run | None = None
         self._shape = Workload(operation.name, asked.ranks, [], {})
         # What is wrong with the options is said before the table begins.
@@ -263,7 +274,7 @@ class CollectiveBench:
         name = f"{self._operation.name}-{size_bytes}"
         play = replace(self._play, workload=str(self._folder / f"{name}.trace"))
         settings = settings_of(play, self._live, self._folder / name, self._shape, self._hosts, None)
-        return msgspec.structs.replace(settings, spin=self._spin)
+        return msgspec.structs.replace(settings, spin=self._spin, mtu=self._mtu_bytes)
 
 
 def _found_wrong(settings: RunSettings, workload: Workload) -> bool:

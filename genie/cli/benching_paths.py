@@ -15,13 +15,16 @@ import typer
 
 from genie.cli import options
 from genie.cli.bench_runs import (
+    FIRST_TWO,
     UNLIMITED,
     AsJson,
     Kept,
     LineRate,
+    Mtu,
     check_json,
     check_started_by_hand,
-    places_of,
+    ends_of,
+    mtu_from,
     remark_on_retransmits,
     run_ranks,
     show_progress,
@@ -35,14 +38,14 @@ from genie.live.bench.pair import PairSettings, Test, line_of
 from genie.live.bench.rank import LINES
 from genie.live.endings import EXIT_FAILED, PARTS
 from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
-from genie.live.path_mtu import MTUS
+from genie.live.softroce.source_ports import PAIR
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import prepare_folder
 from genie.workload.graph import Group, Workload
 
-RANK_MODULE, PAIR_MODULE = "genie.live.rank", "genie.live.bench.rank"
+PAIR_MODULE = "genie.live.bench.rank"
 ALL_SIZES = [1 << power for power in range(1, 24)]  # perftest's -a: 2 B to 8 MiB
-SIZE_MAX_BYTES = 1 << 30
+SIZE_MAX = "1G"
 WATCH_S = 0.1
 
 PINGPONG_EXAMPLES = """
@@ -50,9 +53,9 @@ Examples:
 
 ```text
 genie bench pingpong
-genie bench pingpong -a -n 10000 --hosts hosts/cluster.toml
+genie bench pingpong -a -n 10000 --hosts hosts/cluster.toml --ends 0,2
 genie bench pingpong -s 4K --rate 1Gb/s --no-offload
-genie bench pingpong --transport verbs --hosts hosts/cluster.toml
+genie bench pingpong --transport verbs --hosts hosts/cluster.toml --ends 0,6
 ```
 """
 WRITE_EXAMPLES = """
@@ -60,16 +63,14 @@ Examples:
 
 ```text
 genie bench write
-genie bench write -a --queue-pairs 4 --hosts hosts/cluster.toml
+genie bench write -a --queue-pairs 4 --hosts hosts/cluster.toml --ends 0,2
 genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
 ```
 """
 
 AllSizes = Annotated[bool, typer.Option("-a", "--all", help="All powers of two from 2 B to 8M.")]
 QueuePairs = Annotated[int, typer.Option("--queue-pairs", "-q", min=1, max=128, help="Of the connection, in turn.")]
-Mtu = Annotated[
-    int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
-]
+Ends = Annotated[str, typer.Option(help="The two ranks of the hosts file that are the ends; the first sends first.")]
 Limit = Annotated[float, typer.Option("--limit", min=0.1, max=86400, help="Seconds that one size may take.")]
 
 
@@ -80,14 +81,21 @@ def register(app: typer.Typer) -> None:
 
 
 def pingpong(
-    size: Annotated[str, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.")] = "64",
+    size: Annotated[
+        str | None, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.  [default: 64]")
+    ] = None,
     all_sizes: AllSizes = False,
     count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips of each size.")] = 1000,
     hosts: options.HostsFile = None,
+    ends: Ends = FIRST_TWO,
     rate: LineRate = UNLIMITED,
     transport: options.Transport = SOFTROCE,
-    verbs: options.Verbs = None,
     mtu: Mtu = None,
+    congestion: options.Congestion = None,
+    source_ports: options.Ports = PAIR,
+    traffic_class: options.TrafficClass = None,
+    icrc: options.Icrc = "auto",
+    verbs: options.Verbs = None,
     events: Annotated[
         bool,
         typer.Option("-e", "--events", help="Sleep until something comes.  [default: poll, with a core for each rank]"),
@@ -100,20 +108,23 @@ def pingpong(
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
-    """Latency between ranks 0 and 1: WRITE_WITH_IMM to and fro, and half of each round trip in ib_write_lat's columns.
+    """Latency between two ranks: WRITE_WITH_IMM to and fro, and half of each round trip in ib_write_lat's columns.
 
     Both ends compare the last message with what was sent; a byte that differs fails the bench.
     """
     live = Live(
         offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
-        verbs=tuple(verbs or ()),
+        source_ports=source_ports, traffic_class=traffic_class, icrc=icrc, verbs=tuple(verbs or ()),
     )  # fmt: skip
-    bench = PathBench("pingpong", live, rate, hosts, sizes_of(size, all_sizes), mtu)
+    play = Play("", hosts=hosts, rate=rate, congestion=congestion)
+    bench = PathBench("pingpong", play, live, ends, sizes_of(size, "64", all_sizes), mtu)
     return bench.run(out, as_json, rounds=count, limit_s=limit, poll=False if events else None)
 
 
 def write(
-    size: Annotated[str, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.")] = "64K",
+    size: Annotated[
+        str | None, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.  [default: 64K]")
+    ] = None,
     all_sizes: AllSizes = False,
     count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Messages of each size.")] = 5000,
     queue_pairs: QueuePairs = 1,
@@ -121,10 +132,15 @@ def write(
         int, typer.Option("--depth", "-t", min=1, max=10**5, help="Messages under way on each queue pair.")
     ] = 128,
     hosts: options.HostsFile = None,
+    ends: Ends = FIRST_TWO,
     rate: LineRate = UNLIMITED,
     transport: options.Transport = SOFTROCE,
-    verbs: options.Verbs = None,
     mtu: Mtu = None,
+    congestion: options.Congestion = None,
+    source_ports: options.Ports = PAIR,
+    traffic_class: options.TrafficClass = None,
+    icrc: options.Icrc = "auto",
+    verbs: options.Verbs = None,
     no_offload: options.NoOffload = False,
     gigabits: Annotated[bool, typer.Option("--report-gbits", help="Gb/s, of 10^9 bits, not MB/s, of 2^20 bytes.")] = (
         False
@@ -136,46 +152,38 @@ def write(
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
-    """Bandwidth from rank 0 to rank 1: RDMA WRITEs as fast as they go, in ib_write_bw's columns.
+    """Bandwidth from one rank to another: RDMA WRITEs as fast as they go, in ib_write_bw's columns.
 
-    The average is the sender's, from its first post to its last completion; the peak is the fastest tenth at the
-    receiver, which compares the last message with what was sent: a byte that differs fails the bench. Over verbs the
-    WRITEs carry immediate data: of others a receiver hears nothing.
+    The average is the sender's, from its first post to its last completion; the peak is the least that the fastest
+    tenth can have had at the receiver, which compares the last message with what was sent: a byte that differs fails
+    the bench. Over verbs the WRITEs carry immediate data: of others a receiver hears nothing.
     """
     live = Live(
         offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
-        verbs=tuple(verbs or ()),
+        source_ports=source_ports, traffic_class=traffic_class, icrc=icrc, verbs=tuple(verbs or ()),
     )  # fmt: skip
-    bench = PathBench("write", live, rate, hosts, sizes_of(size, all_sizes), mtu)
+    play = Play("", hosts=hosts, rate=rate, congestion=congestion)
+    bench = PathBench("write", play, live, ends, sizes_of(size, "64K", all_sizes), mtu)
     return bench.run(out, as_json, gigabits=gigabits, rounds=count, limit_s=limit, depth=depth, queue_pairs=queue_pairs)
 
 
-def sizes_of(size: str, all_sizes: bool) -> list[int]:
+def sizes_of(size: str | None, default: str, all_sizes: bool) -> list[int]:
     """What to measure, in bytes."""
-    if all_sizes:
-        return ALL_SIZES
-    size_bytes = size_from("-s", size)
-    if size_bytes > SIZE_MAX_BYTES:
-        raise UsageError(f"-s {size}: give at most 1G")
-    return [size_bytes]
+    if all_sizes and size is not None:
+        raise UsageError(f"-s {size} and -a: give one of the two")
+    return ALL_SIZES if all_sizes else [size_from("-s", size or default, SIZE_MAX)]
 
 
 class PathBench:
     """One bench between two ranks."""
 
-    def __init__(
-        self, test: Test, live: Live, rate: str, hosts: Path | None, sizes_bytes: list[int], mtu: int | None
-    ) -> None:
+    def __init__(self, test: Test, play: Play, live: Live, ends: str, sizes_bytes: list[int], mtu: int | None) -> None:
         check_started_by_hand(live.transport)
-        self._test, self._live, self._rate, self._mtu = test, live, rate, mtu
+        self._test, self._play, self._live, self._mtu = test, play, live, mtu_from(mtu)
         self._sizes_bytes = sizes_bytes
-        self._hosts = places_of(hosts, 2, live.udp_port)
+        self._hosts = ends_of(play.hosts, ends, live.udp_port)
         if len({place.transport or live.transport for place in self._hosts.places}) > 1:
-            raise UsageError(f"{hosts}: one rank on softroce and one on verbs: a bench has the same at both ends")
-        if len({place.address for place in self._hosts.places}) == 1:
-            raise UsageError(f"{hosts}: ranks 0 and 1 have one address: give each its own")
-        if mtu is not None and mtu not in MTUS:
-            raise UsageError(f"--mtu {mtu}: must be {', '.join(map(str, sorted(MTUS)))}")
+            raise UsageError(f"{play.hosts}: one end is on softroce and one on verbs: a bench has the same at both")
 
     def run(self, out: Path | None, as_json: Path | None, *, gigabits: bool = False, **asked: Any) -> int:
         """Measure, print the table; the exit code. `asked`: fields of PairSettings."""
@@ -184,10 +192,7 @@ class PathBench:
             settings = self._settings(folder / self._test, asked)
             refuse_running(settings.out_path)
             prepare_folder(settings.out_path)
-            line = [
-                PAIR_MODULE if word == RANK_MODULE else word
-                for word in mpirun_line(settings, remote_hosts(self._hosts))
-            ]
+            line = mpirun_line(settings, remote_hosts(self._hosts), PAIR_MODULE)
             print("genie: " + " ".join(line), file=sys.stderr, flush=True)
             pingpong = self._test == "pingpong"
             for text in perftest_table.head(pingpong, self._facts(settings), gigabits):
@@ -206,16 +211,15 @@ class PathBench:
 
     def _settings(self, out: Path, asked: dict[str, Any]) -> PairSettings:
         workload = Workload(self._test, 2, [Group("0", (0, 1))], {})
-        play = Play("", rate=self._rate)
-        settings = settings_of(play, self._live, out, workload, self._hosts, None)
-        fields = msgspec.structs.asdict(settings) | {"workload": "", "mtu": self._mtu or 0} | asked
+        settings = settings_of(self._play, self._live, out, workload, self._hosts, None)
+        fields = msgspec.structs.asdict(settings) | {"workload": "", "mtu": self._mtu} | asked
         return PairSettings(**fields, test=self._test, sizes_bytes=self._sizes_bytes)
 
     def _facts(self, settings: PairSettings) -> list[tuple[str, str]]:
         return [
             ("Transport", _transport(settings)),
             ("Path", " -> ".join(settings.addresses)),
-            ("Line rate", self._rate),
+            ("Line rate", str(self._play.rate)),
             ("Number of qps", str(settings.queue_pairs)),
             *([("TX depth", str(settings.depth))] if self._test == "write" else []),
             ("Mtu", f"{settings.mtu}[B]" if settings.mtu else "the largest that gets there"),

@@ -24,6 +24,7 @@ from genie.cli.resolve import (
     twin_of,
 )
 from genie.config.hosts import Hosts, load_hosts, write_calibration
+from genie.live.closing import closing_line
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
@@ -154,8 +155,8 @@ def run_live(settings: RunSettings, hosts: Hosts) -> Outcome:
     line = mpirun_line(settings, remote_hosts(hosts))
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
-    if outcome.problem:
-        print(f"genie: {outcome.problem}", file=sys.stderr)
+    said = outcome.problem or closing_line(settings.out_path)
+    print(f"genie: {said}", file=sys.stderr)
     return outcome
 
 
@@ -204,7 +205,10 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
         rendezvous.channel.close()
         return rendezvous.rank, int(code)
     agreed = settings
-    return rendezvous.rank, run_and_sign(agreed, rendezvous.rank, lambda: run_rank(agreed, rendezvous))
+    code = run_and_sign(agreed, rendezvous.rank, lambda: run_rank(agreed, rendezvous))
+    if code == 0 and rendezvous.rank == 0:
+        print(f"genie: {closing_line(agreed.out_path)}", file=sys.stderr)
+    return rendezvous.rank, code
 
 
 def calibrate(

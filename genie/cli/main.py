@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import NoReturn
 
 import typer
 
 from genie.cli import benching, compare, inspecting, live_commands, machine, twin_commands
 from genie.cli.exits import exit_code_of, text_of
-from genie.live.endings import EXIT_USAGE
+from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import expected_rank, launched_by
-
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="genie",
@@ -28,14 +27,21 @@ for room in (live_commands, twin_commands, compare, benching, inspecting, machin
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Not KeyboardInterrupt, which the command line's library ends without a word."""
+    """A signal that ends the command. Not KeyboardInterrupt, which the command line's library ends without a word."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def main() -> None:
     """Run the command; never a traceback for an expected error."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    # A rank that waits in MPI could not heed more than Ctrl-C.
+    numbers = ENDING_SIGNALS if launched_by() is None else (signal.SIGINT,)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler in (signal.SIG_DFL, signal.default_int_handler):  # not when a shell has it ignored
+            signal.signal(number, _interrupt)
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -46,9 +52,10 @@ def main() -> None:
         if text and _speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
-    except (Interrupted, KeyboardInterrupt, typer.Abort):
-        print("genie: interrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+    except Interrupted as told:
+        _leave(told.number)
+    except (KeyboardInterrupt, typer.Abort):
+        _leave(signal.SIGINT)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
@@ -59,11 +66,19 @@ def main() -> None:
             print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _interrupt(_number: int, _frame: object) -> None:
-    raise Interrupted
+def _interrupt(number: int, _frame: object) -> None:
+    raise Interrupted(number)
+
+
+def _leave(number: int) -> NoReturn:
+    """As shells say it."""
+    what = "interrupted" if number == signal.SIGINT else f"told to end by {signal.Signals(number).name}"
+    print(f"genie: {what}", file=sys.stderr)
+    sys.exit(128 + number)
 
 
 def _speaks() -> bool:

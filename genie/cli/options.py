@@ -84,7 +84,12 @@ Ports = Annotated[
 ]
 TrafficClass = Annotated[
     int | None,
-    typer.Option("--traffic-class", min=0, max=255, help="Of IP: DSCP times 4.  [default: the fabric's, or 0]"),
+    typer.Option(
+        "--traffic-class",
+        min=0,
+        max=255,
+        help="Of IP: DSCP times 4; the lower two bits are ECN's, which NICs set.  [default: the fabric's, or 0]",
+    ),
 ]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Give every message bytes of its own, and check them where they arrive.")

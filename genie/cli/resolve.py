@@ -242,7 +242,11 @@ class Live:
         if self.icrc not in ICRC_CHECKS:
             raise UsageError(f"--icrc {self.icrc}: must be {', '.join(ICRC_CHECKS[:-1])} or {ICRC_CHECKS[-1]}")
         try:
-            SourcePorts(self.source_ports)
+            if self.udp_port in SourcePorts(self.source_ports):
+                raise UsageError(
+                    f"--source-ports {self.source_ports}: {self.udp_port} is the port that softroce receives at "
+                    "(--udp-port): leave it out"
+                )
         except ValueError as error:
             raise UsageError(f"--source-ports: {error}") from error
         try:

@@ -237,6 +237,8 @@ def _address(document: Document, i: int, entry: HostEntry, rank: int, index: int
         address = ipaddress.ip_address(text)
     except ValueError as wrong:
         raise document.error(key, f' = "{text}" (rank {rank}): give an IP address such as "10.0.0.1"') from wrong
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise document.error(key, f' = "{text}" (rank {rank}): write it as "{address.ipv4_mapped}"')
     if address.is_unspecified or address.is_multicast or str(address) in BROADCAST:
         raise document.error(key, f' = "{text}" (rank {rank}): give an address of one host, such as "10.0.0.1"')
     if isinstance(address, ipaddress.IPv6Address) and (address.is_link_local or address.scope_id is not None):

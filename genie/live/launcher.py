@@ -72,8 +72,11 @@ def remote_hosts(hosts: Hosts) -> str | None:
     return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
-def mpirun_line(settings: RunSettings, hosts: str | None) -> list[str]:
-    """The command that starts all ranks; `hosts`: "name:ranks,..." for machines other than this one."""
+def mpirun_line(settings: RunSettings, hosts: str | None, module: str = "genie.live.rank") -> list[str]:
+    """The command that starts all ranks; `hosts`: "name:ranks,..." for machines other than this one.
+
+    `module`: what a rank runs, with the launch file as its argument.
+    """
     mpirun = find_mpirun()
     version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     line = [mpirun]
@@ -84,7 +87,7 @@ def mpirun_line(settings: RunSettings, hosts: str | None) -> list[str]:
         # Other ranks must live on after one has died: they say what they were waiting for.
         line += ["-disable-auto-cleanup"] + (["-hosts", hosts] if hosts else [])
     # -P: not the current folder's `genie`, which may be sources that nothing was built in.
-    rank = [sys.executable, "-P", "-m", "genie.live.rank", str(_launch_file(settings))]
+    rank = [sys.executable, "-P", "-m", module, str(_launch_file(settings))]
     return [*line, "-n", str(settings.ranks), *rank]
 
 

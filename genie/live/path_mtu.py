@@ -26,6 +26,7 @@ TRANSPORT_BYTES = 12 + 16 + 4 + 4
 # The headers of the largest packet, by IP version.
 HEADER_BYTES = {4: 20 + 8 + TRANSPORT_BYTES, 6: 40 + 8 + TRANSPORT_BYTES}
 MTUS = (4096, 2048, 1024, 512, 256)
+GIVE_MTU = "give mtu = {0} under [transport] of a --fabric file (--mtu {0} of a bench)"
 
 PROBE = struct.Struct("!8sIII")  # what it is, run's seed (32 bits), sending rank, path MTU
 PROBE_MARK = b"genieMTU"
@@ -87,12 +88,10 @@ def path_problem(addresses: list[str], rank: int, port: int, mtu_bytes: int) -> 
             return f"no way from {where}: {error.strerror}; see ip addr and ip route there"
         if route < mtu_bytes + headers:
             fits = next((mtu for mtu in MTUS if mtu + headers <= route), None)
-            what = (
-                f"a --fabric file with mtu = {fits} under [transport]" if fits else "a network for 320 bytes and more"
-            )
+            what = GIVE_MTU.format(fits) if fits else "give a network for 320 bytes and more"
             return (
                 f"the route from {where} takes packets of {route} bytes, and mtu = {mtu_bytes} makes "
-                f"{mtu_bytes + headers}: give {what}, or raise the interface's MTU"
+                f"{mtu_bytes + headers}: {what}, or raise the interface's MTU"
             )
     return ""
 
@@ -179,7 +178,7 @@ def discover(meet: Rendezvous, settings: RunSettings, rank: int, mtu_max_bytes: 
     source, target = lost[0]
     raise RankError(
         f"no datagram of {MTUS[-1] + TRANSPORT_BYTES} bytes comes from {_where(settings.addresses, source, target)}: "
-        "see ip route and the firewall there (UDP, all ports), or give a --fabric file with the path MTU",
+        f"see ip route and the firewall there (UDP, all ports), or {GIVE_MTU.format('BYTES')}",
         EXIT_ENVIRONMENT,
         agreed=True,
     )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 Idle = Callable[[], None]
 CLOSE_LIMIT_S = 10.0
 STOPPED = " stopped: "  # in what a rank says because another one told it
+SEGMENT = "/dev/shm/mpich_shm_"
 AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
 
 
@@ -206,6 +208,7 @@ class MpiChannel:
         self.rank = self._world.Get_rank()
         self.size = self._world.Get_size()
         self._pending: list[tuple[Any, bytes]] = []
+        _unname_segments(self._world)
 
     def send(self, to: int, tag: int, payload: bytes) -> None:
         self._pending = [entry for entry in self._pending if not entry[0].Test()]
@@ -224,6 +227,18 @@ class MpiChannel:
         while self._pending and time.monotonic() < deadline:
             self._pending = [entry for entry in self._pending if not entry[0].Test()]
             _sleep_a_little()
+
+
+def _unname_segments(world: Any) -> None:
+    """Remove the names of the memory that MPICH shares on this node, which all its ranks have by now.
+
+    MPICH removes them at its end, which ranks that fail do not reach: they would stay in /dev/shm.
+    """
+    world.Barrier()
+    with suppress(OSError):
+        mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if SEGMENT in line}
+        for path in mapped:
+            Path(path).unlink(missing_ok=True)
 
 
 # Variables by which launchers tell a process its rank; the first of each that is set counts.

@@ -197,30 +197,39 @@ void register_soft_nic(nb::module_& m) {
       .def(
           "stream",
           [](Endpoint& e, const std::vector<std::uint32_t>& queue_pairs, const std::string& verb,
-             std::uint32_t size_bytes, std::uint64_t messages, std::uint32_t depth, std::uint32_t rkey,
-             double timeout_s) {
+             std::uint32_t size_bytes, std::uint64_t messages, std::uint32_t depth,
+             std::uint64_t remote_address, std::uint32_t rkey, double timeout_s) {
             for (const std::uint32_t id : queue_pairs) known(e, id);
             nb::gil_scoped_release release;
-            return e.stream({.request = {.verb = verb_named(verb), .size_bytes = size_bytes, .rkey = rkey},
+            return e.stream({.request = {.verb = verb_named(verb),
+                                         .size_bytes = size_bytes,
+                                         .remote_address = remote_address,
+                                         .rkey = rkey},
                              .queue_pairs = queue_pairs,
                              .depth = depth,
                              .messages = messages},
                             e.nic().now() + static_cast<TimePs>(timeout_s * 1e12));
           },
           "queue_pairs"_a, "verb"_a, "size_bytes"_a, nb::kw_only(), "messages"_a, "depth"_a = 16,
-          "rkey"_a = 0, "timeout_s"_a = 60.0,
+          "remote_address"_a = 0, "rkey"_a = 0, "timeout_s"_a = 60.0,
           "Send as fast as it goes, `depth` messages under way on each: ps, or -1.")
       .def(
           "pingpong",
           [](Endpoint& e, std::uint32_t id, const std::string& verb, std::uint32_t size_bytes,
-             std::uint64_t rounds, bool begins, bool spin, std::uint32_t rkey, double timeout_s) {
+             std::uint64_t rounds, bool begins, bool spin, std::uint64_t remote_address, std::uint32_t rkey,
+             double timeout_s) {
             known(e, id);
             nb::gil_scoped_release release;
-            return e.pingpong(id, {.verb = verb_named(verb), .size_bytes = size_bytes, .rkey = rkey}, rounds,
-                              begins, spin, e.nic().now() + static_cast<TimePs>(timeout_s * 1e12));
+            return e.pingpong(id,
+                              {.verb = verb_named(verb),
+                               .size_bytes = size_bytes,
+                               .remote_address = remote_address,
+                               .rkey = rkey},
+                              rounds, begins, spin, e.nic().now() + static_cast<TimePs>(timeout_s * 1e12));
           },
           "queue_pair"_a, "verb"_a, "size_bytes"_a, nb::kw_only(), "rounds"_a, "begins"_a, "spin"_a = false,
-          "rkey"_a = 0, "timeout_s"_a = 60.0, "Round-trip times, ps, at the end that begins.")
+          "remote_address"_a = 0, "rkey"_a = 0, "timeout_s"_a = 60.0,
+          "Round-trip times, ps, at the end that begins.")
       .def(
           "keep_trace", [](Endpoint& e, bool keep) { e.nic().keep_trace(keep); }, "keep"_a)
       .def("counters", [](const Endpoint& e) { return nic_counters_of(e.nic()); })

@@ -123,6 +123,7 @@ REFUSED = [
     (TWO_NODES.replace('"mlx5_0"', '["mlx5_0"]'), 6, "host[0].device", "has 1 devices: give one for each"),
     (TWO_NODES.replace('"mlx5_0"', '"mlx5_{slot}"'), 6, "host[0].device", "give {rank}, {rank+1}"),
     (TWO_NODES + 'transport = "tcp"\n', 12, "host[1].transport", "softroce"),
+    (TWO_NODES.replace("10.0.0.1", "::ffff:10.0.0.1"), 4, "host[0].address", 'write it as "10.0.0.1"'),
     (TWO_NODES.replace("10.0.0.1", "fe80::1"), 4, "host[0].address", "global or unique local address"),
     (TWO_NODES.replace("10.0.0.1", "::"), 4, "host[0].address", "give an address of one host"),
     (TWO_NODES.replace("10.0.0.1", "fd00::1"), 2, "host", "some ranks have IPv4 and some IPv6 addresses"),

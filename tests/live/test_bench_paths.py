@@ -22,10 +22,10 @@ def test_latency_is_half_of_each_round_trip() -> None:
     # 1 to 1000 us one way, in an order that is none.
     round_trips_ps = [2_000_000 * (at * 7 % 1000 + 1) for at in range(1000)]
     line = latency_of(64, round_trips_ps, 0)
-    assert (line.rounds, line.minimum, line.maximum) == (1000, 1.0, 1000.0)
-    assert (line.typical, line.average) == (500.5, 500.5)
-    assert line.deviation == pytest.approx(288.675, abs=0.001)  # sqrt((1000^2 - 1) / 12)
-    assert (line.percentile_99, line.percentile_99_9) == (990.0, 999.0)
+    assert (line.rounds, line.minimum_us, line.maximum_us) == (1000, 1.0, 1000.0)
+    assert (line.typical_us, line.average_us) == (500.5, 500.5)
+    assert line.deviation_us == pytest.approx(288.675, abs=0.001)  # sqrt((1000^2 - 1) / 12)
+    assert (line.percentile_99_us, line.percentile_99_9_us) == (990.0, 999.0)
 
 
 def test_bandwidth_is_the_sender_s_and_the_peak_the_receiver_s_fastest_tenth() -> None:
@@ -35,6 +35,11 @@ def test_bandwidth_is_the_sender_s_and_the_peak_the_receiver_s_fastest_tenth() -
     assert line.average_bytes_per_s == pytest.approx(500e6)
     assert line.messages_per_s == pytest.approx(500e3)
     assert line.peak_bytes_per_s == pytest.approx(1000e6)
+    # Of the last four messages, each on a queue pair of its own, three may have come before but for a few bytes.
+    burst = [Arrivals(4, 4000, 1_000_000_000), Arrivals(8, 8000, 1_001_000_000)]
+    four = bandwidth_of(1000, 8, 4_000_000_000, burst, 0, 4)
+    assert four.average_bytes_per_s == pytest.approx(2e6)
+    assert four.peak_bytes_per_s == pytest.approx(1000e6)
     alone = bandwidth_of(1000, 1, 8_000_000, [Arrivals(1, 1000, 0)], 0)
     assert alone.peak_bytes_per_s == alone.average_bytes_per_s
 
@@ -111,6 +116,8 @@ def test_a_ping_that_comes_before_its_answerer_is_ready_is_answered() -> None:
             here.idle()  # the last answer has to be acknowledged
         return played
 
+    here.fill(64, 1)
+    there.fill(64, 2)
     for turn in range(3):
         answered.clear()
         thread, answers = in_thread(begin)
@@ -127,6 +134,9 @@ def test_a_ping_that_comes_before_its_answerer_is_ready_is_answered() -> None:
         assert ended
         assert len(times_ps) == 5
         assert min(times_ps) > 0
+    # Each end has what the other sent, and not what it sent itself.
+    assert (here.differs(64, 2), there.differs(64, 1)) == (0, 0)
+    assert here.differs(64, 1) > 32
     assert (here.error, there.error) == ("", "")
 
 

@@ -47,6 +47,9 @@ def test_nccl_pinned_and_swept() -> None:
     assert len(set(ports("pair"))) == 12
     assert all(0xC000 <= port <= 0xFFFF for port in ports("pair") + ports("nccl"))
     assert [SourcePorts(rule).exact for rule in ("pair", "nccl", "50000")] == [False, True, True]
+    assert [4791 in SourcePorts(rule) for rule in ("pair", "nccl", "4791", "4700-4800", "4792")] == [
+        False, False, True, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", ["", "ecmp", "80", "50000-49999", "50000-70000", "-1", "50000,50001"])

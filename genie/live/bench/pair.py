@@ -63,10 +63,10 @@ class PairEnd(Protocol):
         """Raises TransportError."""
 
     def fill(self, size_bytes: int, seed: int) -> None:
-        """Put this seed's bytes where messages come from and arrive."""
+        """Put this seed's bytes where messages come from, and where the peer's arrive, which are others."""
 
     def differs(self, size_bytes: int, seed: int) -> int:
-        """How many bytes there are not this seed's."""
+        """How many bytes are not this seed's where the peer's messages arrive."""
 
     def forget(self) -> None:
         """Count arrivals from 0."""
@@ -100,21 +100,20 @@ class Latency:
 
     size_bytes: int
     rounds: int
-    minimum: float
-    maximum: float
-    typical: float  # median
-    average: float
-    deviation: float
-    percentile_99: float  # nearest rank
-    percentile_99_9: float
+    minimum_us: float
+    maximum_us: float
+    typical_us: float  # median
+    average_us: float
+    deviation_us: float
+    percentile_99_us: float  # nearest rank
+    percentile_99_9_us: float
     wrong_bytes: int
 
 
 def latency_of(size_bytes: int, round_trips_ps: list[int], wrong_bytes: int) -> Latency:
     """What the round trips say."""
     half_us = np.asarray(round_trips_ps, np.float64) / 2e6
-    in_order = np.sort(half_us)
-    high = [in_order[-(-len(in_order) * permille // 1000) - 1] for permille in (990, 999)]
+    high = np.quantile(half_us, (0.99, 0.999), method="inverted_cdf")
     return Latency(
         size_bytes,
         len(round_trips_ps),
@@ -135,19 +134,25 @@ class Bandwidth:
 
     size_bytes: int
     messages: int
-    peak_bytes_per_s: float  # of the receiver's tenths of the stream, the fastest
+    peak_bytes_per_s: float  # the least that the receiver's fastest tenth of the stream can have had
     average_bytes_per_s: float
     messages_per_s: float
     wrong_bytes: int
 
 
-def bandwidth_of(size_bytes: int, messages: int, took_ps: int, arrivals: list[Arrivals], wrong_bytes: int) -> Bandwidth:
-    """What the sender's time and the receiver's arrivals, taken about every tenth of the stream, say."""
+def bandwidth_of(
+    size_bytes: int, messages: int, took_ps: int, arrivals: list[Arrivals], wrong_bytes: int, queue_pairs: int = 1
+) -> Bandwidth:
+    """What the sender's time and the receiver's arrivals, taken about every tenth of the stream, say.
+
+    Of what arrives in a stretch, most of a message may have come before it on every queue pair but one.
+    """
+    early_bytes = (queue_pairs - 1) * size_bytes
     took_s = took_ps / 1e12
     average = size_bytes * messages / took_s
     windows = zip([Arrivals(0, 0, 0), *arrivals], arrivals, strict=False)
     rates = [
-        (after.size_bytes - before.size_bytes) * 1e12 / (after.span_ps - before.span_ps)
+        (after.size_bytes - before.size_bytes - early_bytes) * 1e12 / (after.span_ps - before.span_ps)
         for before, after in windows
         if after.span_ps > before.span_ps
     ]

@@ -39,8 +39,8 @@ def row(line: Latency | Bandwidth, gigabits: bool = False) -> str:
     """One size, numbers below the beginning of their columns' names."""
     if isinstance(line, Latency):
         times = (
-            line.minimum, line.maximum, line.typical, line.average, line.deviation,
-            line.percentile_99, line.percentile_99_9,
+            line.minimum_us, line.maximum_us, line.typical_us, line.average_us, line.deviation_us,
+            line.percentile_99_us, line.percentile_99_9_us,
         )  # fmt: skip
         return _aligned([str(line.size_bytes), str(line.rounds), *(f"{time:.2f}" for time in times)], LATENCY_COLUMNS)
     unit = 1e9 / 8 if gigabits else MEGA

@@ -46,8 +46,8 @@ from genie.live.rendezvous import Rendezvous, RendezvousError, join
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 
-ROUNDS_AT_ONCE = 100  # between two looks for alarms
-SLICE_S = 0.25
+SLICE_S = 0.25  # between two looks for alarms
+TURN_PS = int(SLICE_S * 1e12)
 REAL_TIME_PRIORITY = 10
 LINES = f"lines{FACTS}"  # among the parts: the lines so far, for whoever watches
 
@@ -106,7 +106,7 @@ class PairRank:
         problem = ""
         if end.over_ip:
             problem = path_problem(settings.addresses, self.rank, settings.udp_port, settings.mtu)
-        self._none(problem.replace("a --fabric file with mtu = ", "--mtu "), EXIT_USAGE)
+        self._none(problem, EXIT_USAGE)
         return settings.mtu
 
     def _none(self, problem: str, code: int) -> None:
@@ -118,31 +118,38 @@ class PairRank:
 
     def measure(self, size_bytes: int) -> None:
         """One size; rank 0 keeps its line. Raises RankError when it cannot end."""
-        seed = self.settings.seed + size_bytes
-        self.end.fill(size_bytes, seed if self.begins else seed + 1)
+        own, others_seed = (2 * (self.settings.seed + size_bytes) + rank for rank in (self.rank, 1 - self.rank))
+        self.end.fill(size_bytes, own)
         self.end.forget()
         self._together()
         self.played = True
         measured: Any = self._pingpong(size_bytes) if self.settings.test == "pingpong" else self._write(size_bytes)
-        wrong = self.end.differs(size_bytes, seed)
+        wrong = self.end.differs(size_bytes, others_seed)
         (figures, wrong_here), (others, wrong_there) = self._together([measured, wrong])
         if self.settings.test == "pingpong":
             self._keep(latency_of(size_bytes, figures, wrong_here + wrong_there))
         else:
             arrivals = [Arrivals(*each) for each in others]
-            self._keep(bandwidth_of(size_bytes, self.settings.rounds, figures, arrivals, wrong_there))
+            messages, queue_pairs = self.settings.rounds, self.settings.queue_pairs
+            self._keep(bandwidth_of(size_bytes, messages, figures, arrivals, wrong_there, queue_pairs))
 
     def _pingpong(self, size_bytes: int) -> list[int]:
-        """All round-trip times, ps, at the end that begins. The first of each turn wakes the other, and is left out."""
+        """All round-trip times, ps, at the end that begins. The first of each turn wakes the other, and is left out.
+
+        Turns are short, so that alarms and limits are heeded: the first tells how many round trips the next may have.
+        """
+        settings, peer = self.settings, 1 - self.rank
         times: list[int] = []
-        done, limit = 0, time.monotonic() + self.settings.limit_s
-        while done < self.settings.rounds:
-            rounds = min(ROUNDS_AT_ONCE, self.settings.rounds - done)
-            ended, came = self.end.pingpong(size_bytes, rounds + 1, begins=self.begins, limit_s=self.settings.stall_s)
-            self._look(size_bytes, ended, f"{rounds} round trips did not end in {self.settings.stall_s:g} s")
+        done, rounds, limit = 0, 1, time.monotonic() + settings.limit_s
+        while done < settings.rounds:
+            rounds = min(self._together(rounds)[0], settings.rounds - done)
+            ended, came = self.end.pingpong(size_bytes, rounds + 1, begins=self.begins, limit_s=settings.stall_s)
+            what = f"a round trip with rank {peer}" if rounds == 1 else f"{rounds} round trips with rank {peer}"
+            self._look(size_bytes, ended, f"{what} did not end in {settings.stall_s:g} s: slow paths need more --stall")
             times += came[1:]
             done += rounds
-            if self.begins and time.monotonic() > limit:
+            rounds = max(TURN_PS * len(came) // sum(came), 1) if came else 1
+            if self.begins and time.monotonic() > limit and done < settings.rounds:
                 raise RankError(self._too_slow(size_bytes))
         return times
 

@@ -8,7 +8,7 @@ from genie import _core
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT
 from genie.live.softroce.source_ports import SourcePorts
-from genie.live.softroce.transport import queue_pair_of
+from genie.live.softroce.transport import cannot_open, queue_pair_of
 from genie.live.transport import SOFTROCE, TransportError, first_psn, memory_key
 
 IDLE_S = 0.002
@@ -26,6 +26,7 @@ class SoftRocePair:
         self._rkey = memory_key(settings.seed, rank)
         self._peer_rkey = 0
         self._answered = 0  # messages since `forget`
+        self._arrive_at = max(settings.sizes_bytes)  # messages come from below it
 
     def open(self, mtu_bytes: int) -> None:
         settings, config = self._settings, _core.NicConfig()
@@ -35,14 +36,14 @@ class SoftRocePair:
         config.rate_bps = settings.rate_bps
         config.frame_overhead_bytes = settings.frame_overhead_bytes
         config.traffic_class = settings.traffic_class
+        config.see_headers = settings.icrc == "strict"
         config.rkey = self._rkey
-        config.memory_bytes = config.writable_bytes = max(settings.sizes_bytes)
+        config.memory_bytes = config.writable_bytes = 2 * self._arrive_at
         self._nic = _core.SoftNic(config)
         try:
             self._nic.open()
         except RuntimeError as error:
-            text = f"rank {self._rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
-            raise TransportError(text, EXIT_ENVIRONMENT) from error
+            raise cannot_open(self._rank, error) from error
         pair = queue_pair_of(settings, mtu_bytes)
         self._queue_pairs = [
             self._nic.add_queue_pair(pair, receives_counted=False) for _ in range(settings.queue_pairs)
@@ -74,10 +75,12 @@ class SoftRocePair:
             raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
 
     def fill(self, size_bytes: int, seed: int) -> None:
-        self._nic.memory[:size_bytes] = pattern(size_bytes, seed)
+        memory, at = self._nic.memory, self._arrive_at
+        memory[:size_bytes] = memory[at : at + size_bytes] = pattern(size_bytes, seed)
 
     def differs(self, size_bytes: int, seed: int) -> int:
-        return int(np.count_nonzero(self._nic.memory[:size_bytes] != pattern(size_bytes, seed)))
+        arrived = self._nic.memory[self._arrive_at : self._arrive_at + size_bytes]
+        return int(np.count_nonzero(arrived != pattern(size_bytes, seed)))
 
     def forget(self) -> None:
         self._nic.forget_arrivals()
@@ -89,7 +92,13 @@ class SoftRocePair:
             # The other end may have begun before this one was ready: what has come is answered now.
             early = self.serve(0, 0.0).messages - self._answered
             for _ in range(early):
-                self._nic.post_send(self._queue_pairs[0], "write_imm", size_bytes, rkey=self._peer_rkey)
+                self._nic.post_send(
+                    self._queue_pairs[0],
+                    "write_imm",
+                    size_bytes,
+                    remote_address=self._arrive_at,
+                    rkey=self._peer_rkey,
+                )
         times = self._nic.pingpong(
             self._queue_pairs[0],
             "write_imm",
@@ -97,6 +106,7 @@ class SoftRocePair:
             rounds=rounds - early,
             begins=begins,
             spin=self._poll,
+            remote_address=self._arrive_at,
             rkey=self._peer_rkey,
             timeout_s=limit_s,
         )
@@ -110,6 +120,7 @@ class SoftRocePair:
             size_bytes,
             messages=messages,
             depth=self._settings.depth,
+            remote_address=self._arrive_at,
             rkey=self._peer_rkey,
             timeout_s=limit_s,
         )

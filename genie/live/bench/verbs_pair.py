@@ -72,7 +72,7 @@ class VerbsPair:
         self._depth = min(settings.depth, most)
         receives = min(max(2 * settings.depth, RECEIVES_MIN), most)
         try:
-            device.take_memory(self._size_bytes, huge_pages=settings.verbs.huge_pages)
+            device.take_memory(2 * self._size_bytes, huge_pages=settings.verbs.huge_pages)
             device.make_completion_queue(count * (self._depth + receives), channel=self._sleeps)
             device.make_requests()
             self._queue_pairs = [device.make_queue_pair(self._depth, receives) for _ in range(count)]
@@ -119,10 +119,12 @@ class VerbsPair:
     # -- measuring -------------------------------------------------------------------------------------------
 
     def fill(self, size_bytes: int, seed: int) -> None:
-        self._memory[:size_bytes] = pattern(size_bytes, seed)
+        memory, at = self._memory, self._size_bytes
+        memory[:size_bytes] = memory[at : at + size_bytes] = pattern(size_bytes, seed)
 
     def differs(self, size_bytes: int, seed: int) -> int:
-        return int(np.count_nonzero(self._memory[:size_bytes] != pattern(size_bytes, seed)))
+        arrived = self._memory[self._size_bytes : self._size_bytes + size_bytes]
+        return int(np.count_nonzero(arrived != pattern(size_bytes, seed)))
 
     def forget(self) -> None:
         self._came = self._expected = self._counted_bytes = self._first_ns = self._last_ns = 0
@@ -181,7 +183,8 @@ class VerbsPair:
         """Post so many messages on a queue pair, as far as it takes them; how many."""
         queue = self._sends[at]
         for _ in range(messages):
-            queue.add(Piece(Message(0, 1 - self._rank, 0, size_bytes, 1), 0, size_bytes))
+            # Messages come from the first half of the memory and arrive in the peer's second.
+            queue.add(Piece(Message(0, 1 - self._rank, 0, size_bytes, 1), self._size_bytes, size_bytes))
         try:
             while requests := queue.take(LIST_MAX):
                 address = self._device.memory.address

@@ -32,6 +32,10 @@ class SourcePorts:
             )
         self._first, self._last = first, last
 
+    def __contains__(self, port: int) -> bool:
+        """Whether the port is among those given by number."""
+        return self.exact and self._first <= port <= self._last
+
     @property
     def exact(self) -> bool:
         """Whether no other port will do."""

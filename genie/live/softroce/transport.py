@@ -27,6 +27,15 @@ PS_PER_NS, PS_PER_S = 1000, 10**12
 UNLIMITED_BPS = 100 * 10**9
 
 
+def cannot_open(rank: int, error: RuntimeError) -> TransportError:
+    """What to do when a soft NIC cannot open its sockets."""
+    if "packet headers" in str(error):
+        text = f"--icrc strict: rank {rank} {error}; run as root, or give --icrc plain"
+    else:
+        text = f"rank {rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
+    return TransportError(text, EXIT_ENVIRONMENT)
+
+
 class SoftRoceTransport:
     """One rank on `_core.Engine`."""
 
@@ -57,11 +66,7 @@ class SoftRoceTransport:
         try:
             self._open_port()
         except RuntimeError as error:
-            if "packet headers" in str(error):
-                text = f"--icrc strict: rank {self._seat.rank} {error}; run as root, or give --icrc plain"
-                raise TransportError(text, EXIT_ENVIRONMENT) from error
-            text = f"rank {self._seat.rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
-            raise TransportError(text, EXIT_ENVIRONMENT) from error
+            raise cannot_open(self._seat.rank, error) from error
         except OSError as error:
             text = f"rank {self._seat.rank} gets no socket from the first rank of its address: {error}"
             raise TransportError(text, EXIT_ENVIRONMENT) from error

@@ -16,6 +16,7 @@ import numpy as np
 
 from genie import _core
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.live.path_mtu import GIVE_MTU
 from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, first_psn
 from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
 from genie.live.verbs.gids import gid_of
@@ -100,8 +101,7 @@ class VerbsTransport:
         if mtu_bytes > device.active_mtu_bytes:
             raise TransportError(
                 f"rank {seat.rank}: {self._port.name} carries a path MTU of {device.active_mtu_bytes} and the run has "
-                f"mtu = {mtu_bytes}: give a fabric file with mtu = {device.active_mtu_bytes} under [transport], or "
-                "raise the interface's MTU",
+                f"mtu = {mtu_bytes}: {GIVE_MTU.format(device.active_mtu_bytes)}, or raise the interface's MTU",
                 EXIT_USAGE,
             )
         if seat.memory_bytes > device.message_max_bytes:

@@ -1,0 +1,29 @@
+"""What a run that has ended well says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def closing_line(out: Path) -> str:
+    """One line about a complete run folder: what was played, checked and sent again, and where it is."""
+    info: dict[str, Any] = json.loads((out / "run.json").read_bytes())
+    counters = [each for each in json.loads((out / "counters.json").read_bytes())["ranks"] if each]
+
+    def total(name: str) -> int:
+        return sum(int(each.get(name, 0)) for each in counters)
+
+    said = [f"{info['ranks']} ranks played {_times(info['iterations'], 'iteration')}"]
+    if info["settings"]["verify"]:
+        said.append(f"{_times(total('verified_bytes'), 'byte')} checked, none wrong")
+    if any("retransmitted" in each for each in counters):  # not counted where a device sends
+        said.append(f"{_times(total('retransmitted'), 'packet')} sent again")
+    if marks := total("congestion_marks"):
+        said.append(f"{_times(marks, 'congestion mark')}, {_times(total('cnps_sent'), 'CNP')}")
+    return "; ".join([*said, f"see {out}"])
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
