@@ -107,8 +107,7 @@ void register_soft_nic(nb::module_& m) {
       },
       "address"_a, "port"_a, "ranks"_a,
       "Descriptors of the receiving sockets of ranks that share an address, by local rank: whoever uses one "
-      "must hold "
-      "them all. RuntimeError says what is in the way.");
+      "must hold them all. RuntimeError says what is in the way.");
   register_config(m);
   nb::class_<Endpoint>(
       m, "SoftNic",
@@ -180,8 +179,7 @@ void register_soft_nic(nb::module_& m) {
           "timeout_s"_a = 0.0,
           nb::sig("def poll(self, timeout_s: float = 0.0) -> list[tuple[typing.Any, ...]]"),
           "Work until something completes: ('sent' or 'receive', queue pair, handle, status, size_bytes, "
-          "immediate or "
-          "None, solicited, packets sent again).")
+          "immediate or None, solicited, packets sent again).")
       .def(
           "serve",
           [](Endpoint& e, double timeout_s, std::uint64_t messages) {

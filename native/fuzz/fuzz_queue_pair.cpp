@@ -1,8 +1,7 @@
 // One queue pair in the hands of a hostile peer and an erratic driver: arbitrary packets, posts, receives and
 // timers in any order. Whatever the input:
 // - nothing is placed outside the memory that the peer was allowed for this message, nor read for it outside
-// what
-//   it was allowed to read; a READ's data comes in order and lands where it was asked for;
+//   what it was allowed to read; a READ's data comes in order and lands where it was asked for;
 // - each posted message is over exactly once, in order, and counters add up;
 // - who has a message pending can go on or has a timer, so that with a peer that fell silent it ends.
 #include <vector>
