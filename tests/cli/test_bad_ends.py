@@ -13,6 +13,7 @@ import pytest
 from live_runs import GENIE, Ended, genie, loopback, marked, pid_of, played, rings, started
 from trace_files import COMP, RECV, SEND, node, trace
 
+from genie.live.rendezvous import SEGMENT
 from genie.record import Run, open_run
 
 LIMIT_S = 30.0  # about 3 s on a free machine
@@ -72,10 +73,19 @@ def test_the_launcher_is_told_to_end(end: str, code: int, words: str, job: tuple
     out = tmp_path / "out"
     with started(*job, "-o", str(out)) as command:
         command.until(lambda: played(out, 2, 2))
+        segments = segments_of(out)
         command.process.send_signal(getattr(signal, end))
         line = one_line(command.end(), code)
     assert words in line
+    assert segments, "the ranks of a node share no memory"
+    assert not any(Path(segment).exists() for segment in segments), "what ranks share has a name that may stay"
     salvaged(out)
+
+
+def segments_of(out: Path) -> set[str]:
+    """The memory that MPICH shares between the ranks of a run, as rank 0 sees it."""
+    maps = Path(f"/proc/{pid_of(out, 0)}/maps").read_text().splitlines()
+    return {line.removesuffix(" (deleted)").split()[-1] for line in maps if SEGMENT in line}
 
 
 def test_the_launcher_is_killed(job: tuple[str, ...], tmp_path: Path) -> None:
