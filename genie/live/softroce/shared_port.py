@@ -154,6 +154,7 @@ def take_group(name: str, count: int, limit_s: float = JOIN_LIMIT_S) -> list[soc
 
 
 def _receive_part(giver: socket.socket, count: int) -> list[int]:
+    # Not socket.recv_fds: Python 3.11's ignores its flags, and MSG_CMSG_CLOEXEC is needed.
     size = array.array("i").itemsize * DESCRIPTORS_MAX
     data, ancillary, flags, _ = giver.recvmsg(struct.calcsize("!HH"), socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
     got = array.array("i")
