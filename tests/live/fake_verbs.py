@@ -6,9 +6,13 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
+
+from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
+from genie.live.verbs.hca import Port
 from genie.live.verbs.ports import PortInfo
 from genie.live.verbs.queues import WorkRequest
 
@@ -143,3 +147,15 @@ class FakeDevice:
                 vendor_err=0x81 if status else 0,
             )
         )  # fmt: skip
+
+
+def fake_wire(monkeypatch: pytest.MonkeyPatch, module: ModuleType, seed: int) -> Wire:
+    """A wire for all devices that `module` opens, each with one RoCE port."""
+    made = Wire(seed)
+    gid = GidEntry(1, gid_of("10.0.0.1"), ROCE_V2)
+    port = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (gid,), -1)
+    monkeypatch.setattr(FakeDevice, "wire", made, raising=False)
+    monkeypatch.setattr(module, "Device", FakeDevice)
+    monkeypatch.setattr(module, "Pyverbs", lambda: None)
+    monkeypatch.setattr(module, "find_port", lambda seat, size: (port, gid))
+    return made

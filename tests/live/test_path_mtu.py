@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
+from cable import inside
 from fake_channels import FakeChannel, Post
 
 from genie.live.endings import RankError
@@ -19,8 +18,6 @@ from genie.live.path_mtu import HEADER_BYTES, discover, path_problem, route_mtu_
 from genie.live.rendezvous import Rendezvous
 from genie.live.settings import RunSettings
 
-CLONE_NEWNET = 0x40000000
-LIBC = ctypes.CDLL(None, use_errno=True)
 A, B = ("10.78.1.1", "fd78:1::1"), ("10.78.2.1", "fd78:2::1")
 
 
@@ -31,13 +28,6 @@ def settings(addresses: list[str]) -> RunSettings:
     )  # fmt: skip
 
 
-def enter(namespace: str | None) -> None:
-    """Move the calling thread; its sockets are the namespace's from now on."""
-    if namespace is not None:
-        with Path(f"/run/netns/{namespace}").open("rb") as file:
-            assert LIBC.setns(file.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-
-
 def found(addresses: list[str], namespaces: list[str | None], limits: list[int] | None = None) -> list[Any]:
     """What each rank finds, in a thread of its own; the errors that were raised."""
     from concurrent.futures import ThreadPoolExecutor
@@ -45,15 +35,18 @@ def found(addresses: list[str], namespaces: list[str | None], limits: list[int] 
     post, run = Post(len(addresses)), settings(addresses)
 
     def rank_body(rank: int) -> Any:
-        enter(namespaces[rank])
         meet = Rendezvous(FakeChannel(post, rank, len(addresses)), 10.0)
         try:
             return discover(meet, run, rank, (limits or [4096] * len(addresses))[rank], over_ip=True)
         except RankError as error:
             return error
 
+    def place(rank: int) -> Any:
+        name = namespaces[rank]
+        return rank_body(rank) if name is None else inside(name, lambda: rank_body(rank))
+
     with ThreadPoolExecutor(len(addresses)) as pool:
-        return list(pool.map(rank_body, range(len(addresses))))
+        return list(pool.map(place, range(len(addresses))))
 
 
 def test_loopback_carries_the_most() -> None:
@@ -153,17 +146,6 @@ SILENT = (
 )
 
 
-def in_namespace(name: str, what: Callable[[], Any]) -> Any:
-    from concurrent.futures import ThreadPoolExecutor
-
-    def body() -> Any:
-        enter(name)
-        return what()
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(body).result()
-
-
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize(("ends", "fits"), [(9000, 4096), (4096, 2048), (1500, 1024), (1280, 1024)])
 def test_what_the_interfaces_carry(line: Line, ends: int, fits: int, version: int) -> None:
@@ -177,10 +159,10 @@ def test_a_middle_hop_that_carries_less(line: Line, version: int, silent: bool) 
     """From a to b; b's packets to a are not in its way. Whether or not the router may say so."""
     line.mtu(9000, 1500)
     line.filter(SILENT if silent else "")
-    assert in_namespace(line.name("a"), lambda: route_mtu_bytes(A[version], B[version], 4791)) == 9000
+    assert inside(line.name("a"), lambda: route_mtu_bytes(A[version], B[version], 4791)) == 9000
     assert line.finds(version) == [1024, 1024]
     if silent:  # routes have learned nothing: only trying finds this one
-        told = in_namespace(line.name("a"), lambda: path_problem([A[version], B[version]], 0, 4791, 4096))
+        told = inside(line.name("a"), lambda: path_problem([A[version], B[version]], 0, 4791, 4096))
         assert told == ""
 
 

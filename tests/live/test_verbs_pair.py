@@ -7,16 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_verbs import FakeDevice, Wire
+from fake_verbs import Wire, fake_wire
 
 from genie.live.bench import verbs_pair as module
 from genie.live.bench.pair import PairSettings, bandwidth_of
 from genie.live.bench.verbs_pair import VerbsPair
 from genie.live.settings import VerbsSettings
 from genie.live.transport import TransportError
-from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
-from genie.live.verbs.hca import Port
-from genie.live.verbs.ports import PortInfo
 
 LIMIT_S = 30.0
 SIZE_BYTES = 5000
@@ -24,14 +21,7 @@ SIZE_BYTES = 5000
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    made = Wire(seed=3)
-    gid = GidEntry(1, gid_of("10.0.0.1"), ROCE_V2)
-    port = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (gid,), -1)
-    monkeypatch.setattr(FakeDevice, "wire", made, raising=False)
-    monkeypatch.setattr(module, "Device", FakeDevice)
-    monkeypatch.setattr(module, "Pyverbs", lambda: None)
-    monkeypatch.setattr(module, "find_port", lambda seat, size: (port, gid))
-    return made
+    return fake_wire(monkeypatch, module, seed=3)
 
 
 def ends(**fields: Any) -> tuple[VerbsPair, VerbsPair]:

@@ -11,16 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from fake_verbs import FakeDevice, Wire
+from fake_verbs import Wire, fake_wire
 from live_runs import rings
 
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import Card, Seat, Site, TransportError
 from genie.live.verbs import places
 from genie.live.verbs import transport as module
-from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
-from genie.live.verbs.hca import Port
-from genie.live.verbs.ports import PortInfo
 from genie.live.verbs.transport import VerbsTransport
 from genie.plan.build import Lowering, build_plan
 from genie.workload.load import load
@@ -32,14 +29,7 @@ RING = Lowering(1, False, {"all_reduce": "ring"})
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    made = Wire(seed=7)
-    gid = GidEntry(1, gid_of("10.0.0.1"), ROCE_V2)
-    port = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (gid,), -1)
-    monkeypatch.setattr(FakeDevice, "wire", made, raising=False)
-    monkeypatch.setattr(module, "Device", FakeDevice)
-    monkeypatch.setattr(module, "Pyverbs", lambda: None)
-    monkeypatch.setattr(module, "find_port", lambda seat, size: (port, gid))
-    return made
+    return fake_wire(monkeypatch, module, seed=7)
 
 
 class Ranks:
