@@ -150,6 +150,7 @@ class PairRank:
             done += rounds
             rounds = max(TURN_PS * len(came) // sum(came), 1) if came else 1
             if self.begins and time.monotonic() > limit and done < settings.rounds:
+                self.end.idle()  # acknowledges the last answer, for which the other end waits
                 raise RankError(self._too_slow(size_bytes))
         return times
 
