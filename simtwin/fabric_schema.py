@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 4096
-QUEUE_PAIRS_MAX = 128  # NCCL_IB_QPS_PER_CONNECTION
 PACKETS_MAX = 2**23 - 1  # half of the PSN space
 ETHERNET_OVERHEAD_BYTES = 38  # header and FCS 18, preamble and gap 20
 PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4

@@ -33,6 +33,7 @@ from genie.cli.bench_runs import (
     write_json,
 )
 from genie.cli.resolve import Live, Play, UsageError, settings_of
+from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.live.bench import perftest_table
 from genie.live.bench.pair import PairSettings, Test, line_of
 from genie.live.bench.rank import LINES
@@ -69,7 +70,9 @@ genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
 """
 
 AllSizes = Annotated[bool, typer.Option("-a", "--all", help="All powers of two from 2 B to 8M.")]
-QueuePairs = Annotated[int, typer.Option("--queue-pairs", "-q", min=1, max=128, help="Of the connection, in turn.")]
+QueuePairs = Annotated[
+    int, typer.Option("--queue-pairs", "-q", min=1, max=QUEUE_PAIRS_MAX, help="Of the connection, in turn.")
+]
 Ends = Annotated[str, typer.Option(help="The two ranks of the hosts file that are the ends; the first sends first.")]
 Limit = Annotated[float, typer.Option("--limit", min=0.1, max=86400, help="Seconds that one size may take.")]
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from genie.config.limits import QUEUE_PAIRS_MAX
+
 Workload = Annotated[
     str, typer.Argument(help="Folder of .et files with its groups file, or their prefix.", show_default=False)
 ]
@@ -60,7 +62,9 @@ Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each col
 Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
 QueuePairs = Annotated[
     int | None,
-    typer.Option("--queue-pairs", min=1, max=128, help="Of each connection.  [default: the fabric's, or 1]"),
+    typer.Option(
+        "--queue-pairs", min=1, max=QUEUE_PAIRS_MAX, help="Of each connection.  [default: the fabric's, or 1]"
+    ),
 ]
 Split = Annotated[
     bool | None,

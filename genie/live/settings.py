@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
 TIME_MAX_S = 3600
@@ -60,20 +61,20 @@ class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     """What --transport verbs asks of its devices; defaults are NCCL's."""
 
     hca: str = ""  # devices to use, in NCCL_IB_HCA's grammar; "": all
-    gid_index: int = -1  # -1: found by version and address
-    roce_version: int = 2
-    traffic_class: int = 0
-    service_level: int = 0
-    timeout: int = 20  # of an acknowledgement: 4.096 us x 2^timeout; 0: none
-    retry_count: int = 7
-    rnr_retry: int = 7  # 7: without end
-    min_rnr_timer: int = 12  # code of table 45 of the InfiniBand specification: 0.64 ms
+    gid_index: Annotated[int, Meta(ge=-1, le=65535)] = -1  # -1: found by version and address
+    roce_version: Annotated[int, Meta(ge=1, le=2)] = 2
+    traffic_class: Annotated[int, Meta(ge=0, le=255)] = 0
+    service_level: Annotated[int, Meta(ge=0, le=15)] = 0
+    timeout: Annotated[int, Meta(ge=0, le=31)] = 20  # of an acknowledgement: 4.096 us x 2^timeout; 0: none
+    retry_count: Annotated[int, Meta(ge=0, le=7)] = 7
+    rnr_retry: Annotated[int, Meta(ge=0, le=7)] = 7  # 7: without end
+    min_rnr_timer: Annotated[int, Meta(ge=0, le=31)] = 12  # code of table 45 of the InfiniBand specification: 0.64 ms
     huge_pages: bool = False
     numa_bind: bool = False  # run on the CPUs of the device's NUMA node, and take memory there
     completion: Completion = "auto"
-    signal_every: int = 16  # work requests from one signal to the next, at most
-    send_depth: int = 512  # work requests of a queue pair under way, at most
-    receive_depth: int = 512  # receives that a queue pair has posted ahead, at most
+    signal_every: Annotated[int, Meta(ge=1, le=65535)] = 16  # work requests from one signal to the next, at most
+    send_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # work requests of a queue pair under way, at most
+    receive_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # receives that a queue pair has posted ahead, at most
 
 
 class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

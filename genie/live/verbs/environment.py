@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, get_args
 
 import msgspec
+from msgspec import inspect
 
+from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.live.settings import Completion, RunSettings, VerbsSettings
 from genie.live.verbs.hca import parse_hca
 
-QUEUE_PAIRS_MAX = 128
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A whole number that NCCL reads from the environment."""
-
-    name: str
-    key: str  # in VerbsSettings or RunSettings
-    lowest: int
-    highest: int
-
-
-VARIABLES = (
-    Variable("NCCL_IB_GID_INDEX", "gid_index", -1, 65535),
-    Variable("NCCL_IB_ROCE_VERSION_NUM", "roce_version", 1, 2),
-    Variable("NCCL_IB_TC", "traffic_class", 0, 255),
-    Variable("NCCL_IB_SL", "service_level", 0, 15),
-    Variable("NCCL_IB_TIMEOUT", "timeout", 0, 31),
-    Variable("NCCL_IB_RETRY_CNT", "retry_count", 0, 7),
-)
-CONNECTION_VARIABLES = (
-    Variable("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs", 1, QUEUE_PAIRS_MAX),
-    Variable("NCCL_IB_SPLIT_DATA_ON_QPS", "split", 0, 1),
-)
-# Keys without a variable: of options and files only.
-LIMITS = {
-    **{variable.key: (variable.lowest, variable.highest) for variable in VARIABLES},
-    "rnr_retry": (0, 7),
-    "min_rnr_timer": (0, 31),
-    "signal_every": (1, 65535),
-    "send_depth": (1, 65535),
-    "receive_depth": (1, 65535),
+# NCCL's variables, and the settings whose defaults they are.
+VARIABLES = {
+    "NCCL_IB_GID_INDEX": "gid_index",
+    "NCCL_IB_ROCE_VERSION_NUM": "roce_version",
+    "NCCL_IB_TC": "traffic_class",
+    "NCCL_IB_SL": "service_level",
+    "NCCL_IB_TIMEOUT": "timeout",
+    "NCCL_IB_RETRY_CNT": "retry_count",
 }
+CONNECTION_VARIABLES = {"NCCL_IB_QPS_PER_CONNECTION": "queue_pairs", "NCCL_IB_SPLIT_DATA_ON_QPS": "split"}
 SWITCHES = {"on": True, "off": False}
 # --verbs may say all but what is an option of its own.
 KEYS = tuple(field for field in VerbsSettings.__struct_fields__ if field != "traffic_class")
+
+
+def _limits() -> dict[str, tuple[Any, Any]]:
+    """The lowest and the highest of each setting that is a whole number."""
+    schema = inspect.type_info(VerbsSettings)
+    assert isinstance(schema, inspect.StructType)
+    whole = ((field.name, field.type) for field in schema.fields if isinstance(field.type, inspect.IntType))
+    return {"queue_pairs": (1, QUEUE_PAIRS_MAX), "split": (0, 1), **{name: (kind.ge, kind.le) for name, kind in whole}}
+
+
+LIMITS = _limits()
 
 
 def given_settings(items: Sequence[str]) -> dict[str, Any]:
@@ -78,18 +67,15 @@ def _value(item: str, key: str, text: str) -> Any:
             names = list(allowed)
             raise ValueError(f"--verbs {item}: {key} must be {', '.join(names[:-1])} or {names[-1]}")
         return allowed[text]
+    return _number(key, text, f"--verbs {item}: {key}")
+
+
+def _number(key: str, text: str, what: str, remedy: str = "") -> int:
     lowest, highest = LIMITS[key]
-    number = _number(text)
-    if number is None or not lowest <= number <= highest:
-        raise ValueError(f"--verbs {item}: {key} must be a number in {lowest}..{highest}")
-    return number
-
-
-def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        if lowest <= (number := int(text)) <= highest:
+            return number
+    raise ValueError(f"{what} must be a number in {lowest}..{highest}{remedy}")
 
 
 def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> VerbsSettings:
@@ -100,10 +86,6 @@ def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) ->
     values.update((key, value) for key, value in given.items() if value is not None)
     settings = msgspec.convert(values, VerbsSettings)
     parse_hca(settings.hca)
-    for key, (lowest, highest) in LIMITS.items():
-        value = getattr(settings, key)
-        if not lowest <= value <= highest:
-            raise ValueError(f"{key} = {value}: must be in {lowest}..{highest}")
     return settings
 
 
@@ -118,20 +100,13 @@ def connection_settings(
     return count, bool(values.get("split", 0)) if split is None else split
 
 
-def _read(variables: tuple[Variable, ...], environment: Mapping[str, str]) -> dict[str, Any]:
-    values = {}
-    for variable in variables:
-        text = environment.get(variable.name, "").strip()
-        if not text:
-            continue
-        number = _number(text)
-        if number is None or not variable.lowest <= number <= variable.highest:
-            raise ValueError(
-                f'{variable.name}="{text}": must be a number in {variable.lowest}..{variable.highest}; unset it, or '
-                "correct it"
-            )
-        values[variable.key] = number
-    return values
+def _read(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Any]:
+    given = {name: environment.get(name, "").strip() for name in variables}
+    return {
+        variables[name]: _number(variables[name], text, f'{name}="{text}":', "; unset it, or correct it")
+        for name, text in given.items()
+        if text
+    }
 
 
 def refuse_unsupported(settings: RunSettings) -> None:
