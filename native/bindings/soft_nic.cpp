@@ -112,13 +112,10 @@ void register_soft_nic(nb::module_& m) {
   nb::class_<Endpoint>(
       m, "SoftNic",
       "softroce for programs that post and poll. Addresses, local and remote, count from the start "
-      "of its memory; times in ps since it was made. RuntimeError says what cannot be done.")
+      "of its memory; times in ps. RuntimeError says what cannot be done.")
       .def(nb::init<const NicConfig&>(), "config"_a)
       .def(
           "open", [](Endpoint& e) { check(e.nic().open()); }, "Bind the receiving socket.")
-      .def(
-          "open_with", [](Endpoint& e, int descriptor) { check(e.nic().open_with(descriptor)); },
-          "descriptor"_a, "Receive from a bound socket, which it then owns.")
       .def(
           "add_queue_pair",
           [](Endpoint& e, const roce::QueuePairConfig& config, bool receives_counted) {
@@ -228,13 +225,7 @@ void register_soft_nic(nb::module_& m) {
           "queue_pair"_a, "verb"_a, "size_bytes"_a, nb::kw_only(), "rounds"_a, "begins"_a, "spin"_a = false,
           "remote_address"_a = 0, "rkey"_a = 0, "timeout_s"_a = 60.0,
           "Round-trip times, ps, at the end that begins.")
-      .def(
-          "keep_trace", [](Endpoint& e, bool keep) { e.nic().keep_trace(keep); }, "keep"_a)
       .def("counters", [](const Endpoint& e) { return nic_counters_of(e.nic()); })
-      .def(
-          "source_port",
-          [](const Endpoint& e, std::uint32_t id) { return e.nic().source_port(known(e, id)); },
-          "queue_pair"_a)
       .def_prop_ro(
           "memory",
           [](Endpoint& e) {
@@ -243,8 +234,7 @@ void register_soft_nic(nb::module_& m) {
                 reinterpret_cast<std::uint8_t*>(memory.data()), {memory.size()}, nb::find(e));
           },
           "What peers write to and read, and messages come from: bytes.")
-      .def_prop_ro("error", &Endpoint::error)
-      .def_prop_ro("now_ps", [](const Endpoint& e) { return e.nic().now(); });
+      .def_prop_ro("error", &Endpoint::error);
 }
 
 }  // namespace genie::bindings

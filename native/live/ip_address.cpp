@@ -1,7 +1,6 @@
 #include "live/ip_address.hpp"
 
 #include <arpa/inet.h>
-#include <net/if.h>
 
 #include <algorithm>
 #include <cstring>
@@ -33,22 +32,14 @@ bool IpAddress::parse(const std::string& text, IpAddress& out) {
     std::memcpy(out.bytes.data(), &ipv4.s_addr, 4);
     return true;
   }
-  const std::size_t percent = text.find('%');
   in6_addr ipv6{};
-  if (inet_pton(AF_INET6, text.substr(0, percent).c_str(), &ipv6) != 1) return false;
+  if (inet_pton(AF_INET6, text.c_str(), &ipv6) != 1) return false;
   out = of_ipv6(ipv6);
-  if (percent == std::string::npos) return true;
-  out.scope = if_nametoindex(text.c_str() + percent + 1);
-  return out.scope != 0;
+  return true;
 }
 
 IpAddress IpAddress::of(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) {
-    const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
-    IpAddress out = of_ipv6(ipv6.sin6_addr);
-    out.scope = ipv6.sin6_scope_id;
-    return out;
-  }
+  if (address.ss_family == AF_INET6) return of_ipv6(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
   IpAddress out;
   std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr, 4);
   return out;
@@ -66,7 +57,6 @@ socklen_t IpAddress::fill(sockaddr_storage& out, std::uint16_t port) const {
     auto& ipv6 = reinterpret_cast<sockaddr_in6&>(out);
     ipv6.sin6_family = AF_INET6;
     ipv6.sin6_port = htons(port);
-    ipv6.sin6_scope_id = scope;
     std::memcpy(ipv6.sin6_addr.s6_addr, bytes.data(), 16);
     return sizeof ipv6;
   }

@@ -15,15 +15,12 @@ namespace genie::live {
 struct IpAddress {
   bool v6 = false;
   std::array<std::byte, 16> bytes{};  // network order; IPv4 uses the first four
-  std::uint32_t scope = 0;            // interface of a link-local address
 
-  // "10.0.0.1", "fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1" (which is IPv4). False when it is none.
+  // "10.0.0.1", "fd00::1", "::ffff:10.0.0.1" (which is IPv4). False when it is none.
   static bool parse(const std::string& text, IpAddress& out);
   static IpAddress of(const sockaddr_storage& address);
   std::string text() const;
-  friend bool operator==(const IpAddress& a, const IpAddress& b) {
-    return a.v6 == b.v6 && a.bytes == b.bytes;  // what comes from elsewhere has a scope of its own
-  }
+  friend bool operator==(const IpAddress&, const IpAddress&) = default;
 
   int family() const { return v6 ? AF_INET6 : AF_INET; }
   // Fills in an address to bind or to send to; returns its length.

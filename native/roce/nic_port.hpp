@@ -19,7 +19,6 @@ class NicPort {
  public:
   explicit NicPort(TimePs debt_limit) : debt_limit_(debt_limit) {}
 
-  bool idle() const { return control_.empty() && data_.empty() && held_.empty(); }
   // When something can be picked; kNever while nothing waits.
   TimePs next_pick() const {
     if (!control_.empty() || !data_.empty()) return 0;

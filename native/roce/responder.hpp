@@ -20,7 +20,6 @@ class Responder {
       : config_(&config), expected_psn_(first_psn & kPsnMask) {}
 
   std::uint32_t expected_psn() const { return expected_psn_; }
-  std::uint32_t msn() const { return msn_; }
 
   // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
   bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && !answering_); }

@@ -84,7 +84,7 @@ void control_goes_first_and_in_order() {
   CHECK(first.control && first.id == 3);
   CHECK(second.control && second.id == 2);
   CHECK(!third.control && third.id == 1);
-  CHECK(port.idle());
+  CHECK(port.next_pick() == genie::kNever);
 }
 
 void data_take_turns() {

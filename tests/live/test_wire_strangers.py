@@ -7,6 +7,8 @@ import socket
 import struct
 import subprocess
 import sys
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +116,46 @@ def test_a_message_longer_than_its_receive_is_refused(nics: Nics) -> None:
     nics.until(lambda: bool(nics.events[1]))
     assert nics.events[1][0][:4] == ("sent", 0, 4, "invalid request")
     assert np.array_equal(near.memory, before)
+
+
+def ip_packet(
+    *, options: bytes = b"", fragment: int = 0x4000, protocol: int = 17, to: str = NEAR, port: int = PORT, rank: int = 0
+) -> bytes:
+    """A WRITE of FAR's in an IPv4 header to order; `rank`: the local rank that it is for."""
+    body = packet(WRITE_ONLY, reth(100), b"\xaa" * 64, qpn=(rank + 1) << 16)
+    udp = struct.pack("!HHHH", 0xD000, port, 8 + len(body) + 4, 0)
+    length = 20 + len(options) + len(udp) + len(body) + 4
+    header = struct.pack("!BBHHHBBH", 0x45 + len(options) // 4, 0, length, 0x1234, fragment, 64, protocol, 0)
+    covered = header + socket.inet_aton(FAR) + socket.inet_aton(to) + options + udp + body
+    return covered + icrc_of(covered + bytes(4)).to_bytes(4, "little")
+
+
+# Nothing but UDP without options, whole, to this address, port and rank passes the packet socket's filter.
+UNWANTED: dict[str, dict[str, Any]] = {
+    "options": {"options": bytes([1, 1, 1, 0])},
+    "a first fragment": {"fragment": 0x2000},
+    "a later fragment": {"fragment": 0x0001},
+    "another protocol": {"protocol": 253},
+    "another address": {"to": STRANGER},
+    "another port": {"port": PORT + 1},
+    "another rank": {"rank": 4},
+}
+
+
+@pytest.mark.parametrize("name", UNWANTED)
+def test_what_is_for_others_is_not_seen(as_root: None, name: str) -> None:
+    """On loopback packets keep their order: once the wanted one is there, the unwanted one has been."""
+    near = Nics((NEAR, FAR), memory_bytes=MEMORY_BYTES, see_headers=True).ends[0]
+    wanted = ip_packet()
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
+        for sent in (ip_packet(**UNWANTED[name]), wanted):
+            sender.sendto(sent, (socket.inet_ntoa(sent[16:20]), 0))
+    deadline = time.monotonic() + 20
+    while near.counters()["acks_sent"] == 0:
+        assert time.monotonic() < deadline, "it does not come"
+        near.poll(0.001)
+    assert near.counters()["datagrams_received"] == 1
+    assert (near.memory[100:164] == 0xAA).all()
 
 
 IDLE = """

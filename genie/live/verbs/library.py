@@ -23,7 +23,6 @@ class Pyverbs:
 
     def __init__(self) -> None:
         package = _package()
-        self.package = package
         try:
             for name in MODULES:
                 setattr(self, name, importlib.import_module(f"{package.__name__}.{name}"))
