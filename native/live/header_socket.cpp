@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "live/socket_options.hpp"
+
 namespace genie::live {
 namespace {
 
@@ -60,10 +62,6 @@ bool attach_filter(int descriptor, const IpAddress& address, std::uint16_t port,
   return attach(descriptor, code);
 }
 
-bool set(int descriptor, int level, int name, int value) {
-  return setsockopt(descriptor, level, name, &value, sizeof value) == 0;
-}
-
 // Where IP's header begins, as the kernel says it beside the frame.
 std::size_t network_offset(msghdr& message) {
   for (cmsghdr* item = CMSG_FIRSTHDR(&message); item != nullptr; item = CMSG_NXTHDR(&message, item)) {
@@ -90,13 +88,12 @@ std::string HeaderSocket::open(const IpAddress& address, std::uint16_t port, std
   where.sll_family = AF_PACKET;
   where.sll_protocol = htons(ETH_P_IP);
   if (!attach_filter(opened.get(), address, port, local_rank) ||
-      !set(opened.get(), SOL_PACKET, PACKET_VNET_HDR, 1) ||
-      !set(opened.get(), SOL_PACKET, PACKET_AUXDATA, 1) ||
-      !set(opened.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) ||
+      !set_option(opened.get(), SOL_PACKET, PACKET_VNET_HDR, 1) ||
+      !set_option(opened.get(), SOL_PACKET, PACKET_AUXDATA, 1) ||
+      !set_option(opened.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) ||
       bind(opened.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
     return failure("cannot see packet headers");
-  if (!set(opened.get(), SOL_SOCKET, SO_RCVBUFFORCE, kBufferBytes))
-    set(opened.get(), SOL_SOCKET, SO_RCVBUF, kBufferBytes);
+  set_buffer(opened.get(), SO_RCVBUFFORCE, SO_RCVBUF, kBufferBytes);
   socket_ = std::move(opened);
   return "";
 }
@@ -127,7 +124,7 @@ bool HeaderSocket::receive(std::span<std::byte> buffer, Packet& packet) const {
     packet.udp_payload = std::span<const std::byte>(header + kIpBytes + kUdpBytes, taken - kUdpBytes);
     packet.segment_bytes = segmented && offload.gso_size > 0 ? offload.gso_size : packet.udp_payload.size();
     packet.identification = get16(header + 4);
-    packet.congested = (static_cast<unsigned>(header[1]) & 0b11) == 0b11;
+    packet.congested = is_marked(static_cast<int>(header[1]));
     packet.fragmentable = (static_cast<unsigned>(header[6]) & 0x40) == 0;
     packet.from = {};
     auto& from = reinterpret_cast<sockaddr_in&>(packet.from);

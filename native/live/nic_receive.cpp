@@ -6,11 +6,11 @@
 
 #include "live/nic_buffers.hpp"
 #include "live/nic_sink.hpp"
+#include "live/socket_options.hpp"
 
 namespace genie::live {
 namespace {
 
-constexpr int kCongestionExperienced = 0b11;
 constexpr std::uint16_t kPkeyMember = 0x7FFF;  // of the default partition, full or limited (section 10.9.3)
 
 // What came with a datagram: the length of its segments and its traffic class.
@@ -28,7 +28,7 @@ Ancillary ancillary_of(msghdr& message, std::size_t size_bytes) {
       out.segment_bytes = static_cast<std::size_t>(value);
     } else if ((item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) ||
                (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_TCLASS)) {
-      out.congested = (value & kCongestionExperienced) == kCongestionExperienced;
+      out.congested = is_marked(value);
     }
   }
   return out;

@@ -9,11 +9,10 @@
 
 #include "live/nic_buffers.hpp"
 #include "live/nic_sink.hpp"
+#include "live/socket_options.hpp"
 
 namespace genie::live {
 namespace {
-
-constexpr int kEct0 = 0b10;  // RFC 3168: routers may mark instead of drop
 
 std::int64_t steady_ns() {
   timespec time{};

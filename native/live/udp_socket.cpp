@@ -8,21 +8,14 @@
 #include <cstring>
 #include <utility>
 
+#include "live/socket_options.hpp"
+
 namespace genie::live {
 namespace {
 
 constexpr int kReceiveBufferBytes = 16 << 20;
 constexpr int kSendBufferBytes = 4 << 20;
 constexpr std::uint16_t kFirstSourcePort = 0xC000;
-
-bool set(int descriptor, int level, int name, int value) {
-  return setsockopt(descriptor, level, name, &value, sizeof value) == 0;
-}
-
-// As large as allowed: above the system's limit only with CAP_NET_ADMIN.
-void set_buffer(int descriptor, int force, int plain, int size_bytes) {
-  if (!set(descriptor, SOL_SOCKET, force, size_bytes)) set(descriptor, SOL_SOCKET, plain, size_bytes);
-}
 
 std::string failure(const char* what, const IpAddress& address, std::uint16_t port) {
   const int why = errno;
@@ -66,8 +59,9 @@ std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port,
   const auto open_one = [&](bool shared) {
     Socket receiver(socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     // Other stacks send UDP's checksum as 0 over IPv6, as annex A17 has it: the ICRC guards the packet.
-    if (!receiver.open() || (address.v6 && !set(receiver.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)) ||
-        (shared && !set(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) || !bind_to(receiver, address, port) ||
+    if (!receiver.open() || (address.v6 && !set_option(receiver.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)) ||
+        (shared && !set_option(receiver.get(), SOL_SOCKET, SO_REUSEPORT, 1)) ||
+        !bind_to(receiver, address, port) ||
         // Not before bind: a socket that has a filter cannot join a group.
         (shared && !attach_rank_filter(receiver.get()))) {
       error = failure("cannot receive on", address, port);
@@ -87,19 +81,21 @@ std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port,
 
 void prepare_receiver(const Socket& receiver, bool v6, bool offload) {
   set_buffer(receiver.get(), SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBufferBytes);
-  set(receiver.get(), SOL_UDP, UDP_GRO, offload ? 1 : 0);
-  v6 ? set(receiver.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, 1) : set(receiver.get(), IPPROTO_IP, IP_RECVTOS, 1);
+  set_option(receiver.get(), SOL_UDP, UDP_GRO, offload ? 1 : 0);
+  v6 ? set_option(receiver.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
+     : set_option(receiver.get(), IPPROTO_IP, IP_RECVTOS, 1);
 }
 
 Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
                    std::string& error) {
   Socket sender(socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const bool ready = sender.open() &&
-                     (address.v6 ? set(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
-                                       set(sender.get(), IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
-                                 : set(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
-                                       set(sender.get(), IPPROTO_IP, IP_TOS, traffic_class)) &&
-                     (!exact || set(sender.get(), SOL_SOCKET, SO_REUSEADDR, 1));
+  const bool ready =
+      sender.open() &&
+      (address.v6 ? set_option(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+                        set_option(sender.get(), IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
+                  : set_option(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+                        set_option(sender.get(), IPPROTO_IP, IP_TOS, traffic_class)) &&
+      (!exact || set_option(sender.get(), SOL_SOCKET, SO_REUSEADDR, 1));
   for (int tries = 0; ready && tries < (exact ? 1 : 0x4000); ++tries) {
     if (bind_to(sender, address, port)) {
       set_buffer(sender.get(), SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);

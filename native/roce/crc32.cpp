@@ -15,6 +15,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
+constexpr std::uint32_t kOne = 0x8000'0000;  // x^0
+
 // kSlices[k][b]: what byte b does to the register, with k bytes after it.
 constexpr std::array<std::array<std::uint32_t, 256>, 16> kSlices = [] {
   std::array<std::array<std::uint32_t, 256>, 16> slices{};
@@ -57,8 +59,8 @@ std::uint32_t update_table(std::uint32_t crc, const std::byte* data, std::size_t
 // into 128 bits. A reflected 64×64 product comes out one place low and a 32-bit remainder stands at the top
 // of its 64-bit operand, which makes the exponents D+32 and D-32 and shifts each constant left by one.
 constexpr std::uint64_t fold_constant(std::uint32_t exponent) {
-  std::uint32_t power = 0x8000'0000;  // x^0
-  for (; exponent > 0; --exponent) power = power >> 1 ^ (power & 1U ? 0xEDB8'8320U : 0U);
+  std::uint32_t power = kOne;
+  for (; exponent > 0; --exponent) power = crc_times_x(power);
   return std::uint64_t{power} << 1;
 }
 
@@ -202,14 +204,10 @@ std::uint32_t crc_update_by(CrcPath path, std::uint32_t crc, const std::byte* da
 
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0xEDB8'8320, kOne = 0x8000'0000;  // bit 31 is the coefficient of x^0
-
-constexpr std::uint32_t times_x(std::uint32_t a) { return a >> 1 ^ (a & 1U ? kPolynomial : 0U); }
-
 // Product of two polynomials modulo the CRC's.
 constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sum = 0;
-  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1, b = times_x(b)) {
+  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1, b = crc_times_x(b)) {
     if (a & bit) sum ^= b;
   }
   return sum;
@@ -218,7 +216,7 @@ constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
 // x to the power of -8 * 2^k: what takes back 2^k bytes of zero.
 constexpr std::array<std::uint32_t, 17> kTakeBack = [] {
   std::array<std::uint32_t, 17> out{};
-  std::uint32_t inverse = (kOne ^ kPolynomial) << 1 | 1U;  // of x
+  std::uint32_t inverse = (kOne ^ kCrcPolynomial) << 1 | 1U;  // of x
   for (int doubling = 0; doubling < 3; ++doubling) inverse = product(inverse, inverse);
   for (std::uint32_t& power : out) {
     power = inverse;

@@ -25,12 +25,17 @@ const char* crc_path_name(CrcPath path);
 // `path` must be available.
 std::uint32_t crc_update_by(CrcPath path, std::uint32_t crc, const std::byte* data, std::size_t size_bytes);
 
+inline constexpr std::uint32_t kCrcPolynomial = 0xEDB8'8320;  // bit 31 is the coefficient of x^0
+
+// One bit further: the register as a polynomial times x, modulo the CRC's.
+constexpr std::uint32_t crc_times_x(std::uint32_t crc) { return crc >> 1 ^ (crc & 1U ? kCrcPolynomial : 0U); }
+
 // Register after one byte and then `zeros` bytes of zero, from register 0. Because the CRC is linear, this is
 // what a byte at that distance from the end adds (by exclusive or) to a register computed with zero in its
 // place.
 constexpr std::uint32_t crc_of_byte(std::uint32_t byte, std::size_t zeros) {
   std::uint32_t crc = byte;
-  for (std::size_t bit = 0; bit < 8 * (zeros + 1); ++bit) crc = crc >> 1 ^ (crc & 1U ? 0xEDB8'8320U : 0U);
+  for (std::size_t bit = 0; bit < 8 * (zeros + 1); ++bit) crc = crc_times_x(crc);
   return crc;
 }
 
