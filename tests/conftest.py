@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from clean_wheel import CleanWheel, build_clean_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,3 +51,9 @@ def tshark() -> str:
 def as_root() -> None:
     """The test makes network namespaces or sets scheduling classes."""
     need(os.geteuid() == 0, "root")
+
+
+@pytest.fixture(scope="session")
+def clean_wheel(tmp_path_factory: pytest.TempPathFactory) -> CleanWheel:
+    """Genie's wheel as a user gets it; tests that ask for it have a time limit for a build."""
+    return build_clean_wheel(tmp_path_factory.mktemp("clean-wheel"))

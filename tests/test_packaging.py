@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-# The build isolation's own environment is not ours to touch; nothing of the checkout may leak in.
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "GENIE", "VIRTUAL"))}
+from clean_wheel import ROOT, CleanWheel, run
 
 NEEDED = (
     "genie/_core.pyi",
@@ -26,38 +19,11 @@ NEEDED = (
 )
 
 
-def run(command: list[str | Path], cwd: Path) -> str:
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=CLEAN, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def sources(folder: Path) -> Path:
-    """A copy of what is in git: no file that happens to lie in the checkout helps."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_install_in_a_clean_environment(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    run([sys.executable, "-m", "venv", venv], tmp_path)
+def test_install_in_a_clean_environment(clean_wheel: CleanWheel, tmp_path: Path) -> None:
+    venv, wheel = clean_wheel.environment, clean_wheel.wheel
     python, genie = venv / "bin" / "python", venv / "bin" / "genie"
-    headers = (ROOT / ".venv" / "headers").resolve()
-    prefix = run([ROOT / ".ci" / "python-headers", "--environment", headers], tmp_path).split()
-    wheels = tmp_path / "wheels"
-    run(
-        [*prefix, python, "-m", "pip", "wheel", "-qq", "--no-deps", "-w", wheels, sources(tmp_path / "source")],
-        tmp_path,
-    )
-    (wheel,) = wheels.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert set(NEEDED) <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
@@ -72,5 +38,5 @@ def test_install_in_a_clean_environment(tmp_path: Path) -> None:
     assert str(venv) in origin
     out = tmp_path / "run"
     # In the sources' folder, whose `genie` nothing was built in.
-    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], tmp_path / "source")
+    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], clean_wheel.sources)
     assert (out / "run.json").is_file()

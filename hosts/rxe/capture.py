@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rxe.failure import RigError
+from rxe.failure import GivenError, RigError
 from rxe.machine import spawn
 from rxe.network import Network
 
@@ -16,16 +18,48 @@ START_S = 10.0
 SETTLE_S = 0.2  # frames on their way when it is told to stop
 
 
+def check_path(path: Path) -> None:
+    """Raise GivenError unless a capture can be written there."""
+    if path.is_dir():
+        raise GivenError(f"capture {path} is a folder: give a file's name")
+    if not path.parent.is_dir():
+        raise GivenError(f"no folder {path.parent} for the capture {path.name}: make it")
+
+
+def stop_all(captures: Sequence[Capture]) -> None:
+    """End these together, which is faster than one after another; the files are complete then.
+
+    Raises:
+        RigError: frames are missing in one. All have ended nonetheless.
+    """
+    if any(capture.running for capture in captures):
+        time.sleep(SETTLE_S)
+    for capture in captures:
+        capture.interrupt()
+    problems = [problem for capture in captures if (problem := capture.conclude())]
+    if problems:
+        raise RigError("; ".join(problems))
+
+
 class Capture:
     """Runs from its construction to `stop`, or through a `with` block.
 
     Frames that the port's own end sends are seen before loss on the bridge, and those it receives after: as at a NIC.
+
+    Raises:
+        GivenError: there is no such folder, or it is the name of one.
+        RigError: it cannot be written, or does not start.
     """
 
     def __init__(self, network: Network, port: str, path: Path) -> None:
+        check_path(path)
         self.path = path
         self._errors = path.with_suffix(path.suffix + ".log")
-        with self._errors.open("wb") as said:
+        try:
+            said = self._errors.open("wb")
+        except OSError as error:
+            raise RigError(f"capture at {port}: {error}") from None
+        with said:
             argv = ["tcpdump", "-i", port, "-w", str(path), "-U", "--immediate-mode", "-B", "32768", "-Z", "root"]
             argv += ["-s", "9100", "udp", "port", "4791"]
             self._process = spawn(network.inside(*argv), stdout=subprocess.DEVNULL, stderr=said)
@@ -42,21 +76,30 @@ class Capture:
         Raises:
             RigError: frames are missing in it.
         """
-        if self._process.poll() is None:
-            time.sleep(SETTLE_S)
-            self._process.send_signal(subprocess.signal.SIGINT)  # type: ignore[attr-defined]
-            self._process.wait(10)
+        stop_all([self])
+        return self.path
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def interrupt(self) -> None:
+        """Tell it to end, if it has not."""
+        if self.running:
+            self._process.send_signal(signal.SIGINT)
+
+    def conclude(self) -> str:
+        """Wait for its end; what is wrong with it, the empty string when nothing is."""
+        self._process.wait(10)
         said = self._said()
         captured, received, dropped = (
             int(found[1]) if (found := re.search(rf"(\d+) packets? {what}", said)) else -1
             for what in ("captured", "received by filter", "dropped by kernel")
         )
         if dropped or captured < received:
-            raise RigError(
-                f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said[-200:]}"
-            )
+            return f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said[-200:]}"
         self._errors.unlink(missing_ok=True)
-        return self.path
+        return ""
 
     def kill(self) -> None:
         """End it without a look at what it has."""

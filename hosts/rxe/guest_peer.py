@@ -60,6 +60,7 @@ VERBS = {
 Answer = dict[str, Any]
 
 
+# As in guest.py, which a guest does not have: there is nothing of the rig there but files like this one.
 def gid_of(address: str) -> str:
     """An IPv4 or IPv6 address as a GID in full: pyverbs takes no `::`."""
     if "." in address:

@@ -44,6 +44,7 @@ class Network:
     def __init__(self, guests: int, mtu_bytes: int, folder: Path) -> None:
         self.namespace = f"genie-rxe-{os.getpid()}-{next(_numbers)}"
         self.mtu_bytes = mtu_bytes
+        self._whole = False  # nothing is lost, for certain
         self._ports = ["cable0", *(self.tap(number) for number in range(1, guests + 1))]
         self._guardian = _guard(self.namespace, folder)
         try:
@@ -111,6 +112,9 @@ class Network:
 
     def _filter(self, draw: str | None) -> None:
         """Drop the RoCE packets that a draw hits: all without one, none for None."""
+        if draw is None and self._whole:
+            return
+        self._whole = False
         drop = f"add rule bridge genie forward udp dport {ROCE_PORT} {draw} counter drop"
         rule = drop if draw is not None else ""
         # Adding before deleting makes the deletion right whether the table is there or not.
@@ -123,6 +127,7 @@ class Network:
             {rule}
         """
         call(self.inside("nft", "-f", "-"), what="loss on the bridge", stdin=text)
+        self._whole = draw is None
 
     def _ip(self, *words: str) -> None:
         call(["ip", *words], what="the rig's network")

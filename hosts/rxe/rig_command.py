@@ -18,13 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from rxe.capture import check_path
 from rxe.failure import GivenError, RigError, TimeLimitError
 from rxe.image import cache_folder, ensure_image
 from rxe.network import check_loss
 from rxe.packages import build_wheel, collect
-from rxe.rig import MTU_BYTES, Rig
+from rxe.rig import GUESTS_MAX, MTU_BYTES, Rig
 
 PASSED, FAILED, WRONG, LACKING = 0, 1, 2, 3
+LIMIT_MAX_S = 10**6
 CODES: dict[type[RigError], int] = {TimeLimitError: FAILED, GivenError: WRONG}
 
 EXAMPLES = """
@@ -39,8 +41,17 @@ examples:
 Guests are 10.91.0.1, 10.91.0.2, ... and fd91:6765:6e69:65::1, ...; the host is .254 and ::fe in the namespace that
 `run` and `shell` name: `ip netns exec NAME COMMAND` runs a neighbour of the guests.
 Needs root, Debian 12 and packages of it; says which are missing.
-exit codes: 0 or the command's own; 1 it took too long; 2 usage; 3 the machine lacks something, a guest does not work.
+exit codes: 0 or the command's own; 1 it took too long; 2 usage; 3 the machine lacks something, a guest does not work;
+            128 + n the rig was ended by signal n: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 """
+
+
+class ToldToEndError(SystemExit):
+    """A signal asked for the end; as with any exception the guests end first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +69,9 @@ def parser() -> argparse.ArgumentParser:
     packages.add_argument("--wheel", type=Path, metavar="WHEEL", help="a wheel of Genie (built from the checkout)")
     for name, what in (("run", "run a command in guests and leave"), ("shell", "a shell in a guest, on this terminal")):
         one = commands.add_parser(name, help=what)
-        one.add_argument("--guests", type=int, default=1, metavar="N", help="how many guests to boot (1)")
+        one.add_argument(
+            "--guests", type=int, default=1, metavar="N", help=f"how many guests to boot, 1 to {GUESTS_MAX} (1)"
+        )
         one.add_argument("--on", default="1", metavar="GUEST", help="the guest to use, from 1 (1); `all` for run")
         one.add_argument("--share", type=Path, metavar="FOLDER", help="a folder that guests see as /share")
         one.add_argument("--packages", type=Path, metavar="FOLDER", help="what `packages` filled, as /packages")
@@ -90,11 +103,16 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"rig: {error}", file=sys.stderr)
         return next((code for kind, code in CODES.items() if isinstance(error, kind)), LACKING)
     except KeyboardInterrupt:
+        _say("interrupted")
         return 128 + signal.SIGINT
+    except ToldToEndError as told:
+        with contextlib.suppress(OSError):  # SIGHUP: the terminal has gone
+            _say(f"told to end by {signal.Signals(told.number).name}")
+        return 128 + told.number
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise ToldToEndError(number)
 
 
 def _say(line: str) -> None:
@@ -122,10 +140,16 @@ def _packages(folder: Path, wheel: Path | None) -> int:
 
 def _with_guests(given: argparse.Namespace) -> int:
     count = given.guests
+    if not 1 <= count <= GUESTS_MAX:
+        raise GivenError(f"--guests {count}: give 1 to {GUESTS_MAX}")
     numbers = list(range(1, count + 1)) if given.on == "all" and given.do == "run" else [_number(given.on)]
     if not all(1 <= number <= count for number in numbers):
         raise GivenError(f"--on {given.on}: there are guests 1 to {count}" + " and `all`" * (given.do == "run"))
+    if given.do == "run" and not 0 < given.timeout <= LIMIT_MAX_S:
+        raise GivenError(f"--timeout {given.timeout:g}: give seconds above 0, at most {LIMIT_MAX_S}")
     check_loss(given.loss)
+    if given.capture:
+        check_path(given.capture)
     began = time.monotonic()
     with Rig(count, given.share, given.packages, given.mtu, _say) as rig:
         _say(
@@ -171,7 +195,7 @@ def _shell(rig: Rig, number: int) -> int:
         if raw:
             tty.setraw(0)
         threading.Thread(target=feed, daemon=True).start()
-        while (data := shell.take_output(timeout_s=float(10**6))) is not None:
+        while (data := shell.take_output(timeout_s=float(LIMIT_MAX_S))) is not None:
             os.write(1, data)
     finally:
         if raw:

@@ -14,6 +14,7 @@ from roce_pcaps import judge
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "hosts"))
 
+from rxe.capture import stop_all  # noqa: E402
 from rxe.failure import RigError  # noqa: E402
 from rxe.guest import PACKAGES  # noqa: E402
 from rxe.image import find_image  # noqa: E402
@@ -37,11 +38,21 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 @pytest.fixture(scope="session")
-def guest_environment(booted: Rig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment in which guests have Genie: the wheel that GENIE_WHEEL names, or one that is built here."""
+def guest_environment(
+    booted: Rig, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Environment in which guests have Genie: the wheel that GENIE_WHEEL names, or one that is built here.
+
+    Where a test of this session wants a clean wheel anyway it is that one: the other is faster, but only again.
+    """
     assert booted.packages is not None
-    given = os.environ.get("GENIE_WHEEL")
-    collect(booted.packages, Path(given) if given else build_wheel(tmp_path_factory.mktemp("wheel")))
+    if given := os.environ.get("GENIE_WHEEL"):
+        wheel = Path(given)
+    elif any("clean_wheel" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        wheel = request.getfixturevalue("clean_wheel").wheel
+    else:
+        wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    collect(booted.packages, wheel)
     return {"PYTHONPATH": PACKAGES, "PATH": f"{PACKAGES}/{COMMANDS}:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
@@ -56,9 +67,9 @@ def rig(booted: Rig, request: pytest.FixtureRequest, tmp_path: Path, tshark: str
     guests = () if request.node.get_closest_marker("unjudged") else (1, 2)
     seen = [booted.capture(tmp_path / f"guest{guest}.pcap", guest) for guest in guests]
     yield booted
+    with suppress(RigError):  # frames that a busy machine did not capture: the others are judged
+        stop_all(seen)
     for capture in seen:
-        with suppress(RigError):  # frames that a busy machine did not capture: the others are judged
-            capture.stop()
         judge(capture.path, tshark)
     booted.network.lose(0)
     if booted.network.mtu_bytes != MTU_BYTES:

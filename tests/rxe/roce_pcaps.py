@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import struct
 import subprocess
+import tempfile
+import threading
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -12,6 +16,8 @@ from pathlib import Path
 
 IPV4, IPV6 = 0x0800, 0x86DD
 ETHERNET_BYTES = 14
+FILE_HEADER_BYTES, RECORD_HEADER_BYTES = 24, 16
+FILE_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
 ERROR = 0x00800000  # the severity, as tshark numbers them
 WHO = ("ip.src", "ipv6.src", "infiniband.bth.destqp", "infiniband.bth.psn")
 EXPERT = ("_ws.malformed", "_ws.expert.severity", "_ws.expert.message")
@@ -31,26 +37,37 @@ class Dissected:
         return self.opcodes.total()
 
 
-def ip_packets(pcap: Path) -> list[bytes]:
-    """IP packets of an Ethernet capture in the classic format, without the link layer's padding."""
+def records_of(pcap: Path) -> list[bytes]:
+    """The frames of an Ethernet capture in the classic format, each behind its record's header."""
     data = pcap.read_bytes()
     magic, _, _, _, _, _, link_type = struct.unpack_from("<IHHiIII", data)
     assert (magic, link_type) == (0xA1B2C3D4, 1)
-    packets = []
-    at = 24
+    records = []
+    at = FILE_HEADER_BYTES
     while at < len(data):
         captured, original = struct.unpack_from("<II", data, at + 8)
+        end = at + RECORD_HEADER_BYTES + captured
         assert captured == original, "a frame is cut short"
-        frame = data[at + 16 : at + 16 + captured]
-        (kind,) = struct.unpack_from("!H", frame, 12)
-        packet = frame[ETHERNET_BYTES:]
-        if kind == IPV4:
-            packets.append(packet[: struct.unpack_from("!H", packet, 2)[0]])
-        else:
-            assert kind == IPV6
-            packets.append(packet[: 40 + struct.unpack_from("!H", packet, 4)[0]])
-        at += 16 + captured
-    return packets
+        assert end <= len(data), "the file is cut short"
+        records.append(data[at:end])
+        at = end
+    return records
+
+
+def packet_of(record: bytes) -> bytes:
+    """The IP packet in a record, without the link layer's padding."""
+    frame = record[RECORD_HEADER_BYTES:]
+    (kind,) = struct.unpack_from("!H", frame, 12)
+    packet = frame[ETHERNET_BYTES:]
+    if kind == IPV4:
+        return packet[: struct.unpack_from("!H", packet, 2)[0]]
+    assert kind == IPV6
+    return packet[: 40 + struct.unpack_from("!H", packet, 4)[0]]
+
+
+def ip_packets(pcap: Path) -> list[bytes]:
+    """IP packets of an Ethernet capture in the classic format, without the link layer's padding."""
+    return [packet_of(record) for record in records_of(pcap)]
 
 
 def icrc_of(packet: bytes) -> int:
@@ -89,20 +106,75 @@ def payload_guessing_off(tshark: str) -> list[str]:
     return [*off, "--disable-heuristic", "eth_over_ib"]
 
 
+class Dissector:
+    """A tshark that gets the packets of one capture after another: to start one takes longer than most captures."""
+
+    def __init__(self, tshark: str) -> None:
+        argv = [tshark, "-l", "-r", "-", "-T", "fields", "-E", "separator=|", *payload_guessing_off(tshark)]
+        for field in FIELDS:
+            argv += ["-e", field]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
+        self._sent = 0
+        self._write([FILE_HEADER])
+
+    def lines_of(self, records: list[bytes]) -> list[str]:
+        """What it says of each of these, without the number."""
+        writer = threading.Thread(target=self._write, args=(records,), daemon=True)
+        writer.start()
+        assert self._process.stdout
+        lines = []
+        for _ in records:
+            number, _, line = self._process.stdout.readline().decode(errors="replace").rstrip("\n").partition("|")
+            self._sent += 1
+            assert number == str(self._sent), (
+                f"tshark has ended, or is at another packet: {number} {self._last_words()}"
+            )
+            lines.append(line)
+        writer.join()
+        return lines
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _write(self, pieces: list[bytes]) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(OSError):  # it has ended, which its output says
+            self._process.stdin.write(b"".join(pieces))
+            self._process.stdin.flush()
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-300:]
+
+
+_dissectors: dict[str, Dissector] = {}
+
+
+def dissect(records: list[bytes], tshark: str) -> list[str]:
+    """What tshark says of each of these, by the one that runs already, if one does."""
+    if tshark not in _dissectors:
+        _dissectors[tshark] = Dissector(tshark)
+        atexit.register(_dissectors[tshark].close)
+    try:
+        return _dissectors[tshark].lines_of(records)
+    except BaseException:  # with lines that nobody reads any more it is of no use
+        _dissectors.pop(tshark).close()
+        raise
+
+
 def judge(pcap: Path, tshark: str) -> Dissected:
     """Assert that tshark dissects every packet as RoCE without a mark of malformation, and that every ICRC is right."""
-    packets = ip_packets(pcap)
+    records = records_of(pcap)
+    packets = [packet_of(record) for record in records]
     wrong = [number for number, packet in enumerate(packets, start=1) if icrc_of(packet) != carried_icrc(packet)]
     assert not wrong, f"{pcap.name}: frames {wrong[:10]} carry a wrong ICRC, {len(wrong)} of {len(packets)}"
-    argv = [tshark, "-r", str(pcap), "-T", "fields", "-E", "separator=|", *payload_guessing_off(tshark)]
-    for field in FIELDS:
-        argv += ["-e", field]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
-    assert len(said) == len(packets)
     opcodes: Counter[int] = Counter()
     identities: set[tuple[str, ...]] = set()
-    for line in said:
-        number, protocols, malformed, severities, messages, *identity = line.split("|")
+    for number, line in enumerate(dissect(records, tshark), start=1):
+        protocols, malformed, severities, messages, *identity = line.split("|")
         assert "infiniband" in protocols.split(":"), f"{pcap.name}: frame {number} is dissected as {protocols}"
         assert "malformed" not in malformed.lower() + protocols.lower(), f"{pcap.name}: frame {number} is malformed"
         errors = str(ERROR) in severities.split(",") and messages != ZERO_CHECKSUM

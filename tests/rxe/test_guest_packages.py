@@ -20,6 +20,7 @@ WRITE = range(0x06, 0x0C)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a session's first to need guests, and Genie in them: the image and the wheel may be built
 def test_the_wheel_runs_on_what_debian_has(rig: Rig, guest_environment: dict[str, str]) -> None:
     code = "import sys, numpy, pyverbs, genie.live.rank, genie._core as core\n"
     code += "print(sys.version_info[:2], numpy.__file__, pyverbs.__file__, core.__file__)"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from roce_pcaps import judge
+from rxe import rig_command
 from rxe.command import Command
 from rxe.failure import RigError, TimeLimitError
 from rxe.guest import Guest, gid_of
@@ -191,16 +192,22 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_behind_however_it_ends(booted: Rig, tmp_path: Path, ending: signal.Signals) -> None:
-    argv = [sys.executable, COMMAND, "run", "--", "sleep", "99"]
-    rig = subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [(signal.SIGTERM, "rig: told to end by SIGTERM"), (signal.SIGINT, "rig: interrupted"), (signal.SIGKILL, "")],
+)
+def test_nothing_is_left_behind_however_it_ends(booted: Rig, tmp_path: Path, ending: signal.Signals, said: str) -> None:
+    # These tests may have been started where nobody can interrupt them, in the background.
+    argv = ["env", "--default-signal=INT", sys.executable, COMMAND, "run", "--", "sleep", "99"]
+    rig = subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True)
     try:
         name = f"genie-rxe-{rig.pid}-0"
         wait_until(lambda: bool(processes_in(name)), "no guest was started")
         guests = processes_in(name)
         rig.send_signal(ending)
-        assert rig.wait(20) == (143 if ending == signal.SIGTERM else -signal.SIGKILL)
+        _, errors = rig.communicate(timeout=20)
+        assert rig.returncode == (-ending if ending == signal.SIGKILL else 128 + ending)
+        assert errors.strip() == said
         wait_until(lambda: name not in namespaces(), "the namespace stays")
         wait_until(lambda: not any(Path(f"/proc/{guest}").exists() for guest in guests), "a guest stays")
         wait_until(lambda: not list(tmp_path.iterdir()), "files stay")
@@ -224,11 +231,27 @@ def test_the_command_says_what_is_missing_and_what_is_wrong(tmp_path: Path) -> N
     assert code == 3
     assert line.startswith("rig: missing to build the rig's image: Debian packages: apt-get install apt ")
     assert "debootstrap" in line
-    assert said("run", "--guests", "2", "--on", "3", "--", "true") == (
-        2,
-        "rig: --on 3: there are guests 1 to 2 and `all`",
-    )
-    assert said("run", "--share", nothing + "/none", "--", "true")[0] == 2
-    assert said("run", "--guests", "0", "--", "true")[0] == 2
-    assert said("run", "--loss", "101", "--", "true")[0] == 2
-    assert said("run", "--mtu", "100", "--", "true")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("run", "--guests", "2", "--on", "3"), "--on 3: there are guests 1 to 2 and `all`"),
+        (("run", "--guests", "0", "--on", "3"), "--guests 0: give 1 to 8"),
+        (("run", "--guests", "9"), "--guests 9: give 1 to 8"),
+        (("run", "--timeout", "0"), "--timeout 0: give seconds above 0, at most 1000000"),
+        (("run", "--timeout", "nan"), "--timeout nan: give seconds above 0, at most 1000000"),
+        (("run", "--loss", "101"), "loss of 101 %: give 0 to 100"),
+        (("run", "--mtu", "100"), "an MTU of 100 B: give 1280 to 9000"),
+        (("run", "--share", "none"), "no folder {folder}/none to be /share in the guests"),
+        (("run", "--capture", "none/x.pcap"), "no folder none for the capture x.pcap: make it"),
+        (("run", "--capture", "."), "capture . is a folder: give a file's name"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_boots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rxe.rig_command.signal.signal", lambda *_: None)  # pytest's handlers stay
+    assert rig_command.main([*words, "--", "true"]) == 2
+    assert capsys.readouterr().err == f"rig: {line.format(folder=tmp_path)}\n"

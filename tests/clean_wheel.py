@@ -1,0 +1,54 @@
+"""Genie's wheel as a user gets it: built in a new environment from what is in git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# The build isolation's own environment is not ours to touch; nothing of the checkout may leak in.
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "GENIE", "VIRTUAL"))}
+
+
+@dataclass(frozen=True)
+class CleanWheel:
+    """The wheel, the new environment in which it was built but not installed, and the sources."""
+
+    wheel: Path
+    environment: Path
+    sources: Path
+
+
+def run(command: list[str | Path], cwd: Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=CLEAN, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def copy_sources(folder: Path) -> Path:
+    """A copy of what is in git: no file that happens to lie in the checkout helps."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def build_clean_wheel(folder: Path) -> CleanWheel:
+    """About a minute on two cores."""
+    environment, wheels = folder / "venv", folder / "wheels"
+    sources = copy_sources(folder / "source")
+    run([sys.executable, "-m", "venv", environment], folder)
+    headers = (ROOT / ".venv" / "headers").resolve()
+    prefix = run([ROOT / ".ci" / "python-headers", "--environment", headers], folder).split()
+    pip: list[str | Path] = [environment / "bin" / "python", "-m", "pip"]
+    run([*prefix, *pip, "wheel", "-qq", "--no-deps", "-w", wheels, sources], folder)
+    (wheel,) = wheels.glob("*.whl")
+    return CleanWheel(wheel, environment, sources)
