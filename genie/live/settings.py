@@ -76,6 +76,10 @@ class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     send_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # work requests of a queue pair under way, at most
     receive_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # receives that a queue pair has posted ahead, at most
 
+    def sleeps(self, spin: bool) -> bool:
+        """A rank waits in the kernel for completions; `spin`: there is a core for it to poll on."""
+        return self.completion == "channel" or (self.completion == "auto" and not spin)
+
 
 class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One live run."""

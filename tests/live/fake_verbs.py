@@ -6,11 +6,12 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from genie.live.verbs import opening
 from genie.live.verbs.gids import ROCE_V2, GidEntry, gid_of
 from genie.live.verbs.hca import Port
 from genie.live.verbs.ports import PortInfo
@@ -36,6 +37,7 @@ class FakeQueuePair:
     def __init__(self, device: FakeDevice, number: int, send_depth: int) -> None:
         self.device, self.qp_num, self.send_depth = device, number, send_depth
         self.peer = -1
+        self.attributes: dict[str, int] = {}  # that it was connected with
         self.receives = 0
         self.source = self.remote = 0  # addresses that offsets count from
         self.under_way: deque[WorkRequest] = deque()
@@ -78,13 +80,14 @@ class FakeDevice:
         return gid
 
     def connect(self, queue_pair: FakeQueuePair, path: str, **attributes: int) -> None:
-        queue_pair.peer = attributes["dest_qp_num"]
+        queue_pair.peer, queue_pair.attributes = attributes["dest_qp_num"], attributes
 
     def post(self, queue_pair: FakeQueuePair, requests: list[WorkRequest], source: int, remote: int, rkey: int) -> None:
         queue_pair.under_way.extend(requests)
         assert len(queue_pair.under_way) + len(queue_pair.unsignaled) <= queue_pair.send_depth, "the queue is full"
         peer = self.wire.pairs[queue_pair.peer]
         assert (rkey, remote) == (0x1234, peer.device.memory.address)
+        assert queue_pair.attributes["sq_psn"] == peer.attributes["rq_psn"]
         queue_pair.source, queue_pair.remote = source, remote
         self.wire.posted.append((len(requests), sum(request.signaled for request in requests)))
 
@@ -149,13 +152,13 @@ class FakeDevice:
         )  # fmt: skip
 
 
-def fake_wire(monkeypatch: pytest.MonkeyPatch, module: ModuleType, seed: int) -> Wire:
-    """A wire for all devices that `module` opens, each with one RoCE port."""
+def fake_wire(monkeypatch: pytest.MonkeyPatch, seed: int) -> Wire:
+    """A wire for all devices that are opened, each with one RoCE port."""
     made = Wire(seed)
     gid = GidEntry(1, gid_of("10.0.0.1"), ROCE_V2)
     port = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (gid,), -1)
     monkeypatch.setattr(FakeDevice, "wire", made, raising=False)
-    monkeypatch.setattr(module, "Device", FakeDevice)
-    monkeypatch.setattr(module, "Pyverbs", lambda: None)
-    monkeypatch.setattr(module, "find_port", lambda seat, size: (port, gid))
+    monkeypatch.setattr(opening, "Device", FakeDevice)
+    monkeypatch.setattr(opening, "Pyverbs", lambda: None)
+    monkeypatch.setattr(opening, "find_port", lambda settings, rank, size: (port, gid))
     return made

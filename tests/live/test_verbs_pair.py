@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from fake_verbs import Wire, fake_wire
 
-from genie.live.bench import verbs_pair as module
 from genie.live.bench.pair import PairSettings, bandwidth_of
 from genie.live.bench.verbs_pair import VerbsPair
 from genie.live.settings import VerbsSettings
@@ -21,7 +20,7 @@ SIZE_BYTES = 5000
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    return fake_wire(monkeypatch, module, seed=3)
+    return fake_wire(monkeypatch, seed=3)
 
 
 def ends(**fields: Any) -> tuple[VerbsPair, VerbsPair]:

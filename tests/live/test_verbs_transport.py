@@ -17,7 +17,6 @@ from live_runs import rings
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import Card, Seat, Site, TransportError
 from genie.live.verbs import places
-from genie.live.verbs import transport as module
 from genie.live.verbs.transport import VerbsTransport
 from genie.plan.build import Lowering, build_plan
 from genie.workload.load import load
@@ -29,7 +28,7 @@ RING = Lowering(1, False, {"all_reduce": "ring"})
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    return fake_wire(monkeypatch, module, seed=7)
+    return fake_wire(monkeypatch, seed=7)
 
 
 class Ranks:

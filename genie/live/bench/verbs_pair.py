@@ -13,14 +13,12 @@ import numpy as np
 
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
-from genie.live.transport import VERBS, Seat, Site, TransportError, first_psn
-from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
-from genie.live.verbs.gids import gid_of
-from genie.live.verbs.library import Pyverbs
-from genie.live.verbs.ports import ETHERNET, hardware_counters
+from genie.live.transport import VERBS, TransportError, first_psn
+from genie.live.verbs.device import LIST_MAX, DeviceError
+from genie.live.verbs.opening import connect, open_device
+from genie.live.verbs.ports import ETHERNET, counted_since, hardware_counters
 from genie.live.verbs.queues import Message, Piece, SendQueue
-from genie.live.verbs.selection import bind_to_node, find_port
-from genie.live.verbs.status import FLUSHED, RECEIVED, STATUS
+from genie.live.verbs.status import FLUSHED, RECEIVED, gave_up
 
 IDLE_S = 0.002
 RECEIVES_MIN = 512  # posted ahead on each queue pair, and twice the sender's depth if that is more
@@ -36,16 +34,10 @@ class VerbsPair:
         """Raises TransportError."""
         self._settings, self._rank = settings, rank
         self._size_bytes = max(settings.sizes_bytes)
-        self._sleeps = settings.verbs.completion == "channel" or (settings.verbs.completion == "auto" and not poll)
-        seat = Seat(settings, rank, Site(0, 1, 1, False), self._size_bytes, settings.stall_s, poll)
-        self._port, self._gid = find_port(seat, self._size_bytes)
+        self._sleeps = settings.verbs.sleeps(poll)
+        self._device, self._gid = open_device(settings, rank, self._size_bytes)
+        self._port = self._device.port
         self.over_ip = self._port.link_layer == ETHERNET
-        if settings.verbs.numa_bind:
-            bind_to_node(self._port)
-        try:
-            self._device = Device(Pyverbs(), self._port)
-        except DeviceError as error:
-            raise self._environment(error) from error
         self.mtu_max_bytes = self._device.active_mtu_bytes
         self._before = hardware_counters(self._port.port)
         self._counts = dict.fromkeys(("messages_sent", "messages_received", "bytes_received", "posts", "signals"), 0)
@@ -95,23 +87,19 @@ class VerbsPair:
         )
 
     def connect(self, peer: PairCard) -> None:
-        own, other, verbs = self._rank, 1 - self._rank, self._settings.verbs
-        gid = gid_of(peer.gid or peer.address) if peer.gid or peer.address else ""
-        path = self._device.path_to(gid, peer.lid, self._gid, verbs.service_level, verbs.traffic_class)
+        own, other, seed = self._rank, 1 - self._rank, self._settings.seed
         self._rkey, self._remote = peer.rkey, peer.memory_address
         try:
             for at, (queue_pair, number) in enumerate(zip(self._queue_pairs, peer.queue_pairs, strict=True)):
-                self._device.connect(
+                connect(
+                    self._device,
+                    self._gid,
+                    self._settings.verbs,
                     queue_pair,
-                    path,
-                    dest_qp_num=number,
-                    path_mtu=MTU_CODES[self._mtu_bytes],
-                    sq_psn=first_psn(self._settings.seed, own, other, at),
-                    rq_psn=first_psn(self._settings.seed, other, own, at),
-                    min_rnr_timer=verbs.min_rnr_timer,
-                    timeout=verbs.timeout,
-                    retry_cnt=verbs.retry_count,
-                    rnr_retry=verbs.rnr_retry,
+                    peer,
+                    number=number,
+                    psns=(first_psn(seed, own, other, at), first_psn(seed, other, own, at)),
+                    mtu_bytes=self._mtu_bytes,
                 )
         except DeviceError as error:
             raise self._environment(error) from error
@@ -175,9 +163,7 @@ class VerbsPair:
         time.sleep(IDLE_S)
 
     def counters(self) -> dict[str, int]:
-        after = hardware_counters(self._port.port)
-        counted = {f"device_{name}": value - self._before.get(name, 0) for name, value in after.items()}
-        return {**self._counts, **counted}
+        return {**self._counts, **counted_since(self._before, self._port.port)}
 
     def _send(self, at: int, size_bytes: int, messages: int) -> int:
         """Post so many messages on a queue pair, as far as it takes them; how many."""
@@ -234,13 +220,8 @@ class VerbsPair:
         self._counts["bytes_received"] += size_bytes
 
     def _fail_on(self, completion: Any) -> None:
-        if completion.status == FLUSHED:
-            return
-        what = STATUS.get(completion.status, "the device gave up")
-        self._fail(
-            f"gave up sending to rank {1 - self._rank}: {what} (queue pair 0x{completion.qp_num:06x} of "
-            f"{self._port.name}, status {completion.status}, vendor error 0x{completion.vendor_err:x})"
-        )
+        if completion.status != FLUSHED:
+            self._fail(gave_up(completion, 1 - self._rank, self._port.name))
 
     def _fail(self, text: str) -> None:
         self.error = self.error or f"rank {self._rank} {text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,3 +115,8 @@ def hardware_counters(port: Port, root: Path = SYSFS) -> dict[str, int]:
         if text.isdecimal() and path.name != "lifespan":
             counted[path.name] = int(text)
     return counted
+
+
+def counted_since(before: Mapping[str, int], port: Port) -> dict[str, int]:
+    """What the device has counted on a port since its `hardware_counters` were `before`: `device_...`."""
+    return {f"device_{name}": value - before.get(name, 0) for name, value in hardware_counters(port).items()}

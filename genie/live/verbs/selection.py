@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
-from genie.live.transport import Seat, TransportError
+from genie.live.settings import RunSettings
+from genie.live.transport import TransportError
 from genie.live.verbs.diagnose import look, problem
 from genie.live.verbs.environment import refuse_unsupported
 from genie.live.verbs.gids import AUTO, GidEntry, choose_gid
@@ -13,24 +14,24 @@ from genie.live.verbs.hca import parse_hca
 from genie.live.verbs.ports import ETHERNET, PortInfo, choose_port, cpus_of_node, list_ports
 
 
-def find_port(seat: Seat, memory_bytes: int) -> tuple[PortInfo, GidEntry | None]:
+def find_port(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[PortInfo, GidEntry | None]:
     """The port that a rank uses and the GID that it sends from, None where LIDs do. Raises TransportError."""
-    settings, rank = seat.settings.verbs, seat.rank
+    verbs, hca_from = settings.verbs, "device" if settings.devices else "NCCL_IB_HCA"
     try:
-        refuse_unsupported(seat.settings)
-        hca = parse_hca(seat.settings.device_of(rank), "device" if seat.settings.devices else "NCCL_IB_HCA")
+        refuse_unsupported(settings)
+        hca = parse_hca(settings.device_of(rank), hca_from)
     except ValueError as error:
         raise TransportError(str(error), EXIT_USAGE) from error
     missing = problem(look(), memory_bytes)
     if missing:
         raise TransportError(f"rank {rank}: {missing}", EXIT_ENVIRONMENT)
-    address, host = seat.settings.addresses[rank], seat.settings.host_names
+    address, host = settings.addresses[rank], settings.host_names
     place = sum(name == host[rank] for name in host[:rank])
     try:
-        port = choose_port(list_ports(), hca, address, place, "device" if seat.settings.devices else "NCCL_IB_HCA")
-        if port.link_layer != ETHERNET and settings.gid_index == AUTO:
+        port = choose_port(list_ports(), hca, address, place, hca_from)
+        if port.link_layer != ETHERNET and verbs.gid_index == AUTO:
             return port, None
-        gid = choose_gid(port.gids, port.name, address, index=settings.gid_index, roce_version=settings.roce_version)
+        gid = choose_gid(port.gids, port.name, address, index=verbs.gid_index, roce_version=verbs.roce_version)
     except ValueError as error:
         raise TransportError(f"rank {rank}: {error}", EXIT_ENVIRONMENT) from error
     return port, gid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 FLUSHED = 5  # ibv_wc_status of what was under way when a queue pair failed
 RECEIVED = 128  # IBV_WC_RECV: in the opcode of what completes a receive
 # ibv_wc_status in words, for those that end a connection.
@@ -18,3 +20,12 @@ STATUS = {
     21: "fatal error of the device",
     22: "the response did not come in time",
 }
+
+
+def gave_up(completion: Any, peer: int, port_name: str) -> str:
+    """Why nothing more is sent to a rank, of a completion with an error."""
+    what = STATUS.get(completion.status, "the device gave up")
+    return (
+        f"gave up sending to rank {peer}: {what} (queue pair 0x{completion.qp_num:06x} of {port_name}, "
+        f"status {completion.status}, vendor error 0x{completion.vendor_err:x})"
+    )

@@ -18,15 +18,13 @@ from genie import _core
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.path_mtu import GIVE_MTU
 from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, first_psn
-from genie.live.verbs.device import LIST_MAX, MTU_CODES, Device, DeviceError
-from genie.live.verbs.gids import gid_of
-from genie.live.verbs.library import Pyverbs
+from genie.live.verbs.device import LIST_MAX, DeviceError
+from genie.live.verbs.opening import connect, gid_on, open_device
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
 from genie.live.verbs.places import Checker, lay_out, places_for, too_much
-from genie.live.verbs.ports import ETHERNET, hardware_counters
+from genie.live.verbs.ports import ETHERNET, counted_since, hardware_counters
 from genie.live.verbs.queues import Arrival, Inbound, Message, Piece, SendQueue, pieces_of
-from genie.live.verbs.selection import bind_to_node, find_port
-from genie.live.verbs.status import FLUSHED, RECEIVED, STATUS
+from genie.live.verbs.status import FLUSHED, RECEIVED, gave_up
 
 PS_PER_NS, PS_PER_US, PS_PER_S = 1000, 10**6, 10**12
 TIMER_QUANTUM_PS = 40 * PS_PER_US  # least time between two wake-ups for sleeps, as in softroce
@@ -67,14 +65,9 @@ class VerbsTransport:
         # Peers write to the front; what is sent comes from behind it.
         self._front_bytes = self._layout.size_bytes if self._verify else seat.memory_bytes
         self._needs_bytes = self._front_bytes + seat.memory_bytes + PATTERN_BYTES
-        self._port, self._gid = find_port(seat, self._needs_bytes)
+        self._device, self._gid = open_device(seat.settings, seat.rank, self._needs_bytes)
+        self._port = self._device.port
         self.over_ip = self._port.link_layer == ETHERNET
-        if self._settings.numa_bind:
-            bind_to_node(self._port)
-        try:
-            self._device = Device(Pyverbs(), self._port)
-        except DeviceError as error:
-            raise self._environment(str(error)) from error
         self.mtu_max_bytes = self._device.active_mtu_bytes
         self.error = ""
         self.epoch_ns = time.monotonic_ns()
@@ -115,7 +108,7 @@ class VerbsTransport:
         others = [rank for rank in range(seat.settings.ranks) if rank != seat.rank]
         self._count = seat.settings.queue_pairs
         send_depth, receive_depth = self._depths(len(others) * self._count)
-        self._sleeps = settings.completion == "channel" or (settings.completion == "auto" and not seat.spin)
+        self._sleeps = settings.sleeps(seat.spin)
         before = hardware_counters(self._port.port)
         try:
             device.take_memory(self._needs_bytes, huge_pages=settings.huge_pages)
@@ -190,33 +183,30 @@ class VerbsTransport:
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
-        own, settings, seed = self._seat.rank, self._settings, cards[0].seed
+        own, seed = self._seat.rank, cards[0].seed
         for rank, peer in self._peers.items():
             card = cards[rank]
-            gid = gid_of(card.gid or card.address) if card.gid or card.address else ""
-            path = self._device.path_to(gid, card.lid, self._gid, settings.service_level, settings.traffic_class)
             peer.rkey, peer.memory_address = card.rkey, card.memory_address
             if card.slots:
                 peer.places, peer.slots, peer.slot_bytes = card.places[own], card.slots, card.slot_bytes
             try:
                 numbers = card.queue_pairs_for(own, self._count)
-                for which, queue_pair in enumerate(peer.queue_pairs):
-                    self._device.connect(
-                        queue_pair,
-                        path,
-                        dest_qp_num=numbers[which],
-                        path_mtu=MTU_CODES[min(self._mtu_bytes, card.mtu_bytes)],
-                        sq_psn=first_psn(seed, own, rank, which),
-                        rq_psn=first_psn(seed, rank, own, which),
-                        min_rnr_timer=settings.min_rnr_timer,
-                        timeout=settings.timeout,
-                        retry_cnt=settings.retry_count,
-                        rnr_retry=settings.rnr_retry,
-                    )
             except ValueError as error:
                 raise TransportError(str(error), EXIT_USAGE) from error
+            try:
+                for which, queue_pair in enumerate(peer.queue_pairs):
+                    connect(
+                        self._device,
+                        self._gid,
+                        self._settings,
+                        queue_pair,
+                        card,
+                        number=numbers[which],
+                        psns=(first_psn(seed, own, rank, which), first_psn(seed, rank, own, which)),
+                        mtu_bytes=min(self._mtu_bytes, card.mtu_bytes),
+                    )
             except DeviceError as error:
-                raise self._environment(f"{error} (to rank {rank} at {gid or card.lid})") from error
+                raise self._environment(f"{error} (to rank {rank} at {gid_on(card) or card.lid})") from error
 
     def set_plan(self, plan: _core.Plan) -> None:
         self._plan = plan
@@ -372,12 +362,7 @@ class VerbsTransport:
     def _fail(self, peer: Peer, completion: Any) -> None:
         if self.error or completion.status == FLUSHED:
             return
-        what = STATUS.get(completion.status, "the device gave up")
-        self.error = (
-            f"rank {self._seat.rank} gave up sending to rank {peer.rank}: {what} (queue pair "
-            f"0x{completion.qp_num:06x} of {self._port.name}, status {completion.status}, vendor error "
-            f"0x{completion.vendor_err:x})"
-        )
+        self.error = f"rank {self._seat.rank} {gave_up(completion, peer.rank, self._port.name)}"
 
     def _stalled(self, now: int) -> bool:
         return not self._timers and now - self._last_progress_ps > self._seat.stall_s * PS_PER_S
@@ -408,11 +393,9 @@ class VerbsTransport:
 
     def counters(self) -> Mapping[str, int]:
         """Messages, and what the device counted meanwhile on its port, other ranks' traffic included: `device_...`."""
-        after = hardware_counters(self._port.port)
-        counted = {f"device_{name}": value - self._before.get(name, 0) for name, value in after.items()}
         checker = self._checker
         checked = {"verified_bytes": checker.verified_bytes, "wrong_bytes": checker.wrong_bytes}
-        return {**self._counts, **(checked if self._verify else {}), **counted}
+        return {**self._counts, **(checked if self._verify else {}), **counted_since(self._before, self._port.port)}
 
     def paths(self) -> list[str]:
         """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""

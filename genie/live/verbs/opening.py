@@ -1,0 +1,71 @@
+"""The device of a rank: found, opened, and its queue pairs connected to a peer's."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from genie.live.endings import EXIT_ENVIRONMENT
+from genie.live.settings import RunSettings, VerbsSettings
+from genie.live.transport import TransportError
+from genie.live.verbs.device import MTU_CODES, Device, DeviceError
+from genie.live.verbs.gids import GidEntry, gid_of
+from genie.live.verbs.library import Pyverbs
+from genie.live.verbs.selection import bind_to_node, find_port
+
+
+class Destination(Protocol):
+    """What is known of a rank to send to it: of a run's card, or a bench's."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def gid(self) -> str: ...
+
+    @property
+    def lid(self) -> int: ...
+
+
+def open_device(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[Device, GidEntry | None]:
+    """The device that a rank uses and the GID that it sends from, None where LIDs do. Raises TransportError."""
+    port, gid = find_port(settings, rank, memory_bytes)
+    if settings.verbs.numa_bind:
+        bind_to_node(port)
+    try:
+        return Device(Pyverbs(), port), gid
+    except DeviceError as error:
+        raise TransportError(f"rank {rank}: {error}", EXIT_ENVIRONMENT) from error
+
+
+def gid_on(card: Destination) -> str:
+    """The GID that a rank is sent to, "" where its LID is all it has."""
+    return gid_of(card.gid or card.address) if card.gid or card.address else ""
+
+
+def connect(
+    device: Device,
+    own_gid: GidEntry | None,
+    settings: VerbsSettings,
+    queue_pair: Any,
+    card: Destination,
+    *,
+    number: int,
+    psns: tuple[int, int],
+    mtu_bytes: int,
+) -> None:
+    """A queue pair to that of the peer with this `number`. `psns`: the first sent, the first received.
+
+    Raises DeviceError.
+    """
+    device.connect(
+        queue_pair,
+        device.path_to(gid_on(card), card.lid, own_gid, settings.service_level, settings.traffic_class),
+        dest_qp_num=number,
+        path_mtu=MTU_CODES[mtu_bytes],
+        sq_psn=psns[0],
+        rq_psn=psns[1],
+        min_rnr_timer=settings.min_rnr_timer,
+        timeout=settings.timeout,
+        retry_cnt=settings.retry_count,
+        rnr_retry=settings.rnr_retry,
+    )
