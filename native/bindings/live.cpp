@@ -7,12 +7,14 @@
 
 #include <csignal>
 #include <memory>
+#include <span>
 #include <stdexcept>
 
 #include "bindings/arrays.hpp"
 #include "bindings/nic.hpp"
 #include "bindings/plan.hpp"
 #include "live/engine.hpp"
+#include "live/verify_pattern.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -179,6 +181,18 @@ void register_live(nb::module_& m) {
       .def_prop_ro("now_ps", &Engine::now)
       .def_prop_ro("epoch_ns", &Engine::epoch_ns);
 
+  m.attr("PATTERN_BYTES") = live::kPatternBytes;
+  m.attr("PHASE_BYTES") = live::kPhaseBytes;
+  m.def(
+      "pattern",
+      [](std::size_t size_bytes) {
+        std::vector<std::uint8_t> source(size_bytes);
+        live::fill_pattern(std::as_writable_bytes(std::span(source)));
+        return to_numpy(std::move(source));
+      },
+      "size_bytes"_a, "The first bytes that an engine sends from where receivers check them.");
+  m.def("pattern_phase", &live::pattern_phase, "source"_a, "target"_a, "queue_pair"_a, "message"_a,
+        "Where in them a message begins, a multiple of PHASE_BYTES.");
   m.def("claim_real_time", &claim_real_time, "priority"_a,
         "Ask for SCHED_FIFO at this priority (0: do not) and a timer slack of 1 ns; returns the class in "
         "force.");

@@ -4,19 +4,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "live/verify_pattern.hpp"
+
 namespace genie::live {
 namespace {
 
-constexpr TimePs kTimerQuantum = 40 * kPsPerUs;   // least time between two wake-ups for sleeps
-constexpr std::uint64_t kPatternBytes = 1 << 16;  // after which the source memory repeats itself
-constexpr std::uint64_t kPhaseBytes = 64;
+constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
 constexpr std::size_t kEagerSockets = 256;  // opened before the run, where a socket for each is not too many
-
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
-}
 
 NicConfig nic_of(const EngineConfig& config) {
   NicConfig nic = config.nic;
@@ -30,9 +24,7 @@ NicConfig nic_of(const EngineConfig& config) {
 }  // namespace
 
 Engine::Engine(const EngineConfig& config) : config_(config), nic_(nic_of(config), *this) {
-  const std::span<std::byte> source = nic_.memory().subspan(config.message_max_bytes);
-  for (std::size_t at = 0; at < source.size(); ++at)
-    source[at] = static_cast<std::byte>(mixed(at % kPatternBytes + 1) & 0xFF);
+  fill_pattern(nic_.memory().subspan(config.message_max_bytes));
 }
 
 std::string Engine::connect(const std::vector<Peer>& peers) {
@@ -179,7 +171,8 @@ void Engine::send(const Operation& operation) {
       operation.handle, size_bytes,
       [&](std::uint32_t at, std::uint64_t handle, std::uint64_t offset, std::uint64_t part_bytes) {
         const std::uint32_t message = link.posted[at]++;
-        const std::uint64_t from = config_.verify ? phase(config_.rank, operation.peer, at, message) : 0;
+        const std::uint64_t from =
+            config_.verify ? pattern_phase(config_.rank, operation.peer, at, message) : 0;
         // A part in a slot is there as if it were a message.
         const std::uint64_t skipped = link.slots ? 0 : offset;
         const std::uint64_t place = link.slots ? link.places[at] + message % link.slots * link.slot_bytes
@@ -197,15 +190,6 @@ void Engine::send(const Operation& operation) {
           error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
                    std::to_string(operation.peer) + ": " + problem;
       });
-}
-
-// Where in the pattern a message's bytes begin.
-std::uint64_t Engine::phase(std::int32_t source, std::int32_t target, std::uint32_t queue_pair,
-                            std::uint32_t message) const {
-  const std::uint64_t pair =
-      (std::uint64_t{static_cast<std::uint32_t>(source)} << 32) | static_cast<std::uint32_t>(target);
-  const std::uint64_t number = (std::uint64_t{queue_pair} << 32) | message;
-  return mixed(mixed(pair + 1) + number) % (kPatternBytes / kPhaseBytes) * kPhaseBytes;
 }
 
 void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
@@ -257,7 +241,8 @@ void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<c
   const std::uint32_t at = spread_index(queue_pair);
   const std::uint32_t message = links_[static_cast<std::size_t>(peer)].delivered[at];
   const std::span<const std::byte> memory = nic_.memory();
-  const std::size_t begin = config_.message_max_bytes + phase(peer, config_.rank, at, message) + address;
+  const std::size_t begin =
+      config_.message_max_bytes + pattern_phase(peer, config_.rank, at, message) + address;
   const auto expected = memory.subspan(begin, bytes.size());
   const auto found = memory.subspan(address, bytes.size());
   counters_.verified_bytes += bytes.size();

@@ -125,8 +125,6 @@ class Engine final : private NicOwner {
   void look_for_errors();
   std::string name_of(std::uint32_t queue_pair) const;
   std::uint32_t spread_index(std::uint32_t queue_pair) const;
-  std::uint64_t phase(std::int32_t source, std::int32_t target, std::uint32_t queue_pair,
-                      std::uint32_t message) const;
 
   EngineConfig config_;
   std::deque<Link> links_;  // index: rank, our own included but unused

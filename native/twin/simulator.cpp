@@ -2,22 +2,16 @@
 
 #include <algorithm>
 
+#include "core/mix.hpp"
+
 namespace genie::twin {
 namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
-std::uint64_t pair_key(std::int32_t rank, std::int32_t peer) {
-  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank)) << 32) |
-         static_cast<std::uint32_t>(peer);
-}
-
 // A counter-based random number: the same for the same seed and counter, in any order of asking.
 std::uint64_t random_of(std::uint64_t seed, std::uint64_t counter) {
-  std::uint64_t x = seed * 0x9E3779B97F4A7C15ull + counter + 0x632BE59BD9B4E019ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
+  return mixed(seed * kGoldenGamma + counter + 0x632BE59BD9B4E019ull);
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+// What messages carry where receivers check it, on any transport.
+//
+// The source memory repeats a pattern; where in it a message begins follows from who sends it to whom.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace genie::live {
+
+inline constexpr std::uint64_t kPatternBytes = 1 << 16;  // after which the source memory repeats itself
+inline constexpr std::uint64_t kPhaseBytes = 64;         // messages begin at multiples of it
+
+// The source memory from its start on.
+void fill_pattern(std::span<std::byte> source);
+
+// Where in the pattern the `message`-th message of a connection's queue pair begins, each counted from 0.
+std::uint64_t pattern_phase(std::uint32_t source, std::uint32_t target, std::uint32_t queue_pair,
+                            std::uint32_t message);
+
+}  // namespace genie::live
