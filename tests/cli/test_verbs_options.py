@@ -127,7 +127,7 @@ def test_a_bench_between_two_transports_is_refused(tmp_path: Path) -> None:
     )
     ended = genie("bench", "write", "--hosts", str(hosts))
     assert (ended.code, ended.stdout) == (2, "")
-    assert "one rank on softroce and one on verbs: a bench has the same at both ends" in ended.stderr
+    assert "one end is on softroce and one on verbs: a bench has the same at both" in ended.stderr
 
 
 def test_the_hosts_file_of_the_documents_can_be_read(tmp_path: Path) -> None:
