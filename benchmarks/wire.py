@@ -196,7 +196,7 @@ def raw_round_trip_us(program: Path, place: Place, cores: list[int], how: str) -
 
 
 class Pair:
-    """Two processes with a `_core.SoftNic` each, connected by as many queue pairs as are asked for."""
+    """Two processes with a `_core.Endpoint` each, connected by as many queue pairs as are asked for."""
 
     def __init__(self, stack: ExitStack, place: Place, cores: list[int], queue_pairs: int) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--end"]
@@ -241,7 +241,7 @@ def end(address: str, core: int, queue_pairs: int) -> int:
     config = _core.NicConfig()
     config.address, config.rkey = address, RKEY
     config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
-    nic = _core.SoftNic(config)
+    nic = _core.Endpoint(config)
     nic.open()
     ids = [nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False) for _ in range(queue_pairs)]
     print(json.dumps([nic.qpn(number) for number in ids]), flush=True)
@@ -282,7 +282,7 @@ def idle(queue_pairs: int) -> int:
     """The process that holds idle queue pairs, connected: prints the bytes that each takes of its memory."""
     config = _core.NicConfig()
     config.address = "127.0.0.1"
-    nic = _core.SoftNic(config)
+    nic = _core.Endpoint(config)
     before = _resident_bytes()
     for number in range(queue_pairs):
         added = nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False)

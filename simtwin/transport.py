@@ -27,6 +27,5 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0) -> _core.QueuePair
     if transport.congestion_control == "dcqcn":
         dcqcn = _core.DcqcnConfig()
         dcqcn.line_rate_bps = line_rate_bps
-        config.congestion = dcqcn
-        config.dcqcn = True
+        config.congestion, config.dcqcn = "dcqcn", dcqcn
     return config

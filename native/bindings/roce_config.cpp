@@ -1,6 +1,8 @@
 // genie._core.QueuePairConfig.
 #include "bindings/roce_config.hpp"
 
+#include <nanobind/stl/string.h>
+
 namespace genie::bindings {
 
 const char* status_name(roce::Status status) {
@@ -58,6 +60,20 @@ nb::dict counters_of(const roce::QueuePairCounters& counters) {
   return out;
 }
 
+namespace {
+
+const char* control_name(congestion::Control control) {
+  return control == congestion::Control::kDcqcn ? "dcqcn" : "none";
+}
+
+congestion::Control control_named(const std::string& name) {
+  if (name == "none") return congestion::Control::kNone;
+  if (name == "dcqcn") return congestion::Control::kDcqcn;
+  throw nb::value_error("congestion must be 'none' or 'dcqcn'");
+}
+
+}  // namespace
+
 void register_roce_config(nb::module_& m) {
   using congestion::DcqcnConfig;
   using roce::QueuePairConfig;
@@ -85,13 +101,12 @@ void register_roce_config(nb::module_& m) {
       .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit)
       .def_rw("reads_max", &QueuePairConfig::reads_max)
       .def_prop_rw(
-          "dcqcn", [](const QueuePairConfig& c) { return c.congestion == congestion::Control::kDcqcn; },
-          [](QueuePairConfig& c, bool on) {
-            c.congestion = on ? congestion::Control::kDcqcn : congestion::Control::kNone;
-          },
-          "Whether the sender slows down when it is notified of congestion, and the receiver notifies.")
-      .def_rw("cnp_interval_ps", &QueuePairConfig::cnp_interval)
-      .def_rw("congestion", &QueuePairConfig::dcqcn);
+          "congestion", [](const QueuePairConfig& c) { return control_name(c.congestion); },
+          [](QueuePairConfig& c, const std::string& name) { c.congestion = control_named(name); },
+          "'none', or 'dcqcn': the sender slows down when it is notified of congestion, and the receiver "
+          "notifies.")
+      .def_rw("dcqcn", &QueuePairConfig::dcqcn)
+      .def_rw("cnp_interval_ps", &QueuePairConfig::cnp_interval);
 }
 
 }  // namespace genie::bindings

@@ -1,4 +1,4 @@
-// genie._core.SoftNic: softroce's NIC for programs that post and poll.
+// genie._core.Endpoint: softroce's NIC for programs that post and poll.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -110,7 +110,7 @@ void register_soft_nic(nb::module_& m) {
       "must hold them all. RuntimeError says what is in the way.");
   register_config(m);
   nb::class_<Endpoint>(
-      m, "SoftNic",
+      m, "Endpoint",
       "softroce for programs that post and poll. Addresses, local and remote, count from the start "
       "of its memory; times in ps. RuntimeError says what cannot be done.")
       .def(nb::init<const NicConfig&>(), "config"_a)

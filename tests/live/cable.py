@@ -138,7 +138,7 @@ class Nics:
         receives_counted: bool = False,
         **nic: object,
     ) -> None:
-        self.ends: list[_core.SoftNic] = []
+        self.ends: list[_core.Endpoint] = []
         self.events: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])  # of both, while until() works
         self.pair = pair or _core.QueuePairConfig()
         for end in (0, 1):
@@ -188,9 +188,9 @@ class Nics:
 
 def _made(
     name: str | None, config: _core.NicConfig, pair: _core.QueuePairConfig, count: int, counted: bool, peer: str
-) -> _core.SoftNic:
-    def make() -> _core.SoftNic:
-        nic = _core.SoftNic(config)
+) -> _core.Endpoint:
+    def make() -> _core.Endpoint:
+        nic = _core.Endpoint(config)
         nic.open()
         for number in range(count):
             queue_pair = nic.add_queue_pair(pair, counted)

@@ -92,7 +92,7 @@ def test_traffic_class_and_source_ports_are_on_the_wire(wire: Cable, tmp_path: P
     pcap = tmp_path / "class.pcap"
     with capture(wire.names[1], "cable", pcap):
         Nics(wire.ipv4, wire.names, queue_pairs=4, traffic_class=104).stream(5000, 8)
-        Nics(wire.ipv6, wire.names, traffic_class=104, pair=pair(dcqcn=True)).stream(5000, 8)
+        Nics(wire.ipv6, wire.names, traffic_class=104, pair=pair(congestion="dcqcn")).stream(5000, 8)
     judge(pcap, tshark)
     ports: dict[int, set[int]] = {4: set(), 6: set()}
     for packet in ip_packets(pcap):
@@ -111,10 +111,10 @@ def test_marked_packets_are_notified_and_slow_the_sender_down(
     wire: Cable, tmp_path: Path, tshark: str, family: str
 ) -> None:
     """A router marks every packet: the receiver says so, not more often than it may, and DCQCN obeys."""
-    config = pair(dcqcn=True, mtu_bytes=MTU)
+    config = pair(congestion="dcqcn", mtu_bytes=MTU)
     dcqcn = _core.DcqcnConfig()
     dcqcn.line_rate_bps = 1_000_000_000
-    config.congestion = dcqcn
+    config.dcqcn = dcqcn
 
     def rate(*, marked: bool, pcap: Path) -> tuple[float, dict[str, int], dict[str, int]]:
         nics = Nics(getattr(wire, family), wire.names, pair=config, rate_bps=dcqcn.line_rate_bps)

@@ -165,7 +165,7 @@ def resident_bytes():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
 config = _core.NicConfig()
 config.address = sys.argv[1]
-nic = _core.SoftNic(config)
+nic = _core.Endpoint(config)
 nic.open()
 pair = _core.QueuePairConfig()
 before = resident_bytes()

@@ -284,3 +284,15 @@ def test_old_packets_are_answered_and_not_executed(opcode: int, age: int, size: 
 def test_wrong_verb_is_named() -> None:
     with pytest.raises(ValueError, match="'write_imm' or 'read'"):
         _core.QueuePair(config()).post("fetch_add", 1)
+
+
+def test_congestion_control_is_chosen_by_name() -> None:
+    config = _core.QueuePairConfig()
+    assert config.congestion == "none"
+    config.congestion = "dcqcn"
+    config.dcqcn.line_rate_bps = 5
+    assert (config.congestion, config.dcqcn.line_rate_bps) == ("dcqcn", 5)
+    with pytest.raises(ValueError, match="must be 'none' or 'dcqcn'"):
+        config.congestion = "prayer"
+    config.congestion = "none"
+    assert config.congestion == "none"

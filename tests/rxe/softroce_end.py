@@ -93,7 +93,7 @@ class SoftEnd:
         self._events: list[Completion] = []
         self._posted: dict[int, int] = {}
         self._changed = threading.Condition()
-        made: Future[_core.SoftNic] = Future()
+        made: Future[_core.Endpoint] = Future()
         namespace = rig.network.namespace
         self._thread = threading.Thread(
             target=inside, args=(namespace, lambda: self._work(config, how, queue_pairs, made)), daemon=True
@@ -104,10 +104,10 @@ class SoftEnd:
         self.qpns = [self.nic.qpn(number) for number in range(queue_pairs)]
 
     def _work(
-        self, config: _core.NicConfig, pair: _core.QueuePairConfig, count: int, made: Future[_core.SoftNic]
+        self, config: _core.NicConfig, pair: _core.QueuePairConfig, count: int, made: Future[_core.Endpoint]
     ) -> None:
         try:
-            nic = _core.SoftNic(config)
+            nic = _core.Endpoint(config)
             nic.open()
             for _ in range(count):
                 nic.add_queue_pair(pair)

@@ -53,10 +53,10 @@ def test_marks_harm_nobody_and_notifications_are_left_unread(
 
     A CNP has PSN 0, which lies among those of long ago at first, then among those to come.
     """
-    congestion = _core.DcqcnConfig()
-    congestion.line_rate_bps = 10**9
+    dcqcn = _core.DcqcnConfig()
+    dcqcn.line_rate_bps = 10**9
     soft = make_soft(
-        v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, dcqcn=True, congestion=congestion
+        v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, congestion="dcqcn", dcqcn=dcqcn
     )
     meet(soft, peers[0], psn=psn)
     with rig.capture(tmp_path / "marks.pcap", guest=0) as capture:

@@ -1,4 +1,4 @@
-"""softroce as one end of a path: `_core.SoftNic`."""
+"""softroce as one end of a path: `_core.Endpoint`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SoftRocePair:
         config.see_headers = settings.icrc == "strict"
         config.rkey = self._rkey
         config.memory_bytes = config.writable_bytes = 2 * self._arrive_at
-        self._nic = _core.SoftNic(config)
+        self._nic = _core.Endpoint(config)
         try:
             self._nic.open()
         except RuntimeError as error:

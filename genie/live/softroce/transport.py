@@ -255,6 +255,5 @@ def set_dcqcn(config: _core.QueuePairConfig, settings: RunSettings) -> None:
         setattr(dcqcn, rate, max(getattr(dcqcn, rate) // k, 1))
     for time in ("alpha_timer_ps", "increase_timer_ps"):
         setattr(dcqcn, time, getattr(dcqcn, time) * k)
-    config.congestion = dcqcn
+    config.congestion, config.dcqcn = "dcqcn", dcqcn
     config.cnp_interval_ps = config.cnp_interval_ps * k
-    config.dcqcn = True
