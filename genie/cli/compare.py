@@ -27,6 +27,7 @@ from genie.cli.resolve import (
     lowering_of,
     remark_on_calibration,
     settings_of,
+    transports_of,
     twin_of,
 )
 from genie.config.hosts import Hosts
@@ -144,7 +145,7 @@ def validate(
     settings = _settings(play, live, out, loaded, placed, built)
     refuse_running(out)
     prepare_folder(out)
-    if placed.calibration is None and VERBS not in (settings.transport, *settings.transports):
+    if placed.calibration is None and VERBS not in settings.kinds:
         placed = _calibrated(play, placed, out, udp_port)
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
@@ -158,7 +159,7 @@ def validate(
 
 def _settings(play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric) -> RunSettings:
     twin_of(fabric, play, workload.world_size, hosts)  # a fabric that does not fit is said before anything runs
-    if play.fabric is None and VERBS in (place.transport or live.transport for place in hosts.places):
+    if play.fabric is None and VERBS in transports_of(live, hosts):
         raise UsageError("--transport verbs: give --fabric FILE, which describes the network that the devices are on")
     limited = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
     return settings_of(limited, live, out / "live", workload, hosts, fabric)

@@ -255,6 +255,11 @@ class Live:
             raise UsageError(str(error)) from error
 
 
+def transports_of(live: Live, hosts: Hosts) -> list[str]:
+    """By rank: its host's transport, or that of the option."""
+    return [place.transport or live.transport for place in hosts.places]
+
+
 def settings_of(
     play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric | None
 ) -> RunSettings:
@@ -270,7 +275,7 @@ def settings_of(
             faults = load_faults(live.faults, ranks)
         except ValueError as error:
             raise UsageError(str(error)) from error
-    transports = [place.transport or live.transport for place in hosts.places]
+    transports = transports_of(live, hosts)
     uses_verbs = VERBS in transports
     if live.verbs and not uses_verbs:
         raise UsageError(f"--verbs {live.verbs[0]}: no rank of this run is on verbs: give --transport verbs too")
@@ -348,7 +353,7 @@ def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: 
 
 def refuse_what_devices_decide(settings: RunSettings, live: Live) -> None:
     """Options of softroce alone, in a job without it. Raises UsageError."""
-    if SOFTROCE in (settings.transport, *settings.transports):
+    if SOFTROCE in settings.kinds:
         return
     given = {
         "--congestion": settings.congestion != "none",

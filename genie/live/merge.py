@@ -95,7 +95,7 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
     known = [fact for fact in facts if fact]
     return {
         "world": "live",
-        "transport": "+".join(sorted({settings.transport_of(rank) for rank in range(settings.ranks)})),
+        "transport": "+".join(sorted(settings.kinds)),
         "icrc": sorted({fact["icrc"] for fact in known}),
         "complete": problem is None,
         "problem": problem,

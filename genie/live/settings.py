@@ -131,6 +131,11 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     def out_path(self) -> Path:
         return Path(self.out)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The transports that this job has."""
+        return frozenset(self.transports or [self.transport])
+
     def transport_of(self, rank: int) -> str:
         """`softroce` or `verbs`."""
         return self.transports[rank] if self.transports else self.transport

@@ -107,3 +107,10 @@ def test_what_only_a_soft_nic_can_do_is_refused_by_name(more: dict[str, Any], sa
 
 def test_faults_of_the_soft_ranks_of_a_mixed_job_are_fine() -> None:
     refuse_unsupported(settings(transports=["softroce", "verbs"], faults=Faults(loss=[LossFault(0, 100)])))
+
+
+def test_the_transports_of_a_job_are_those_of_its_ranks() -> None:
+    assert settings().kinds == {"softroce"}
+    assert settings(transport="verbs").kinds == {"verbs"}
+    assert settings(transports=["softroce", "verbs"]).kinds == {"softroce", "verbs"}
+    assert settings(transport="softroce", transports=["verbs", "verbs"]).kinds == {"verbs"}

@@ -57,7 +57,7 @@ class SoftRoceTransport:
         settings = self._seat.settings
         self._mtu_bytes = mtu_bytes
         config = engine_config(self._seat, self._rkey, mtu_bytes)
-        mixed = len(set(settings.transports)) > 1
+        mixed = len(settings.kinds) > 1
         self.sees_headers = settings.icrc == "strict" or (settings.icrc == "auto" and mixed and may_see_headers())
         nic = config.nic
         nic.see_headers = self.sees_headers
@@ -181,7 +181,7 @@ class SoftRoceTransport:
             return "in full: IPv6 has no identification"
         if self.sees_headers:
             return "in full: IPv4 identifications are seen"
-        if len(set(settings.transports)) > 1:
+        if len(settings.kinds) > 1:
             return "of other stacks 16 of 32 bits: IPv4 identifications are not seen"
         return "in full but for six bits: softroce's IPv4 identifications are below 60"
 

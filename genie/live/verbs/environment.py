@@ -111,8 +111,7 @@ def _read(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[
 
 def refuse_unsupported(settings: RunSettings) -> None:
     """Raises ValueError that names what the settings ask of a real NIC that only a soft NIC can do."""
-    verbs = {rank for rank in range(settings.ranks) if settings.transport_of(rank) == "verbs"}
-    if not verbs:
+    if "verbs" not in settings.kinds:
         return
     if settings.dilation != 1:
         raise ValueError(f"--dilation {settings.dilation}: a real NIC keeps real time; --transport softroce can dilate")
@@ -122,7 +121,7 @@ def refuse_unsupported(settings: RunSettings) -> None:
         )
     for table in ("rate", "loss", "delay"):
         for entry in getattr(settings.faults, table):
-            if entry.rank in verbs:
+            if settings.transport_of(entry.rank) == "verbs":
                 raise ValueError(
                     f"a fault plan's [[{table}]] for rank {entry.rank}: --transport verbs has no faults; softroce has"
                 )
