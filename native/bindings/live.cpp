@@ -90,6 +90,7 @@ void register_live(nb::module_& m) {
           "split", [](const EngineConfig& c) { return c.spread.split; },
           [](EngineConfig& c, bool split) { c.spread.split = split; },
           "Whether each message is split over them, or goes whole to the next.")
+      .def_rw("queue_pair", &EngineConfig::queue_pair, "How each of them works.")
       .def_rw("nic", &EngineConfig::nic);
 
   nb::class_<Peer>(m, "Peer", "A rank as the others reach it; one entry a queue pair of the connection.")

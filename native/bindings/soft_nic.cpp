@@ -87,8 +87,7 @@ void register_config(nb::module_& m) {
       .def_rw("rkey", &NicConfig::rkey)
       .def_rw("memory_bytes", &NicConfig::memory_bytes)
       .def_rw("writable_bytes", &NicConfig::writable_bytes)
-      .def_rw("readable_bytes", &NicConfig::readable_bytes)
-      .def_rw("queue_pair", &NicConfig::queue_pair);
+      .def_rw("readable_bytes", &NicConfig::readable_bytes);
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
            " queue pairs each are more than a queue pair number can tell apart (65,536)";
   // Queue pair k of a connection to rank r has the number k * ranks + r.
   for (std::uint32_t at = 0; at < each; ++at) {
-    for (std::size_t rank = 0; rank < peers.size(); ++rank)
-      nic_.add_queue_pair(config_.nic.queue_pair, false);
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) nic_.add_queue_pair(config_.queue_pair, false);
   }
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     const Peer& peer = peers[rank];
@@ -210,8 +209,7 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
   std::snprintf(detail, sizeof detail,
                 " (queue pair 0x%06x, PSN %u, syndrome 0x%02x, %u retries, the first after %.0f ms)",
                 nic_.remote(queue_pair).qpn, pair.unacked_psn(), pair.last_syndrome(),
-                config_.nic.queue_pair.retry_limit,
-                static_cast<double>(config_.nic.queue_pair.ack_timeout) / 1e9);
+                config_.queue_pair.retry_limit, static_cast<double>(config_.queue_pair.ack_timeout) / 1e9);
   error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
            std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
   if (!nic_.last_refusal().empty()) error_ += "; the system refused to send: " + nic_.last_refusal();

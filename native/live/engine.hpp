@@ -27,8 +27,9 @@ struct EngineConfig {
   bool spin = false;                          // poll instead of sleeping in the kernel
   bool verify = false;  // every message's bytes are its own and are checked at the receiver
   TimePs stall_limit = 20 * kPsPerSecond;
-  roce::SpreadConfig spread;  // over a connection's queue pairs
-  NicConfig nic;              // the engine sets its memory
+  roce::SpreadConfig spread;         // over a connection's queue pairs
+  roce::QueuePairConfig queue_pair;  // each of them
+  NicConfig nic;                     // the engine sets its memory
 };
 
 // A rank as the others reach it.

@@ -43,7 +43,6 @@ struct NicConfig {
   std::uint32_t rkey = 0;
   std::uint64_t memory_bytes = 1 << 20;
   std::uint64_t writable_bytes = 1 << 20, readable_bytes = 0;  // by peers that know the rkey, from address 0
-  roce::QueuePairConfig queue_pair;
 };
 
 // The other end of a connection.

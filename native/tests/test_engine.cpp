@@ -84,10 +84,10 @@ EngineConfig config_of(const Case& each, std::int32_t rank, const IpAddress& add
   config.nic.offload = each.offload;
   config.nic.rate_bps = each.rate_bps;
   config.nic.rkey = 0x1000u + static_cast<std::uint32_t>(rank);
-  config.nic.queue_pair.mtu_bytes = 1024;
-  config.nic.queue_pair.window_packets = 64;
+  config.queue_pair.mtu_bytes = 1024;
+  config.queue_pair.window_packets = 64;
   // A busy machine must not look like a loss.
-  if (each.lose_every == 0) config.nic.queue_pair.ack_timeout = 5 * kPsPerSecond;
+  if (each.lose_every == 0) config.queue_pair.ack_timeout = 5 * kPsPerSecond;
   return config;
 }
 

@@ -131,8 +131,7 @@ class LiveRank:
         self.rank = rank
         config, nic = _core.EngineConfig(), _core.NicConfig()
         nic.address, nic.port, nic.rkey = addresses[rank], port, 7
-        nic.queue_pair = pattern.config()
-        config.rank, config.nic = rank, nic
+        config.rank, config.nic, config.queue_pair = rank, nic, pattern.config()
         config.message_max_bytes = max(4096, *pattern.sizes[0], *pattern.sizes[1])
         self.engine = _core.Engine(config)
         self.engine.open()

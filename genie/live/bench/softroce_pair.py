@@ -8,7 +8,7 @@ from genie import _core
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT
 from genie.live.softroce.source_ports import SourcePorts
-from genie.live.softroce.transport import cannot_open, queue_pair_of
+from genie.live.softroce.transport import cannot_open, nic_config, queue_pair_of
 from genie.live.transport import SOFTROCE, TransportError, first_psn, memory_key
 
 IDLE_S = 0.002
@@ -29,15 +29,9 @@ class SoftRocePair:
         self._arrive_at = max(settings.sizes_bytes)  # messages come from below it
 
     def open(self, mtu_bytes: int) -> None:
-        settings, config = self._settings, _core.NicConfig()
-        config.address = settings.addresses[self._rank]
-        config.port = settings.udp_port
-        config.offload = settings.offload
-        config.rate_bps = settings.rate_bps
-        config.frame_overhead_bytes = settings.frame_overhead_bytes
-        config.traffic_class = settings.traffic_class
+        settings = self._settings
+        config = nic_config(settings, self._rank, 0, self._rkey)
         config.see_headers = settings.icrc == "strict"
-        config.rkey = self._rkey
         config.memory_bytes = config.writable_bytes = 2 * self._arrive_at
         self._nic = _core.Endpoint(config)
         try:

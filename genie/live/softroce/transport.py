@@ -59,9 +59,7 @@ class SoftRoceTransport:
         config = engine_config(self._seat, self._rkey, mtu_bytes)
         mixed = len(settings.kinds) > 1
         self.sees_headers = settings.icrc == "strict" or (settings.icrc == "auto" and mixed and may_see_headers())
-        nic = config.nic
-        nic.see_headers = self.sees_headers
-        config.nic = nic
+        config.nic.see_headers = self.sees_headers
         self._engine = _core.Engine(config)
         try:
             self._open_port()
@@ -208,25 +206,31 @@ def may_see_headers() -> bool:
 
 
 def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
-    """The engine of a rank; dilation divides its rate and stretches its times."""
-    settings, k = seat.settings, seat.settings.dilation
-    config, nic = _core.EngineConfig(), _core.NicConfig()
-    nic.address = settings.addresses[seat.rank]
-    nic.port = settings.udp_port
-    nic.local_rank = seat.site.local_rank
-    nic.offload = settings.offload
-    nic.rate_bps = settings.rate_bps // k
-    nic.frame_overhead_bytes = settings.frame_overhead_bytes
-    nic.traffic_class = settings.traffic_class
-    nic.rkey = rkey
-    nic.queue_pair = queue_pair_of(settings, mtu_bytes)
-    config.nic = nic
+    """The engine of a rank; dilation stretches its times."""
+    settings = seat.settings
+    config = _core.EngineConfig()
+    config.nic = nic_config(settings, seat.rank, seat.site.local_rank, rkey)
+    config.queue_pair = queue_pair_of(settings, mtu_bytes)
     config.rank = seat.rank
     config.message_max_bytes = seat.memory_bytes
     config.spin = seat.spin
     config.verify = settings.verify
     config.queue_pairs, config.split = settings.queue_pairs, settings.split
-    config.stall_limit_ps = int(seat.stall_s * PS_PER_S) * k
+    config.stall_limit_ps = int(seat.stall_s * PS_PER_S) * settings.dilation
+    return config
+
+
+def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> _core.NicConfig:
+    """The soft NIC of a rank, the `local_rank`-th of its address; dilation divides its rate."""
+    config = _core.NicConfig()
+    config.address = settings.addresses[rank]
+    config.port = settings.udp_port
+    config.local_rank = local_rank
+    config.offload = settings.offload
+    config.rate_bps = settings.rate_bps // settings.dilation
+    config.frame_overhead_bytes = settings.frame_overhead_bytes
+    config.traffic_class = settings.traffic_class
+    config.rkey = rkey
     return config
 
 
