@@ -160,11 +160,6 @@ def first_psn(seed: int, sender: int, receiver: int, connection: int = 0) -> int
     return random.Random(f"{seed}/{sender}/{receiver}/psn{extra}").getrandbits(24)
 
 
-def softroce_queue_pair(local_rank: int, index: int) -> int:
-    """The number of a softroce rank's queue pair: the local rank, from 1, and its index there."""
-    return (local_rank + 1) << 16 | index
-
-
 def memory_key(seed: int, rank: int) -> int:
     """The rkey of a rank that chooses its own."""
     return random.Random(f"{seed}/{rank}/rkey").getrandbits(32)

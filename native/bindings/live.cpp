@@ -140,6 +140,9 @@ void register_live(nb::module_& m) {
             if (!error.empty()) throw std::runtime_error(error);
           },
           "descriptor"_a, "Receive from a bound socket, which it then owns.")
+      .def(
+          "qpn", [](const Engine& engine, std::uint32_t id) { return engine.nic().qpn(id); }, "queue_pair"_a,
+          "The number that peers send to: queue pair k of the connection to rank r is the k * ranks + r-th.")
       .def("connect", &connect, "peers"_a, "Connect to all ranks, in rank order; the own entry is ignored.")
       .def(
           "set_plan",

@@ -64,6 +64,7 @@ def test_each_rank_gets_what_is_meant_for_it() -> None:
         counters = counted(engine)
         assert counters["datagrams_received"] == local_rank + 1
         assert counters["wrong_rank"] == 0
+        assert [engine.qpn(peer) for peer in range(5)] == [to_local_rank(local_rank, peer) for peer in range(5)]
 
 
 def test_a_datagram_for_a_rank_that_is_not_there_is_dropped_and_counted() -> None:

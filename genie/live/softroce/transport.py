@@ -20,7 +20,6 @@ from genie.live.transport import (
     TransportError,
     first_psn,
     memory_key,
-    softroce_queue_pair,
 )
 
 PS_PER_NS, PS_PER_S = 1000, 10**12
@@ -95,10 +94,7 @@ class SoftRoceTransport:
             rkey=self._rkey,
             memory_address=0,
             memory_bytes=seat.memory_bytes,
-            queue_pairs=[
-                [softroce_queue_pair(seat.site.local_rank, number * ranks + peer) for number in range(count)]
-                for peer in range(ranks)
-            ],
+            queue_pairs=[[self._engine.qpn(number * ranks + peer) for number in range(count)] for peer in range(ranks)],
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
