@@ -42,8 +42,9 @@ $(DEVELOP): $(BUILT)
 demo: build
 	@$(WITH_VENV) $(BIN)/python examples/demo.py
 
+# Two processes: one for what plays in real time, one for what computes.
 test: develop native-test
-	$(WITH_VENV) $(BIN)/python -m pytest
+	$(WITH_VENV) $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-quick: develop
 	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"

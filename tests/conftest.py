@@ -11,6 +11,16 @@ from clean_wheel import CleanWheel, build_clean_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# What plays in real time, starts machines or builds: one after another, in one process; the rest computes meanwhile.
+REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py", "test_packaging.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `pytest -n 2 --dist loadgroup`, as `make test` has it."""
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").parts[0] in REAL_TIME:
+            item.add_marker(pytest.mark.xdist_group("real time"))
+
 
 def need(present: bool, what: str) -> None:
     """Skip with the reason, or fail under GENIE_REQUIRE_ALL=1, when something a test needs is absent."""
