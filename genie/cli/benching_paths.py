@@ -32,7 +32,7 @@ from genie.cli.bench_runs import (
     workplace,
     write_json,
 )
-from genie.cli.resolve import Live, Play, UsageError, settings_of
+from genie.cli.resolve import Live, Play, UsageError, settings_of, transports_of
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.live.bench import perftest_table
 from genie.live.bench.pair import PairSettings, Test, line_of
@@ -185,7 +185,7 @@ class PathBench:
         self._test, self._play, self._live, self._mtu = test, play, live, mtu_from(mtu)
         self._sizes_bytes = sizes_bytes
         self._hosts = ends_of(play.hosts, ends, live.udp_port)
-        if len({place.transport or live.transport for place in self._hosts.places}) > 1:
+        if len(set(transports_of(live, self._hosts))) > 1:
             raise UsageError(f"{play.hosts}: one end is on softroce and one on verbs: a bench has the same at both")
 
     def run(self, out: Path | None, as_json: Path | None, *, gigabits: bool = False, **asked: Any) -> int:
