@@ -123,14 +123,20 @@ class Guest:
         self.run(["sh", "-c", REMOVE_DEVICE], timeout_s=20, check=True)
 
     def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, folder: str = "/", terminal: bool = False
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str = "/",
+        terminal: bool = False,
+        warm: str = "",
     ) -> Command:
-        """Start a command in the background; it is killed with the guest."""
+        """Start a command in the background; it is killed with the guest. `warm`: the door of a WarmPython there."""
         if self._gone:
             raise RigError(f"{self.name}: {self._gone}")
         number = next(self._numbers)
         command = self._commands[number] = Command(number, argv, self.name, self._say)
-        how = {"env": dict(env or {}), "folder": folder, "terminal": terminal}
+        how = {"env": dict(env or {}), "folder": folder, "terminal": terminal, "warm": warm}
         self._say({"do": "run", "id": number, "argv": list(argv), **how})
         return command
 

@@ -1,7 +1,7 @@
 """Runs in a guest: starts, feeds and ends commands as the host says, over a serial port of its own.
 
 One JSON object a line, both ways; data in base64. From the host:
-    {"do": "run", "id": 1, "argv": [...], "env": {...}, "folder": "/", "terminal": false}
+    {"do": "run", "id": 1, "argv": [...], "env": {...}, "folder": "/", "terminal": false, "warm": ""}
     {"do": "write", "id": 1, "data": "..."}    {"do": "close", "id": 1}    {"do": "kill", "id": 1, "signal": 15}
 From the guest:
     {"is": "ready"}   {"is": "out" | "error", "id": 1, "data": "..."}   {"is": "end", "id": 1, "code": 0}
@@ -17,13 +17,16 @@ import json
 import os
 import pty
 import selectors
+import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 PORT_NAME = "genie.agent"
 PIECE_BYTES = 1 << 16
+ANSWER_S = 20.0  # of a warm Python, for a fork
 
 
 def find_port(limit_s: float = 10) -> str:
@@ -38,11 +41,23 @@ def find_port(limit_s: float = 10) -> str:
     raise SystemExit(f"no serial port is named {PORT_NAME}")
 
 
-def taken(end: IO[bytes] | None) -> int:
-    """A pipe's descriptor, without the object that would close it."""
-    assert end is not None
-    with end:
-        return os.dup(end.fileno())
+class WarmChild:
+    """What guest_warm.py has forked for a request, in Popen's words; raises OSError when it does not."""
+
+    def __init__(self, request: dict[str, Any], environment: dict[str, str], streams: Sequence[int]) -> None:
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.settimeout(ANSWER_S)
+        self.connection.connect(request["warm"])
+        words = {"argv": request["argv"], "env": environment, "folder": request.get("folder", "/")}
+        socket.send_fds(self.connection, [json.dumps(words).encode()], streams)
+        said = self.connection.recv(PIECE_BYTES)
+        if not said.isdigit():
+            raise OSError(said.decode() or "the warm Python has ended")
+        self.pid = int(said)
+
+    def wait(self) -> int:
+        with self.connection:
+            return int(self.connection.recv(PIECE_BYTES) or -signal.SIGKILL)  # nobody knows, when the warm one has gone
 
 
 class Child:
@@ -53,6 +68,7 @@ class Child:
         self.unwritten = bytearray()
         self.closing = False
         self.outputs: dict[int, str] = {}
+        self.process: subprocess.Popen[bytes] | WarmChild
         environment = {**os.environ, **request.get("env", {})}
         options: dict[str, Any] = {"env": environment, "cwd": request.get("folder", "/")}
         if request.get("terminal"):  # setsid makes the session, for the terminal to be its own
@@ -65,14 +81,28 @@ class Child:
             self.input = os.dup(ours)
             self.outputs = {ours: "out"}
         else:
-            pipe = subprocess.PIPE
-            options["start_new_session"] = True
-            self.process = process = subprocess.Popen(request["argv"], stdin=pipe, stdout=pipe, stderr=pipe, **options)
-            self.input, out, error = (taken(end) for end in (process.stdin, process.stdout, process.stderr))
+            (stdin, self.input), (out, out_end), (error, error_end) = (os.pipe() for _ in range(3))
+            given = (stdin, out_end, error_end)
             self.outputs = {out: "out", error: "error"}
+            try:
+                if request.get("warm"):
+                    self.process = WarmChild(request, environment, given)
+                else:
+                    options |= {"start_new_session": True, "stdin": stdin, "stdout": out_end, "stderr": error_end}
+                    self.process = subprocess.Popen(request["argv"], **options)
+            except OSError:
+                for descriptor in (self.input, *self.outputs):
+                    os.close(descriptor)
+                raise
+            finally:
+                for descriptor in given:
+                    os.close(descriptor)
         for descriptor in (self.input, *self.outputs):
             os.set_blocking(descriptor, False)
-        self.ended = os.pidfd_open(self.process.pid)
+        if isinstance(self.process, WarmChild):
+            self.ended = os.dup(self.process.connection.fileno())
+        else:
+            self.ended = os.pidfd_open(self.process.pid)
 
 
 class Agent:

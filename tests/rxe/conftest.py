@@ -21,6 +21,8 @@ from rxe.image import find_image  # noqa: E402
 from rxe.machine import missing  # noqa: E402
 from rxe.packages import COMMANDS, build_wheel, collect  # noqa: E402
 from rxe.rig import MTU_BYTES, Rig  # noqa: E402
+from rxe.warm import WarmPython  # noqa: E402
+from verbs_jobs import ONE_THREAD, RANK_IMPORTS  # noqa: E402
 
 REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
 
@@ -54,6 +56,15 @@ def guest_environment(
         wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     collect(booted.packages, wheel)
     return {"PYTHONPATH": PACKAGES, "PATH": f"{PACKAGES}/{COMMANDS}:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@pytest.fixture(scope="session")
+def warm(booted: Rig, guest_environment: dict[str, str]) -> list[WarmPython]:
+    """In each guest a Python that has imported what ranks do, for tests of all but how users start them."""
+    started = [WarmPython(guest, RANK_IMPORTS, {**guest_environment, **ONE_THREAD}) for guest in booted.guests]
+    for each in started:
+        each.wait_ready(120)
+    return started
 
 
 @pytest.fixture

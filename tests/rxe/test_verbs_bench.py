@@ -15,6 +15,7 @@ from roce_pcaps import judge
 from rxe.guest import SHARE
 from rxe.network import ipv4, ipv6
 from rxe.rig import Rig
+from rxe.warm import WarmPython
 from verbs_jobs import Played, Ranks
 
 from genie.live.bench.pair import PairSettings
@@ -43,7 +44,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(rig: Rig, guest_environment: dict[str, str]) -> Callable[..., Bench]:
+def bench(rig: Rig, guest_environment: dict[str, str], warm: list[WarmPython]) -> Callable[..., Bench]:
     def begin(test: str, rounds: int, ipv6_path: bool = False, **more: Any) -> Bench:
         assert rig.share
         name = f"bench{next(_numbers)}"
@@ -58,7 +59,7 @@ def bench(rig: Rig, guest_environment: dict[str, str]) -> Callable[..., Bench]:
         }  # fmt: skip
         (out / "launch.json").write_bytes(msgspec.json.encode(PairSettings(**fields)))
         line = ["python3", "-P", "-m", "genie.live.bench.rank", f"{SHARE}/{name}/launch.json"]
-        return Bench(Ranks(rig, (1, 2), guest_environment, lambda place: line, out), out)
+        return Bench(Ranks(rig, (1, 2), guest_environment, lambda place: line, out, warm=warm), out)
 
     return begin
 

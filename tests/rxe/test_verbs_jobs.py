@@ -13,6 +13,7 @@ import pytest
 from roce_pcaps import judge
 from rxe.network import HOST
 from rxe.rig import Rig
+from rxe.warm import WarmPython
 from verbs_jobs import Job, Played, Seats
 
 from genie.live.settings import VerbsSettings
@@ -33,11 +34,11 @@ pytestmark = pytest.mark.slow  # the guests' packages are built, and their proce
 
 
 @pytest.fixture
-def start(rig: Rig, guest_environment: dict[str, str]) -> Start:
+def start(rig: Rig, guest_environment: dict[str, str], warm: list[WarmPython]) -> Start:
     """Starts a job of one softroce rank on the host and a verbs rank in each guest, or of other seats."""
 
     def begin(ranks: tuple[int, ...] = (HOST, 1, 2), ipv6: bool = False, **settings: object) -> Job:
-        seats = Seats(ranks, ipv6, guest_environment, {"verbs": QUICK, **settings})
+        seats = Seats(ranks, ipv6, guest_environment, warm, {"verbs": QUICK, **settings})
         return Job(
             rig, seats, lambda folder, count: rings(folder, count, collectives=COLLECTIVES, size_bytes=SIZE_BYTES)
         )

@@ -18,11 +18,16 @@ from rxe.guest import SHARE
 from rxe.machine import end
 from rxe.network import HOST, ipv4, ipv6
 from rxe.rig import Rig
+from rxe.warm import WarmPython
 
 from genie.live.settings import RunSettings
 from genie.record import Run, open_run
 
 LIMIT_S = 150
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # of all ranks
+# What ranks on verbs import, the first at once and the others when they come to it. Without what rank 0 imports to
+# write the run folder: polars starts threads when it is loaded.
+RANK_IMPORTS = ("genie.live.bench.rank", "genie.live.bench.verbs_pair", "genie.live.verbs.transport", "genie.live.tcp")
 _numbers, _ports = itertools.count(), itertools.count()
 
 
@@ -33,6 +38,7 @@ class Seats:
     ranks: Sequence[int]
     ipv6: bool = False
     environment: dict[str, str] = field(default_factory=dict)  # of the guests' ranks
+    warm: Sequence[WarmPython] = ()  # of the guests, if their ranks start from one
     settings: dict[str, Any] = field(default_factory=dict)  # of RunSettings, beside places and paths
 
 
@@ -61,9 +67,10 @@ class Ranks:
         line: Callable[[int], list[str]],
         out: Path,
         variables: dict[str, str] | None = None,
+        warm: Sequence[WarmPython] = (),
     ) -> None:
         """`environment`: of guests. `line`: what to start in a place. `out`: the folder with what they write.
-        `variables`: of all ranks' environments.
+        `variables`: of all ranks' environments. `warm`: of the guests, if what starts there starts from one.
         """
         self.out = out
         meeting = {"MASTER_ADDR": ipv4(places[0]), "MASTER_PORT": str(29500 + next(_ports))}
@@ -72,7 +79,7 @@ class Ranks:
         for rank, place in enumerate(places):
             env = {
                 "RANK": str(rank), "WORLD_SIZE": str(len(places)), **meeting, **(variables or {}),
-                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                **ONE_THREAD,
             }  # fmt: skip
             if place == HOST:
                 pipe = subprocess.PIPE
@@ -81,7 +88,8 @@ class Ranks:
                     subprocess.Popen(argv, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
                 )
             else:
-                self.ranks.append(rig.guests[place - 1].start(line(place), env={**environment, **env}))
+                starter = (warm or rig.guests)[place - 1]
+                self.ranks.append(starter.start(line(place), env={**environment, **env}))
 
     def until_playing(self, limit_s: float = 60) -> None:
         """Wait until a first iteration has been played and saved."""
@@ -133,7 +141,7 @@ class Job(Ranks):
             )
             return [python, "-P", "-m", "genie.live.rank", settings]
 
-        super().__init__(rig, seats.ranks, seats.environment, line, out)
+        super().__init__(rig, seats.ranks, seats.environment, line, out, warm=seats.warm)
 
 
 def _code(process: Command | subprocess.Popen[str]) -> int | None:
