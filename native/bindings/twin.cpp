@@ -37,6 +37,9 @@ std::unique_ptr<Network> make_network(
   network->route_links = to_vector(route_links);
   network->packet_latency_ps = to_vector(packet_latency_ps);
   network->message_latency_ps = to_vector(message_latency_ps);
+  network->link_ecn.resize(network->link_source.size());
+  network->link_headroom_bytes.resize(network->link_source.size());
+  network->shared_bytes.resize(static_cast<std::size_t>(nodes));
   const std::string problem = network->check();
   if (!problem.empty()) throw std::invalid_argument(problem);
   return network;
@@ -72,13 +75,35 @@ nb::list trace_of(const Simulator& simulator) {
 }
 
 nb::dict links_of(const Simulator& simulator) {
+  using twin::LinkCounters;
+  std::vector<LinkCounters> links;
+  for (std::uint32_t link = 0; link < simulator.links().links(); ++link)
+    links.push_back(simulator.links().totals(link));
   nb::dict out;
-  out["packets"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::packets);
-  out["size_bytes"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::bytes);
-  out["dropped"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::dropped);
-  out["dropped_bytes"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::dropped_bytes);
-  out["longest_queue_ps"] = column_of<std::int64_t>(simulator.links(), &twin::LinkCounters::longest_queue);
+  out["packets"] = column_of<std::int64_t>(links, &LinkCounters::packets);
+  out["size_bytes"] = column_of<std::int64_t>(links, &LinkCounters::bytes);
+  out["dropped"] = column_of<std::int64_t>(links, &LinkCounters::dropped);
+  out["dropped_bytes"] = column_of<std::int64_t>(links, &LinkCounters::dropped_bytes);
+  out["marked"] = column_of<std::int64_t>(links, &LinkCounters::marked);
+  out["pauses"] = column_of<std::int64_t>(links, &LinkCounters::pauses);
+  out["paused_ps"] = column_of<std::int64_t>(links, &LinkCounters::paused_ps);
+  out["longest_queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::longest_queue_bytes);
   return out;
+}
+
+void set_ecn(Network& network, const Column<std::int64_t>& minimum_bytes,
+             const Column<std::int64_t>& maximum_bytes, const Column<double>& chance_at_maximum) {
+  for (std::size_t link = 0; link < network.link_ecn.size(); ++link)
+    network.link_ecn[link] = {minimum_bytes(link), maximum_bytes(link), chance_at_maximum(link)};
+}
+
+void set_buffers(Network& network, const Column<std::int64_t>& shared_bytes,
+                 const Column<std::int64_t>& headroom_bytes, std::int64_t reserve_bytes,
+                 std::int64_t resume_bytes, std::uint32_t alpha_numerator, std::uint32_t alpha_shift,
+                 std::uint8_t lossless) {
+  network.shared_bytes = to_vector(shared_bytes);
+  network.link_headroom_bytes = to_vector(headroom_bytes);
+  network.buffer = {reserve_bytes, resume_bytes, alpha_numerator, alpha_shift, lossless};
 }
 
 }  // namespace
@@ -88,7 +113,16 @@ void register_twin(nb::module_& m) {
   nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
       .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
            "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "route_start"_a, "route_links"_a,
-           "packet_latency_ps"_a, "message_latency_ps"_a);
+           "packet_latency_ps"_a, "message_latency_ps"_a)
+      .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
+           "Where links mark, each (links,).")
+      .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(), "reserve_bytes"_a,
+           "resume_bytes"_a, "alpha_numerator"_a, "alpha_shift"_a, "lossless"_a,
+           "What switches share, (nodes,), and the headroom of their links, (links,).")
+      .def("set_priorities", [](Network& n, std::uint32_t data, std::uint32_t control) {
+        n.data_priority = data;
+        n.control_priority = control;
+      }, "data"_a, "control"_a);
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
            "queue_pairs"_a = 1, "split"_a = false, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())

@@ -56,15 +56,17 @@ class NicPort {
   };
 
   // The next queue pair to ask for a packet; it is off the list and marks itself again if it has more.
-  bool pick(TimePs now, Pick& out) {
+  // Only of what is allowed: flow control may have paused either.
+  bool pick(TimePs now, Pick& out, bool control_allowed = true, bool data_allowed = true) {
     while (!held_.empty() && held_.front().since <= now) {
       data_.push(held_.front());
       std::pop_heap(held_.begin(), held_.end(), Later());
       held_.pop_back();
     }
-    if (control_.empty() && data_.empty()) return false;
+    const bool control = control_allowed && !control_.empty(), data = data_allowed && !data_.empty();
+    if (!control && !data) return false;
     // Control goes first unless data would have left before it was there.
-    out.control = data_.empty() || (!control_.empty() && start(control_) <= start(data_));
+    out.control = !data || (control && start(control_) <= start(data_));
     const Waiting next = out.control ? control_.pop(free_) : data_.pop(free_);
     out.id = next.id;
     picked_since_ = next.since;

@@ -1,5 +1,6 @@
 // The network as the kernel sees it: immutable arrays from simtwin/topology.py and simtwin/routing.py.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,6 +8,25 @@
 #include "core/time.hpp"
 
 namespace genie::twin {
+
+// Random early detection by a queue's bytes (RFC 3168 marks instead of drops); a minimum below 0: none.
+struct EcnProfile {
+  std::int64_t minimum_bytes = -1, maximum_bytes = -1;
+  double chance_at_maximum = 0;
+};
+
+// How a switch's ports share its buffer. Each ingress and priority has a reserve; beyond that it may take
+// alpha times of what is left for all, and of a lossless priority its headroom while its source pauses.
+struct BufferConfig {
+  std::int64_t reserve_bytes = 0;
+  std::int64_t resume_bytes = 0;  // below the threshold by so much a pause ends
+  std::uint32_t alpha_numerator = 1, alpha_shift = 3;
+  std::uint8_t lossless = 0;  // bit of each priority
+
+  std::int64_t threshold_bytes(std::int64_t left_bytes) const {
+    return (left_bytes * alpha_numerator) >> alpha_shift;
+  }
+};
 
 struct Network {
   std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
@@ -17,10 +37,27 @@ struct Network {
   std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
   std::vector<std::int64_t> link_delay_ps;
   std::vector<std::int64_t> link_buffer_bytes;  // -1: unlimited
+  std::vector<EcnProfile> link_ecn;                 // of the queues before the link
+  std::vector<std::int64_t> link_headroom_bytes;    // at its target, of each lossless priority
+  std::vector<std::int64_t> shared_bytes;           // by node; 0: no shared buffer
+  BufferConfig buffer;
+  std::uint8_t strict_priorities = 0xFF;            // bit of each; the others share what these leave, by weight
+  std::array<std::int64_t, 8> weight_bytes{};       // of a turn
   // Next links of shortest paths: route_links[route_start[node * hosts + host] ...).
   std::vector<std::int64_t> route_start;
   std::vector<std::int32_t> route_links;
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
+
+  std::uint32_t control_priority = 0, data_priority = 0;
+
+  // Of the event wheel's buckets: about as long as there are eight arrivals.
+  unsigned bucket_shift() const {
+    double packets_per_ps = 0;
+    for (const std::int64_t rate : link_rate_bps) packets_per_ps += static_cast<double>(rate) / 8 / 4096 / 1e12;
+    unsigned shift = 3;
+    while (shift < 16 && packets_per_ps * static_cast<double>(2u << shift) < 8) ++shift;
+    return shift;
+  }
 
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
 

@@ -9,9 +9,48 @@ namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
+std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
+  return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
+}
+
 // A counter-based random number: the same for the same seed and counter, in any order of asking.
 std::uint64_t random_of(std::uint64_t seed, std::uint64_t counter) {
   return mixed(seed * kGoldenGamma + counter + 0x632BE59BD9B4E019ull);
+}
+
+Flight flight_of(const roce::Packet& packet) {
+  Flight flight;
+  flight.psn = packet.psn & roce::kPsnMask;
+  flight.opcode = packet.opcode;
+  flight.ack_request = packet.ack_request ? 1 : 0;
+  flight.solicited = packet.solicited ? 1 : 0;
+  flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
+  if (roce::has_aeth(packet.opcode)) {
+    flight.value = packet.msn << 8 | packet.syndrome;
+  } else {
+    flight.value = roce::has_immediate(packet.opcode) ? packet.immediate : packet.message_bytes;
+  }
+  return flight;
+}
+
+roce::Packet packet_of(const Flight& flight) {
+  roce::Packet packet;
+  packet.opcode = flight.opcode;
+  packet.psn = flight.psn;
+  packet.ack_request = flight.ack_request != 0;
+  packet.solicited = flight.solicited != 0;
+  packet.congested = flight.congested != 0;
+  packet.payload_bytes = flight.payload_bytes;
+  if (roce::has_aeth(flight.opcode)) {
+    packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);
+    packet.msn = flight.value >> 8;
+  } else if (roce::has_immediate(flight.opcode)) {
+    packet.immediate = flight.value;
+    packet.message_bytes = flight.payload_bytes;  // of a message of one packet
+  } else {
+    packet.message_bytes = flight.value;
+  }
+  return packet;
 }
 
 }  // namespace
@@ -19,28 +58,32 @@ std::uint64_t random_of(std::uint64_t seed, std::uint64_t counter) {
 // What a queue pair's effects do in the twin.
 struct Simulator::Sink {
   Simulator& twin;
-  Connection& connection;
+  std::uint32_t number;
+
+  Connection& connection() { return twin.connections_[number]; }
 
   void ready(roce::QueuePair& queue_pair) {
-    Host& host = twin.hosts_[index(twin.host_of(connection.rank))];
-    if (queue_pair.has_control()) host.port.mark_control(connection.on_port, twin.now_);
-    if (queue_pair.has_data()) host.port.mark_data(connection.on_port, twin.now_, queue_pair.data_from());
-    if (!host.sending) twin.transmit(twin.host_of(connection.rank));
+    const Connection& own = connection();
+    Nic& nic = twin.nics_[own.nic];
+    if (queue_pair.has_control()) nic.port.mark_control(own.on_port, twin.now_);
+    if (queue_pair.has_data()) nic.port.mark_data(own.on_port, twin.now_, queue_pair.data_from());
+    if (!nic.sending) twin.transmit(own.nic);
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
-    twin.queue_.push({at, twin.timer_source_ + queue_pair.id(), 0});
+    twin.wheel_.schedule(twin.timer_source_ + queue_pair.id(), at);
   }
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
+    const Connection& own = connection();
     if (status == roce::Status::kOk) {
-      const roce::Spread::Sent over = twin.spreads_[connection.spread].sent(handle, retransmits);
+      const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
       if (!over.whole) return;
-      twin.deliver(connection.rank, {.type = Completion::Type::kSent,
-                                     .handle = over.handle,
-                                     .time = twin.now_,
-                                     .retransmits = over.retransmits});
+      twin.deliver(own.rank, {.type = Completion::Type::kSent,
+                              .handle = over.handle,
+                              .time = twin.now_,
+                              .retransmits = over.retransmits});
     } else if (status != roce::Status::kFlushed) {
-      twin.errors_.push_back("rank " + std::to_string(connection.rank) + " gave up sending to rank " +
-                             std::to_string(connection.peer_rank) + ": " + roce::describe(status));
+      twin.errors_.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
+                             std::to_string(own.peer_rank) + ": " + roce::describe(status));
     }
   }
   bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
@@ -50,19 +93,29 @@ struct Simulator::Sink {
   bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
+    const Connection& own = connection();
     const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
                                         .tag = delivery.immediate,
                                         .first = delivery.first,
                                         .time = twin.now_};
-    twin.spreads_[connection.spread].arrived(
-        connection.number, arrival, [&](const roce::Spread::Arrival& message) {
-          twin.deliver(connection.rank, {.type = Completion::Type::kArrived,
-                                         .peer = connection.peer_rank,
-                                         .tag = message.tag,
-                                         .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                                         .first = message.first,
-                                         .time = message.time});
-        });
+    twin.spreads_[own.spread].arrived(own.number, arrival, [&](const roce::Spread::Arrival& message) {
+      twin.deliver(own.rank, {.type = Completion::Type::kArrived,
+                              .peer = own.peer_rank,
+                              .tag = message.tag,
+                              .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                              .first = message.first,
+                              .time = message.time});
+    });
+  }
+};
+
+// What links tell hosts.
+struct Simulator::Hosts {
+  Simulator& twin;
+  void received(std::uint32_t, const Flight& flight) { twin.receive(flight); }
+  void resumed(std::uint32_t link) {
+    const std::uint32_t nic = twin.nic_of(link);
+    if (!twin.nics_[nic].sending) twin.transmit(nic);
   }
 };
 
@@ -73,43 +126,24 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       config_(config),
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
-      seed_(seed) {
-  const std::size_t hosts = index(network.hosts), links = network.link_source.size();
+      seed_(seed),
+      wheel_(network.bucket_shift()),
+      links_(network, wheel_, seed) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
-  links_.resize(links + hosts);
-  link_counters_.resize(links + hosts);
-  for (std::size_t link = 0; link < links; ++link) {
-    LinkState& state = links_[link];
-    state.target = network.link_target[link];
-    state.rate_bps = network.link_rate_bps[link];
-    state.delay = network.link_delay_ps[link];
-    if (network.link_target[link] < network.hosts)
-      state.delay += network.packet_latency_ps[index(network.link_target[link])];
-    if (network.link_buffer_bytes[link] >= 0)
-      state.buffer_ps = serialisation_ps(network.link_buffer_bytes[link], network.link_rate_bps[link]);
-  }
-  for (std::size_t host = 0; host < hosts; ++host) {
-    LinkState& loop = links_[links + host];
-    loop.target = static_cast<std::int32_t>(host);
-    loop.delay = network.packet_latency_ps[host];
-  }
-  // What a host sends to itself leaves at the rate of its (first) cable.
-  for (std::size_t link = links; link-- > 0;) {
-    if (network.link_source[link] < network.hosts)
-      links_[links + index(network.link_source[link])].rate_bps = network.link_rate_bps[link];
-  }
-  hosts_.resize(hosts);
   ready_.resize(plans.size());
   delayed_.resize(plans.size());
-  port_source_ = static_cast<std::uint32_t>(links_.size());
-  walker_source_ = port_source_ + static_cast<std::uint32_t>(hosts);
+  sleeps_.resize(plans.size());
+  nic_source_ = links_.sources();
+  walker_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
   delay_source_ = walker_source_ + static_cast<std::uint32_t>(plans.size());
   timer_source_ = delay_source_ + static_cast<std::uint32_t>(plans.size());
+  nic_of_link_.assign(links_.links(), ~std::uint32_t{0});
+  wheel_.resize(timer_source_);
 }
 
 LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
-  LossPlan*& plan = loss_of_[pair_key(source, target)];
+  LossPlan*& plan = loss_of_[key_of(source, target)];
   if (plan == nullptr) plan = &loss_plans_.emplace_back(source, target);
   return *plan;
 }
@@ -123,10 +157,9 @@ void Simulator::start() {
 }
 
 bool Simulator::run(std::uint64_t events) {
+  Event event{};
   for (std::uint64_t count = 0; count < events; ++count) {
-    if (queue_.empty() || !errors_.empty()) return false;
-    const Event event = queue_.top();
-    queue_.pop();
+    if (!errors_.empty() || !wheel_.take(event)) return false;
     now_ = event.time;
     ++events_;
     handle(event);
@@ -136,161 +169,109 @@ bool Simulator::run(std::uint64_t events) {
       walk(rank);
     }
   }
-  return !queue_.empty() && errors_.empty();
+  return !wheel_.empty() && errors_.empty();
 }
 
 void Simulator::handle(const Event& event) {
-  if (event.source < port_source_) {
-    arrive(event.source);
+  if (event.source < nic_source_) {
+    Hosts hosts{*this};
+    links_.handle(event.source, now_, hosts);
   } else if (event.source < walker_source_) {
-    port_free(static_cast<std::int32_t>(event.source - port_source_));
+    port_free(nic_of_link_[event.source - nic_source_]);
   } else if (event.source < delay_source_) {
     const auto rank = static_cast<std::int32_t>(event.source - walker_source_);
-    const Completion completion{.type = Completion::Type::kTimer,
-                                .handle = static_cast<std::uint64_t>(event.data) << 32,
-                                .time = now_};
-    if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
-    ready_[index(rank)].push_back(completion);
+    std::vector<Sleep>& sleeps = sleeps_[index(rank)];
+    while (!sleeps.empty() && sleeps.front().time <= now_) {
+      make_ready(rank, {.type = Completion::Type::kTimer,
+                        .handle = std::uint64_t{sleeps.front().node} << 32,
+                        .time = now_});
+      std::pop_heap(sleeps.begin(), sleeps.end());
+      sleeps.pop_back();
+    }
+    if (!sleeps.empty()) wheel_.schedule(event.source, sleeps.front().time);
   } else if (event.source < timer_source_) {
     const auto rank = static_cast<std::int32_t>(event.source - delay_source_);
     std::deque<Pending>& pending = delayed_[index(rank)];
-    if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
-    ready_[index(rank)].push_back(pending.front().completion);
+    make_ready(rank, pending.front().completion);
     pending.pop_front();
-    if (!pending.empty()) queue_.push({pending.front().time, event.source, 0});
+    if (!pending.empty()) wheel_.schedule(event.source, pending.front().time);
   } else {
-    Connection& connection = connections_[event.source - timer_source_];
-    Sink sink{*this, connection};
-    connection.queue_pair.timer(now_, sink);
+    const std::uint32_t number = event.source - timer_source_;
+    Sink sink{*this, number};
+    connections_[number].queue_pair.timer(now_, sink);
   }
-}
-
-// The first packet on a link has reached its end.
-void Simulator::arrive(std::uint32_t link) {
-  LinkState& state = links_[link];
-  Flight flight = state.ring[state.head];
-  state.head = (state.head + 1) & (state.ring.size() - 1);
-  if (--state.count > 0) queue_.push({state.ring[state.head].arrival, link, 0});
-  if (state.target < network_->hosts) {
-    receive(flight);
-  } else {
-    forward(flight, next_link(state.target, flight.target_host, flight.path_hash));
-  }
-}
-
-// A switch's output port: departure arithmetic over one first-in first-out queue.
-void Simulator::forward(Flight& flight, std::uint32_t link) {
-  LinkState& state = links_[link];
-  const TimePs serialisation = serialisation_ps(flight.wire_bytes, state.rate_bps);
-  const TimePs backlog = std::max<TimePs>(state.free - now_, 0);
-  LinkCounters& counters = link_counters_[link];
-  if (backlog + serialisation > state.buffer_ps) {
-    ++counters.dropped;
-    counters.dropped_bytes += flight.wire_bytes;
-    return;
-  }
-  counters.longest_queue = std::max(counters.longest_queue, backlog);
-  state.free = now_ + backlog + serialisation;
-  enqueue(flight, link, state.free + state.delay);
-}
-
-void Simulator::enqueue(Flight& flight, std::uint32_t link, TimePs arrival) {
-  LinkState& state = links_[link];
-  LinkCounters& counters = link_counters_[link];
-  ++counters.packets;
-  counters.bytes += flight.wire_bytes;
-  if (state.count == state.ring.size()) {
-    std::vector<Flight> larger(state.ring.empty() ? 4 : state.ring.size() * 2);
-    for (std::size_t at = 0; at < state.count; ++at)
-      larger[at] = state.ring[(state.head + at) & (state.ring.size() - 1)];
-    state.ring = std::move(larger);
-    state.head = 0;
-  }
-  flight.arrival = arrival;
-  state.ring[(state.head + state.count) & (state.ring.size() - 1)] = flight;
-  if (state.count++ == 0) queue_.push({arrival, link, 0});
-}
-
-std::uint32_t Simulator::next_link(std::int32_t node, std::int32_t target_host,
-                                   std::uint32_t path_hash) const {
-  const std::size_t at = index(node) * index(network_->hosts) + index(target_host);
-  const std::int64_t first = network_->route_start[at];
-  const auto count = static_cast<std::uint64_t>(network_->route_start[at + 1] - first);
-  std::uint64_t choice = 0;
-  if (count > 1) choice = random_of(static_cast<std::uint64_t>(node), path_hash) % count;
-  return static_cast<std::uint32_t>(network_->route_links[static_cast<std::size_t>(first) + choice]);
 }
 
 void Simulator::receive(const Flight& flight) {
-  Connection& connection = connections_[flight.target_qp];
-  Sink sink{*this, connection};
-  connection.queue_pair.receive(flight.packet, now_, sink);
+  Sink sink{*this, flight.connection};
+  connections_[flight.connection].queue_pair.receive(packet_of(flight), now_, sink);
 }
 
-void Simulator::port_free(std::int32_t host) {
-  Host& state = hosts_[index(host)];
-  if (now_ == state.wake) state.wake = kNever;
-  if (now_ < state.busy_until) return;  // woken for data that was held back, in the middle of a packet
-  state.sending = false;
-  transmit(host);
+void Simulator::port_free(std::uint32_t number) {
+  Nic& nic = nics_[number];
+  if (now_ < nic.busy_until) {  // woken for data that was held back, in the middle of a packet
+    wheel_.schedule(nic_source_ + nic.link, nic.busy_until);
+    return;
+  }
+  nic.sending = false;
+  transmit(number);
 }
 
-// Sends the next packet of a host whose port is free.
-void Simulator::transmit(std::int32_t host) {
-  Host& state = hosts_[index(host)];
+// Sends the next packet of a NIC's port that is free.
+void Simulator::transmit(std::uint32_t number) {
+  Nic& nic = nics_[number];
+  const bool data_paused = links_.paused(nic.link, network_->data_priority);
+  const bool control_paused = links_.paused(nic.link, network_->control_priority);
   roce::NicPort::Pick pick;
-  while (!state.sending && state.port.pick(now_, pick)) {
-    Connection& connection = connections_[state.queue_pairs[pick.id]];
-    Sink sink{*this, connection};
-    Flight flight;
-    const bool taken = pick.control ? connection.queue_pair.take_control(flight.packet, sink)
-                                    : connection.queue_pair.take_data(now_, flight.packet, sink);
-    if (connection.queue_pair.has_control()) state.port.mark_control(pick.id, now_);
+  while (!nic.sending && nic.port.pick(now_, pick, !control_paused, !data_paused)) {
+    const std::uint32_t id = nic.queue_pairs[pick.id];
+    Connection& connection = connections_[id];
+    Sink sink{*this, id};
+    roce::Packet packet;
+    const bool taken = pick.control ? connection.queue_pair.take_control(packet, sink)
+                                    : connection.queue_pair.take_data(now_, packet, sink);
+    if (connection.queue_pair.has_control()) nic.port.mark_control(pick.id, now_);
     if (!taken) continue;
-    const Connection& peer = connections_[connection.peer];
-    flight.target_qp = connection.peer;
-    flight.path_hash = connection.path_hash;
-    flight.target_host = host_of(peer.rank);
-    flight.wire_bytes =
-        roce::wire_bytes(flight.packet.opcode, flight.packet.payload_bytes, network_->frame_overhead_bytes);
-    const std::uint32_t link = flight.target_host == host
-                                   ? static_cast<std::uint32_t>(network_->links() + host)
-                                   : next_link(host, flight.target_host, flight.path_hash);
-    const TimePs serialisation = serialisation_ps(flight.wire_bytes, links_[link].rate_bps);
-    const TimePs departure = state.port.depart(now_, serialisation);
+    Flight flight = flight_of(packet);
+    flight.connection = connection.peer;
+    flight.route = connection.route;
+    flight.priority = (pick.control ? network_->control_priority : network_->data_priority) & 7u;
+    flight.capable = !pick.control && config_.congestion != congestion::Control::kNone;
+    const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
+    const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
+    const TimePs departure = nic.port.depart(now_, serialisation);
     bool lost = false;
     if (!pick.control) {
-      connection.queue_pair.departed(flight.wire_bytes, departure - serialisation);
+      connection.queue_pair.departed(wire_bytes, departure - serialisation);
       if (connection.queue_pair.has_data())
-        state.port.mark_more(pick.id, false, connection.queue_pair.data_from());
+        nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++data_packets_;
       lost = connection.loss != nullptr && connection.loss->lose_next();
     }
-    if (keep_trace_) trace_.push_back({departure, connection.rank, peer.rank, flight.packet, lost});
-    if (!lost) enqueue(flight, link, departure + links_[link].delay);
+    if (keep_trace_) trace_.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
+    if (!lost) links_.launch(nic.link, flight, wire_bytes, departure - serialisation);
     if (departure > now_) {
-      state.sending = true;
-      state.busy_until = departure;
-      queue_.push({departure, port_source_ + static_cast<std::uint32_t>(host), 0});
+      nic.sending = true;
+      nic.busy_until = departure;
+      wheel_.schedule(nic_source_ + nic.link, departure);
     }
   }
-  const TimePs next = state.port.next_pick();
-  if (!state.sending && next < state.wake && next > now_ && next != kNever) {
-    state.wake = next;
-    queue_.push({next, port_source_ + static_cast<std::uint32_t>(host), 0});
-  }
+  const TimePs next = nic.port.next_pick();
+  if (!nic.sending && !data_paused && next > now_ && next != kNever)
+    wheel_.schedule(nic_source_ + nic.link, next);
+}
+
+void Simulator::make_ready(std::int32_t rank, const Completion& completion) {
+  if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
+  ready_[index(rank)].push_back(completion);
 }
 
 void Simulator::deliver(std::int32_t rank, const Completion& completion) {
   const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
-  if (latency == 0) {
-    if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
-    ready_[index(rank)].push_back(completion);
-    return;
-  }
+  if (latency == 0) return make_ready(rank, completion);
   std::deque<Pending>& pending = delayed_[index(rank)];
   const Pending entry{now_ + latency, completion};
-  if (pending.empty()) queue_.push({entry.time, delay_source_ + static_cast<std::uint32_t>(rank), 0});
+  if (pending.empty()) wheel_.schedule(delay_source_ + static_cast<std::uint32_t>(rank), entry.time);
   pending.push_back(entry);
 }
 
@@ -306,8 +287,10 @@ void Simulator::walk(std::int32_t rank) {
 void Simulator::perform(std::int32_t rank) {
   for (const Operation& operation : operations_) {
     if (operation.type == Operation::Type::kTimer) {
-      queue_.push({operation.at, walker_source_ + static_cast<std::uint32_t>(rank),
-                   static_cast<std::uint32_t>(operation.handle >> 32)});
+      std::vector<Sleep>& sleeps = sleeps_[index(rank)];
+      sleeps.push_back({operation.at, static_cast<std::uint32_t>(operation.handle >> 32)});
+      std::push_heap(sleeps.begin(), sleeps.end());
+      wheel_.schedule(walker_source_ + static_cast<std::uint32_t>(rank), sleeps.front().time);
       continue;
     }
     const std::uint32_t first = connect(rank, operation.peer);
@@ -315,48 +298,76 @@ void Simulator::perform(std::int32_t rank) {
     spreads_[connections_[first].spread].send(
         operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
         [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-          Connection& connection = connections_[first + number * stride];
-          Sink sink{*this, connection};
-          connection.queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                      .handle = handle,
-                                      .size_bytes = static_cast<std::uint32_t>(size_bytes),
-                                      .immediate = operation.tag},
-                                     sink);
+          const std::uint32_t id = first + number * stride;
+          Sink sink{*this, id};
+          connections_[id].queue_pair.post({.verb = roce::Verb::kWriteImm,
+                                            .handle = handle,
+                                            .size_bytes = static_cast<std::uint32_t>(size_bytes),
+                                            .immediate = operation.tag},
+                                           sink);
         });
   }
 }
 
+std::uint32_t Simulator::nic_of(std::uint32_t link) {
+  std::uint32_t& number = nic_of_link_[link];
+  if (number == ~std::uint32_t{0}) {
+    number = static_cast<std::uint32_t>(nics_.size());
+    nics_.emplace_back().link = link;
+  }
+  return number;
+}
+
+// The links from one host to another.
+std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash) {
+  std::vector<std::uint32_t> path;
+  if (from == to) path.push_back(static_cast<std::uint32_t>(network_->links() + from));
+  for (std::int32_t node = from; node != to;) {
+    const std::size_t at = index(node) * index(network_->hosts) + index(to);
+    const std::int64_t first = network_->route_start[at];
+    const auto count = static_cast<std::uint64_t>(network_->route_start[at + 1] - first);
+    const std::uint64_t choice =
+        count > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % count : 0;
+    path.push_back(
+        static_cast<std::uint32_t>(network_->route_links[static_cast<std::size_t>(first) + choice]));
+    node = network_->link_target[path.back()];
+  }
+  return links_.add_path(path);
+}
+
 // The first queue pair of a rank towards a peer; all of both ends are made at first use.
 std::uint32_t Simulator::connect(std::int32_t rank, std::int32_t peer) {
-  if (const std::uint32_t* known = connection_of_.find(pair_key(rank, peer))) return *known;
+  if (const std::uint32_t* known = connection_of_.find(key_of(rank, peer))) return *known;
   const auto id = static_cast<std::uint32_t>(connections_.size());
   const std::uint32_t ends = rank == peer ? 1 : 2;
   const bool alike = spread_.queue_pairs == 1;  // nothing to keep
   const std::uint32_t spread = alike ? 0 : static_cast<std::uint32_t>(spreads_.size());
   for (std::uint32_t end = 0; end < ends; ++end) {
     if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
-    connection_of_[end == 0 ? pair_key(rank, peer) : pair_key(peer, rank)] = id + end;
+    connection_of_[end == 0 ? key_of(rank, peer) : key_of(peer, rank)] = id + end;
   }
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
     for (std::uint32_t end = 0; end < ends; ++end) {
       const std::int32_t from = end == 0 ? rank : peer, to = end == 0 ? peer : rank;
       const std::uint32_t local = id + number * ends + end;
-      Host& host = hosts_[index(host_of(from))];
-      Connection connection{
-          .queue_pair = roce::QueuePair(config_, local, 0, 0),
-          .peer = id + number * ends + (ends - 1 - end),
-          .rank = from,
-          .peer_rank = to,
-          .number = number,
-          .spread = alike ? 0 : spread + end,
-          .on_port = static_cast<std::uint32_t>(host.queue_pairs.size()),
-          .path_hash = static_cast<std::uint32_t>(
-              random_of(seed_, pair_key(from, to) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu)};
-      if (LossPlan** loss = loss_of_.find(pair_key(from, to))) connection.loss = *loss;
-      host.queue_pairs.push_back(local);
+      const auto path_hash = static_cast<std::uint32_t>(
+          random_of(seed_, key_of(from, to) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
+      Connection connection{.queue_pair = roce::QueuePair(config_, local, 0, 0),
+                            .peer = id + number * ends + (ends - 1 - end),
+                            .route = route_of(host_of(from), host_of(to), path_hash),
+                            .rank = from,
+                            .peer_rank = to,
+                            .number = number,
+                            .spread = alike ? 0 : spread + end};
+      connection.nic = nic_of(links_.link_at(connection.route));
+      std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
+      connection.on_port = static_cast<std::uint32_t>(on_port.size());
+      on_port.push_back(local);
+      if (LossPlan** loss = loss_of_.find(key_of(from, to))) connection.loss = *loss;
       connections_.push_back(std::move(connection));
     }
   }
+  wheel_.resize(timer_source_ + static_cast<std::uint32_t>(connections_.size()));
   return id;
 }
 
@@ -379,7 +390,7 @@ std::vector<std::string> Simulator::problems() const {
 
 std::uint64_t Simulator::dropped() const {
   std::uint64_t sum = 0;
-  for (const LinkCounters& counters : link_counters_) sum += counters.dropped;
+  for (std::uint32_t link = 0; link < links_.links(); ++link) sum += links_.totals(link).dropped;
   return sum;
 }
 

@@ -1,8 +1,4 @@
 // The packet level: walkers and queue pairs of all ranks on simulated links, under the virtual clock.
-//
-// A host's NIC port serialises one packet after another; a switch's output port is departure arithmetic
-// (start = max(now, free), drop when the backlog exceeds the buffer). A link keeps its packets in a ring and
-// has one pending event, for the first to arrive.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,7 +11,8 @@
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "roce/spread.hpp"
-#include "twin/event_queue.hpp"
+#include "twin/event_wheel.hpp"
+#include "twin/links.hpp"
 #include "twin/network.hpp"
 #include "walker/walker.hpp"
 
@@ -26,11 +23,6 @@ struct PacketTrace {
   std::int32_t source, target;  // ranks
   roce::Packet packet;
   bool lost;
-};
-
-struct LinkCounters {
-  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0;
-  TimePs longest_queue = 0;  // time to drain the deepest backlog met
 };
 
 class Simulator {
@@ -59,88 +51,80 @@ class Simulator {
   std::uint64_t data_packets() const { return data_packets_; }
   std::uint64_t dropped() const;
   const std::vector<Walker>& walkers() const { return walkers_; }
-  const std::vector<LinkCounters>& links() const { return link_counters_; }
+  const Links& links() const { return links_; }
   const std::vector<PacketTrace>& trace() const { return trace_; }
   roce::QueuePairCounters totals(std::int32_t rank) const;
 
  private:
-  struct Flight {
-    TimePs arrival = 0;
-    roce::Packet packet;
-    std::uint32_t target_qp = 0;
-    std::uint32_t wire_bytes = 0;
-    std::uint32_t path_hash = 0;
-    std::int32_t target_host = 0;
-  };
-  struct LinkState {
-    std::int32_t target = 0;
-    std::int64_t rate_bps = 0;
-    TimePs free = 0;
-    TimePs buffer_ps = kNever;  // backlog that fits
-    TimePs delay = 0;           // propagation, and at a host's door its packet latency
-    std::vector<Flight> ring;   // of a power of two
-    std::size_t head = 0, count = 0;
-  };
-  struct Host {
+  struct Nic {  // one port of a host
     roce::NicPort port{kNever / 4};
     std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
-    bool sending = false;
+    std::uint32_t link = 0;
     TimePs busy_until = 0;
-    TimePs wake = kNever;  // when data that is held back may leave
+    bool sending = false;
   };
   struct Connection {
     roce::QueuePair queue_pair;
-    std::uint32_t peer = 0;  // queue pair at the other end
+    std::uint32_t peer = 0;   // queue pair at the other end
+    std::uint32_t route = 0;  // of its packets: place of the first link
+    std::uint32_t nic = 0, on_port = 0;
     std::int32_t rank = 0, peer_rank = 0;
     std::uint32_t number = 0;  // among those to this peer
     std::uint32_t spread = 0;  // into spreads_
-    std::uint32_t on_port = 0;
-    std::uint32_t path_hash = 0;
     LossPlan* loss = nullptr;
   };
   struct Pending {  // completions on their way to a walker
     TimePs time;
     Completion completion;
   };
+  struct Sleep {  // a walker's timer
+    TimePs time;
+    std::uint32_t node;
+    friend bool operator<(const Sleep& a, const Sleep& b) {
+      return a.time != b.time ? a.time > b.time : a.node > b.node;  // for a heap with the first on top
+    }
+  };
 
   struct Sink;
+  struct Hosts;
   friend struct Sink;
 
   std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
   std::uint32_t connect(std::int32_t rank, std::int32_t peer);
+  std::uint32_t route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash);
+  std::uint32_t nic_of(std::uint32_t link);
   void handle(const Event& event);
-  void arrive(std::uint32_t link);
-  void forward(Flight& flight, std::uint32_t link);
-  void enqueue(Flight& flight, std::uint32_t link, TimePs arrival);
   void receive(const Flight& flight);
-  void port_free(std::int32_t host);
-  void transmit(std::int32_t host);
+  void port_free(std::uint32_t nic);
+  void transmit(std::uint32_t nic);
   void deliver(std::int32_t rank, const Completion& completion);
   void walk(std::int32_t rank);
   void perform(std::int32_t rank);
-  std::uint32_t next_link(std::int32_t node, std::int32_t target_host, std::uint32_t path_hash) const;
+  void make_ready(std::int32_t rank, const Completion& completion);
+  void add_source();
 
   const Network* network_;
   roce::QueuePairConfig config_;
   roce::SpreadConfig spread_;
   std::vector<std::int32_t> host_of_rank_;
   std::uint64_t seed_;
+  EventWheel wheel_;
+  Links links_;
   std::vector<Walker> walkers_;
-  std::vector<LinkState> links_;  // the network's, then one from each host to itself
-  std::vector<LinkCounters> link_counters_;
-  std::vector<Host> hosts_;
-  std::deque<Connection> connections_;
+  std::vector<Nic> nics_;
+  std::vector<std::uint32_t> nic_of_link_;
+  std::vector<Connection> connections_;
   FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
   std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
   std::vector<std::deque<Pending>> delayed_;    // of each rank, while its host's message latency passes
+  std::vector<std::vector<Sleep>> sleeps_;      // of each rank, a heap
   std::vector<std::int32_t> to_walk_;
   std::vector<Operation> operations_;
-  EventQueue queue_;
   // First source number of each kind of event; links start at 0.
-  std::uint32_t port_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
+  std::uint32_t nic_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
   TimePs now_ = 0;
   std::uint64_t events_ = 0, data_packets_ = 0;
   std::vector<std::string> errors_;

@@ -1,0 +1,295 @@
+#include "twin/links.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/mix.hpp"
+
+namespace genie::twin {
+namespace {
+
+// A pause frame, IEEE 802.1Qbb; it has the Ethernet header and FCS in it that the frame overhead counts.
+constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
+
+std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
+    : network_(&network), wheel_(&wheel), seed_(seed) {
+  const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
+  links_.resize(cables + hosts);  // the network's, then one from each host to itself
+  ports_.resize(cables + hosts);
+  ingress_.resize(cables + hosts);
+  counters_.resize(cables + hosts);
+  switches_.resize(index(network.nodes));
+  for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
+    header_bytes_[opcode] = static_cast<std::uint16_t>(
+        roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
+  for (std::size_t number = 0; number < cables; ++number) {
+    Link& link = links_[number];
+    const std::int32_t target = network.link_target[number], source = network.link_source[number];
+    link.rate_bps = network.link_rate_bps[number];
+    link.delay = network.link_delay_ps[number];
+    link.to_host = target < network.hosts;
+    if (link.to_host) link.delay += network.packet_latency_ps[index(target)];
+    ports_[number].node = source;
+    ports_[number].buffer_bytes = network.link_buffer_bytes[number];
+    if (source < network.hosts) {
+      links_[cables + index(source)].rate_bps = link.rate_bps;
+    } else {
+      switches_[index(source)].ports.push_back(static_cast<std::uint32_t>(number));
+      link.marks = network.link_ecn[number].minimum_bytes >= 0;
+    }
+  }
+  for (std::size_t host = 0; host < hosts; ++host) {
+    links_[cables + host].to_host = true;
+    links_[cables + host].delay = network.packet_latency_ps[host];
+  }
+  for (Link& link : links_) {
+    if (link.rate_bps > 0 && 8 * kPsPerSecond % link.rate_bps == 0 && 8 * kPsPerSecond / link.rate_bps < 1u << 31)
+      link.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / link.rate_bps);
+  }
+  for (std::size_t node = hosts; node < switches_.size(); ++node)
+    switches_[node].shared_bytes = network.shared_bytes[node];
+}
+
+LinkCounters Links::totals(std::uint32_t number) const {
+  LinkCounters counters = counters_[number];
+  counters.packets = links_[number].packets;
+  counters.bytes = links_[number].bytes;
+  return counters;
+}
+
+// -- ports ------------------------------------------------------------------------------------------------------
+
+void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+                 std::uint32_t wire_bytes, TimePs now) {
+  Port& port = ports_[number];
+  LinkCounters& counters = counters_[number];
+  const std::uint32_t priority = flight.priority;
+  const bool full = port.buffer_bytes >= 0 && port.waiting_bytes + wire_bytes > port.buffer_bytes;
+  if (full || !admit(port.node, ingress, priority, wire_bytes, now)) {
+    ++counters.dropped;
+    counters.dropped_bytes += wire_bytes;
+    return;
+  }
+  port.queue[priority].push({flight, ingress, wire_bytes});
+  port.queued_bytes[priority] += wire_bytes;
+  port.waiting_bytes += wire_bytes;
+  counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, port.waiting_bytes);
+  link.waiting |= static_cast<std::uint8_t>(1u << priority);
+  if (link.ring.empty()) predict(link, number);
+  if (switches_[index(port.node)].pausing > 0) {
+    const std::uint32_t source = links() + number;
+    if (!wheel_->pending(source) && (link.waiting & ~link.paused) != 0)
+      wheel_->schedule(source, std::max(link.free, now));
+  }
+}
+
+// Packets that have started before `now`.
+void Links::work_out(Link& link, std::uint32_t number, TimePs now) {
+  Port& port = ports_[number];
+  while ((link.waiting & ~link.paused) != 0 && link.free < now) start_next(link, number, port);
+}
+
+// A port of a switch that pauses somebody may start its next packet now.
+void Links::starts(std::uint32_t number, TimePs now) {
+  Link& link = links_[number];
+  Port& port = ports_[number];
+  while ((link.waiting & ~link.paused) != 0 && link.free <= now) start_next(link, number, port);
+  if ((link.waiting & ~link.paused) != 0 && switches_[index(port.node)].pausing > 0)
+    wheel_->schedule(links() + number, link.free);
+}
+
+void Links::start_next(Link& link, std::uint32_t number, Port& port) {
+  const std::uint32_t priority = take_priority(link, port);
+  Ring<Waiting>& queue = port.queue[priority];
+  Waiting next = queue.front();
+  queue.pop();
+  port.queued_bytes[priority] -= next.wire_bytes;
+  port.waiting_bytes -= next.wire_bytes;
+  if (queue.empty()) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
+  const TimePs at = link.free;
+  if (next.flight.connection != kPauseFrame) release(port.node, next.ingress, priority, next.wire_bytes, at);
+  if (link.marks && next.flight.capable != 0) mark(number, port, next.flight);
+  start(link, number, next.flight, next.wire_bytes, at);
+}
+
+// With nothing on the wire the next arrival is that of the packet that starts next, unless another comes
+// before it does.
+void Links::predict(Link& link, std::uint32_t number) {
+  if ((link.waiting & ~link.paused) == 0) return wheel_->cancel(number);
+  const Port& port = ports_[number];
+  const Waiting& next = port.queue[next_priority(link, port)].front();
+  const TimePs arrival = link.free + link.serialisation(next.wire_bytes) + link.delay;
+  if (wheel_->time_of(number) != arrival) wheel_->schedule(number, arrival);
+}
+
+std::uint32_t Links::next_priority(const Link& link, const Port& port) const {
+  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
+  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
+  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+  if (std::has_single_bit(ready)) return static_cast<std::uint32_t>(std::countr_zero(ready));
+  Port copy = port;  // the turn is not taken yet
+  return take_priority(link, copy);
+}
+
+// Strict priorities from the highest; then deficit round robin among the others (Shreedhar and Varghese,
+// SIGCOMM 1995), whose quantum is proportional to their weight.
+std::uint32_t Links::take_priority(const Link& link, Port& port) const {
+  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
+  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
+  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+  if (std::has_single_bit(ready)) {
+    const auto only = static_cast<std::uint32_t>(std::countr_zero(ready));
+    port.turn = only;
+    port.deficit_bytes[only] = 0;
+    return only;
+  }
+  while (true) {
+    const std::uint32_t priority = port.turn;
+    if ((ready >> priority & 1) != 0) {
+      const std::int64_t size = port.queue[priority].front().wire_bytes;
+      if (port.deficit_bytes[priority] >= size) {
+        port.deficit_bytes[priority] -= size;
+        return priority;
+      }
+    } else {
+      port.deficit_bytes[priority] = 0;
+    }
+    port.turn = (priority + 1) % kPriorities;
+    port.deficit_bytes[port.turn] += network_->weight_bytes[port.turn];
+  }
+}
+
+// Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
+void Links::mark(std::uint32_t number, Port& port, Flight& flight) {
+  const std::int64_t queued = port.queued_bytes[flight.priority];
+  const EcnProfile& profile = network_->link_ecn[number];
+  if (queued <= profile.minimum_bytes) return;
+  if (queued <= profile.maximum_bytes) {
+    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++port.marks_drawn));
+    const double chance = profile.chance_at_maximum * static_cast<double>(queued - profile.minimum_bytes) /
+                          static_cast<double>(profile.maximum_bytes - profile.minimum_bytes);
+    if (static_cast<double>(drawn >> 11) * 0x1p-53 >= chance) return;
+  }
+  flight.congested = 1;
+  ++counters_[number].marked;
+}
+
+// -- the buffer that a switch's ports share, and pauses ------------------------------------------------------------
+
+// Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
+// threshold leaves it.
+bool Links::admit(std::int32_t number, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+                  TimePs now) {
+  Switch& node = switches_[index(number)];
+  if (node.shared_bytes == 0) return true;
+  const BufferConfig& buffer = network_->buffer;
+  Ingress& in = ingress_[ingress];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes[priority] - buffer.reserve_bytes, 0); };
+  const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
+  const bool lossless = (buffer.lossless >> priority & 1) != 0;
+  if (node.pausing == 0 && in.bytes[priority] + wire_bytes - buffer.reserve_bytes >= threshold() - wire_bytes)
+    work_out_all(node, now);  // those bounds were upper ones
+  const std::int64_t wanted = in.bytes[priority] + wire_bytes;
+  if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
+    if (!lossless || in.headroom_bytes[priority] + wire_bytes > network_->link_headroom_bytes[ingress])
+      return false;
+    in.headroom_bytes[priority] += wire_bytes;
+  } else {
+    const std::int64_t before = taken();
+    in.bytes[priority] = wanted;
+    node.used_bytes += taken() - before;
+  }
+  if (lossless && (in.pausing >> priority & 1) == 0 &&
+      (in.headroom_bytes[priority] > 0 || taken() >= threshold())) {
+    in.pausing |= static_cast<std::uint8_t>(1u << priority);
+    in.paused_since[priority] = now;
+    if (node.pausing++ == 0) watch(node);
+    tell(ingress, priority, true, now);
+  }
+  return true;
+}
+
+// A packet has left the buffer.
+void Links::release(std::int32_t number, std::uint32_t ingress, std::uint32_t priority,
+                    std::uint32_t wire_bytes, TimePs now) {
+  Switch& node = switches_[index(number)];
+  if (node.shared_bytes == 0) return;
+  const BufferConfig& buffer = network_->buffer;
+  Ingress& in = ingress_[ingress];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes[priority] - buffer.reserve_bytes, 0); };
+  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes[priority], wire_bytes);
+  in.headroom_bytes[priority] -= of_headroom;
+  const std::int64_t before = taken();
+  in.bytes[priority] -= wire_bytes - of_headroom;
+  node.used_bytes += taken() - before;
+  if ((in.pausing >> priority & 1) == 0 || in.headroom_bytes[priority] > 0) return;
+  const std::int64_t threshold = buffer.threshold_bytes(node.shared_bytes - node.used_bytes);
+  if (taken() > 0 && taken() + buffer.resume_bytes > threshold) return;
+  in.pausing &= static_cast<std::uint8_t>(~(1u << priority));
+  counters_[ingress].paused_ps += now - in.paused_since[priority];
+  --node.pausing;
+  tell(ingress, priority, false, now);
+}
+
+void Links::work_out_all(const Switch& node, TimePs now) {
+  for (const std::uint32_t number : node.ports) {
+    if (links_[number].waiting != 0) work_out(links_[number], number, now);
+  }
+}
+
+// From now on every start at this switch has an event, so that it resumes in time.
+void Links::watch(const Switch& node) {
+  for (const std::uint32_t number : node.ports) {
+    Link& link = links_[number];
+    if ((link.waiting & ~link.paused) != 0 && !wheel_->pending(links() + number))
+      wheel_->schedule(links() + number, link.free);
+  }
+}
+
+// A pause frame, or one that ends a pause, to the source of a link: back along its cable.
+void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now) {
+  if (pause) ++counters_[ingress].pauses;
+  const std::uint32_t number = ingress ^ 1;
+  Link& link = links_[number];
+  Flight frame;
+  frame.connection = kPauseFrame;
+  frame.priority = kLinkControl;
+  frame.value = priority << 1 | (pause ? 1u : 0u);
+  const std::uint32_t wire_bytes =
+      kPauseBytes + (network_->frame_overhead_bytes > kFramingBytes ? network_->frame_overhead_bytes - kFramingBytes : 0);
+  if (link.free <= now) {
+    start(link, number, frame, wire_bytes, now);
+    return;
+  }
+  Port& port = ports_[number];
+  port.queue[kLinkControl].push({frame, number, wire_bytes});
+  port.queued_bytes[kLinkControl] += wire_bytes;
+  port.waiting_bytes += wire_bytes;
+  link.waiting |= 1u << kLinkControl;
+  if (link.ring.empty()) predict(link, number);
+}
+
+// A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
+bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
+  const std::uint32_t other = number ^ 1, priority = frame.value >> 1;
+  Link& link = links_[other];
+  if (link.waiting != 0) work_out(link, other, now);
+  const auto bit = static_cast<std::uint8_t>(1u << priority);
+  if ((frame.value & 1) != 0) {
+    link.paused |= bit;
+  } else {
+    link.paused &= static_cast<std::uint8_t>(~bit);
+    if ((link.waiting & bit) != 0) link.free = std::max(link.free, now);
+  }
+  if (link.ring.empty()) predict(link, other);
+  if ((link.waiting & ~link.paused) != 0 && switches_[index(ports_[other].node)].pausing > 0 &&
+      !wheel_->pending(links() + other))
+    wheel_->schedule(links() + other, std::max(link.free, now));
+  return (link.paused & bit) == 0;
+}
+
+}  // namespace genie::twin

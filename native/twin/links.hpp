@@ -1,0 +1,200 @@
+// All links of the network with their queues: what a packet meets between two hosts.
+//
+// A directed link is the output port of its source. Packets on it lie in a ring, with one pending event, for
+// the first to arrive. A packet that finds its port free starts at once; others wait by priority. Nothing
+// happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
+// worked out late, in order, whenever somebody looks at the port, and cost no event of their own. Arrivals at
+// an instant come before starts at that instant.
+//
+// What needs every start in time, thresholds of a shared buffer, first uses upper bounds (what has left but
+// has not been worked out still counts); when these reach a threshold, all ports of the switch are worked
+// out, and as long as it pauses somebody its ports have events for starts too.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.hpp"
+#include "twin/event_wheel.hpp"
+#include "twin/network.hpp"
+#include "twin/packet.hpp"
+
+namespace genie::twin {
+
+inline constexpr std::uint32_t kPriorities = 8;
+inline constexpr std::uint32_t kLinkControl = 7;  // priority of pause frames, above all others and never paused
+inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};  // in place of a connection
+
+struct LinkCounters {
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, pauses = 0;
+  TimePs paused_ps = 0;
+  std::int64_t longest_queue_bytes = 0;
+};
+
+class Links {
+ public:
+  Links(const Network& network, EventWheel& wheel, std::uint64_t seed);
+
+  // Events of the wheel that are theirs: a link's arrivals are source `link`, starts at its port source
+  // links() + `link`.
+  std::uint32_t links() const { return static_cast<std::uint32_t>(links_.size()); }
+  std::uint32_t sources() const { return 2 * links(); }
+
+  // Places of a path's links in `paths`, by which packets find their way.
+  std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
+    const auto first = static_cast<std::uint32_t>(paths_.size());
+    paths_.insert(paths_.end(), path.begin(), path.end());
+    return first;
+  }
+
+  std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
+
+  // A host's port begins to send at `now`; when it is free again. The flight's route is its place on `link`.
+  TimePs launch(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes, TimePs now) {
+    start(links_[link], link, flight, wire_bytes, now);
+    return links_[link].free;
+  }
+  TimePs serialisation(std::uint32_t link, std::uint32_t wire_bytes) const {
+    return links_[link].serialisation(wire_bytes);
+  }
+  std::uint32_t wire_bytes_of(const Flight& flight) const {
+    return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
+  }
+  bool paused(std::uint32_t link, std::uint32_t priority) const {
+    return (links_[link].paused >> priority & 1) != 0;
+  }
+
+  // The event of a source. The sink has, for hosts:
+  //   void received(link, flight)   a packet has come
+  //   void resumed(link)            a port that was paused may send again
+  template <class Sink>
+  void handle(std::uint32_t source, TimePs now, Sink& sink) {
+    if (source >= links()) {
+      starts(source - links(), now);
+      return;
+    }
+    Link& link = links_[source];
+    if (link.waiting != 0) work_out(link, source, now);
+    if (link.ring.empty() || link.ring.front().arrival > now) return expect(link, source);
+    const Flight flight = link.ring.front();
+    link.ring.pop();
+    expect(link, source);
+    if (flight.connection == kPauseFrame) {
+      if (paused_by(flight, source, now) && link.to_host) sink.resumed(source ^ 1);
+    } else if (link.to_host) {
+      sink.received(source, flight);
+    } else {
+      forward(flight, source, now);
+    }
+  }
+
+  const LinkCounters& counters(std::uint32_t link) const { return counters_[link]; }
+  LinkCounters totals(std::uint32_t link) const;
+
+ private:
+  struct alignas(64) Link {  // a port and its wire: what every packet touches
+    Ring<Flight> ring;
+    TimePs free = 0;                // when the port can start the next
+    TimePs delay = 0;               // from the last bit sent until it is dealt with at the other end
+    std::int64_t rate_bps = 0;
+    std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
+    std::uint8_t waiting = 0;       // bit of each priority that has packets
+    std::uint8_t paused = 0;
+    bool to_host = false;
+    bool marks = false;  // ECN
+    std::uint64_t packets = 0, bytes = 0;
+
+    TimePs serialisation(std::uint32_t size_bytes) const {
+      return ps_per_byte != 0 ? TimePs{ps_per_byte} * size_bytes : serialisation_ps(size_bytes, rate_bps);
+    }
+  };
+  struct Waiting {
+    Flight flight;
+    std::uint32_t ingress;  // link by which it came
+    std::uint32_t wire_bytes;
+  };
+  struct Port {  // what only packets that wait touch
+    std::array<Ring<Waiting>, kPriorities> queue;
+    std::array<std::int64_t, kPriorities> queued_bytes{};
+    std::array<std::int64_t, kPriorities> deficit_bytes{};
+    std::int64_t waiting_bytes = 0;
+    std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
+    std::uint64_t marks_drawn = 0;
+    std::uint32_t turn = 0;  // of the weighted priorities
+    std::int32_t node = 0;   // switch that it belongs to
+  };
+  struct Ingress {  // by link: what has come by it and waits in its target
+    std::array<std::int64_t, kPriorities> bytes{}, headroom_bytes{};
+    std::array<TimePs, kPriorities> paused_since{};
+    std::uint8_t pausing = 0;  // priorities that its source has been told to pause
+  };
+  struct Switch {
+    std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
+    std::int64_t used_bytes = 0;    // of it
+    std::uint32_t pausing = 0;      // (ingress, priority) that have been told to pause
+    std::vector<std::uint32_t> ports;
+  };
+
+  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+    link.free = at + link.serialisation(wire_bytes);
+    ++link.packets;
+    link.bytes += wire_bytes;
+    Flight& on_wire = link.ring.push(flight);
+    on_wire.arrival = link.free + link.delay;
+    if (link.ring.size() == 1) wheel_->schedule(number, on_wire.arrival);
+  }
+
+  // The event for the next arrival of a link.
+  void expect(Link& link, std::uint32_t number) {
+    if (!link.ring.empty()) {
+      wheel_->schedule(number, link.ring.front().arrival);
+    } else if (link.waiting != 0) {
+      predict(link, number);
+    }
+  }
+
+  void forward(Flight flight, std::uint32_t ingress, TimePs now) {
+    const std::uint32_t number = paths_[++flight.route];
+    Link& link = links_[number];
+    if (link.waiting != 0) work_out(link, number, now);
+    const std::uint32_t wire_bytes = wire_bytes_of(flight);
+    if (link.free <= now && (link.waiting & ~link.paused) == 0 && (link.paused >> flight.priority & 1) == 0) {
+      start(link, number, flight, wire_bytes, now);
+    } else {
+      wait(link, number, flight, ingress, wire_bytes, now);
+    }
+  }
+
+  void wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+            std::uint32_t wire_bytes, TimePs now);
+  void work_out(Link& link, std::uint32_t number, TimePs now);
+  void starts(std::uint32_t number, TimePs now);
+  void start_next(Link& link, std::uint32_t number, Port& port);
+  void predict(Link& link, std::uint32_t number);
+  std::uint32_t next_priority(const Link& link, const Port& port) const;
+  std::uint32_t take_priority(const Link& link, Port& port) const;
+  void mark(std::uint32_t number, Port& port, Flight& flight);
+
+  bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+             TimePs now);
+  void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+               TimePs now);
+  void work_out_all(const Switch& node, TimePs now);
+  void watch(const Switch& node);
+  void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
+  bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);
+
+  const Network* network_;
+  EventWheel* wheel_;
+  std::uint64_t seed_;
+  std::vector<Link> links_;
+  std::vector<Port> ports_;        // by link
+  std::vector<Ingress> ingress_;   // by link
+  std::vector<Switch> switches_;   // by node
+  std::vector<LinkCounters> counters_;
+  std::vector<std::uint32_t> paths_;
+  std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
+};
+
+}  // namespace genie::twin
