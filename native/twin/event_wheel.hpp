@@ -87,6 +87,7 @@ class EventWheel {
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr std::uint64_t kNoBucket = ~std::uint64_t{0} >> 1;
 
   struct Node {
     TimePs time = kNever;
@@ -108,6 +109,7 @@ class EventWheel {
     } else {
       far_.push_back({time, source});
       std::push_heap(far_.begin(), far_.end(), Later());
+      note_far();
     }
   }
 
@@ -132,11 +134,12 @@ class EventWheel {
   void turn() {
     due_.clear();
     at_ = 0;
-    bring_near();
+    if (far_bucket_ - now_ <= mask_) bring_near();
     if (placed_ == 0) {  // nothing within the horizon: on to the nearest beyond
       drop_stale();
       now_ = bucket_of(far_.front().time);
       while (!far_.empty() && bucket_of(far_.front().time) == now_) take_far(due_);
+      note_far();
       return;
     }
     const std::uint64_t slot = next_slot((now_ + 1) & mask_);
@@ -148,7 +151,7 @@ class EventWheel {
     heads_[slot] = kNone;
     occupied_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
     sort_due();
-    bring_near();
+    if (far_bucket_ - now_ <= mask_) bring_near();
   }
 
   void sort_due() {
@@ -203,7 +206,10 @@ class EventWheel {
       place(event.source, event.time);
       drop_stale();
     }
+    note_far();
   }
+
+  void note_far() { far_bucket_ = far_.empty() ? kNoBucket : bucket_of(far_.front().time); }
 
   unsigned shift_;
   std::uint64_t mask_;
@@ -213,6 +219,7 @@ class EventWheel {
   std::vector<Event> due_;                // the bucket whose turn it is, in order
   std::size_t at_ = 0;                    // of due_
   std::vector<Event> far_;                // a heap, with events that are wanted no more
+  std::uint64_t far_bucket_ = kNoBucket;  // of the first of them, wanted or not
   std::uint64_t now_ = 0;                 // bucket whose turn it is
   std::uint64_t count_ = 0, placed_ = 0;  // events; of them in buckets to come
 };

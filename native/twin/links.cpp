@@ -10,6 +10,7 @@ namespace {
 
 // A pause frame, IEEE 802.1Qbb; it has the Ethernet header and FCS in it that the frame overhead counts.
 constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
+constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
@@ -20,12 +21,15 @@ Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
   links_.resize(cables + hosts);  // the network's, then one from each host to itself
   ports_.resize(cables + hosts);
-  ingress_.resize(cables + hosts);
+  queues_.resize((cables + hosts) * kPriorities);
+  ingress_.resize((cables + hosts) * kPriorities);
   counters_.resize(cables + hosts);
   switches_.resize(index(network.nodes));
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] = static_cast<std::uint16_t>(
         roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
+  header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] = static_cast<std::uint16_t>(
+      kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes);
   for (std::size_t number = 0; number < cables; ++number) {
     Link& link = links_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
@@ -63,23 +67,37 @@ LinkCounters Links::totals(std::uint32_t number) const {
 
 // -- ports ------------------------------------------------------------------------------------------------------
 
+void Links::Queue::grow() {
+  const std::uint32_t count = flying + waiting, size = slots == nullptr ? 8 : 2 * (mask + 1);
+  auto larger = std::make_unique<Flight[]>(size);
+  for (std::uint32_t place = 0; place < count; ++place) larger[place] = at(place);
+  slots = std::move(larger);
+  mask = size - 1;
+  head = 0;
+}
+
+void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes) {
+  Queue& own = queue(number, flight.priority);
+  own.push(flight);
+  ++own.waiting;
+  own.waiting_bytes += wire_bytes;
+  port.waiting_bytes += wire_bytes;
+  link.waiting |= static_cast<std::uint8_t>(1u << flight.priority);
+  if (link.flying == 0) predict(link, number);
+}
+
 void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
   Port& port = ports_[number];
   LinkCounters& counters = counters_[number];
-  const std::uint32_t priority = flight.priority;
   const bool full = port.buffer_bytes >= 0 && port.waiting_bytes + wire_bytes > port.buffer_bytes;
-  if (full || !admit(port.node, ingress, priority, wire_bytes, now)) {
+  if (full || !admit(port.node, ingress, flight.priority, wire_bytes, now)) {
     ++counters.dropped;
     counters.dropped_bytes += wire_bytes;
     return;
   }
-  port.queue[priority].push({flight, ingress, wire_bytes});
-  port.queued_bytes[priority] += wire_bytes;
-  port.waiting_bytes += wire_bytes;
+  put(link, number, port, flight, wire_bytes);
   counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, port.waiting_bytes);
-  link.waiting |= static_cast<std::uint8_t>(1u << priority);
-  if (link.ring.empty()) predict(link, number);
   if (switches_[index(port.node)].pausing > 0) {
     const std::uint32_t source = links() + number;
     if (!wheel_->pending(source) && (link.waiting & ~link.paused) != 0)
@@ -89,55 +107,49 @@ void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::ui
 
 // Packets that have started before `now`.
 void Links::work_out(Link& link, std::uint32_t number, TimePs now) {
-  Port& port = ports_[number];
-  while ((link.waiting & ~link.paused) != 0 && link.free < now) start_next(link, number, port);
+  while (link.free < now && (link.waiting & ~link.paused) != 0) start_next(link, number, ports_[number]);
 }
 
 // A port of a switch that pauses somebody may start its next packet now.
 void Links::starts(std::uint32_t number, TimePs now) {
   Link& link = links_[number];
   Port& port = ports_[number];
-  while ((link.waiting & ~link.paused) != 0 && link.free <= now) start_next(link, number, port);
+  while (link.free <= now && (link.waiting & ~link.paused) != 0) start_next(link, number, port);
   if ((link.waiting & ~link.paused) != 0 && switches_[index(port.node)].pausing > 0)
     wheel_->schedule(links() + number, link.free);
 }
 
 void Links::start_next(Link& link, std::uint32_t number, Port& port) {
-  const std::uint32_t priority = take_priority(link, port);
-  Ring<Waiting>& queue = port.queue[priority];
-  Waiting next = queue.front();
-  queue.pop();
-  port.queued_bytes[priority] -= next.wire_bytes;
-  port.waiting_bytes -= next.wire_bytes;
-  if (queue.empty()) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
+  const std::uint32_t priority = take_priority(link, number, port);
+  Queue& own = queue(number, priority);
+  Flight& flight = own.at(own.flying);
+  const std::uint32_t wire_bytes = wire_bytes_of(flight);
+  own.waiting_bytes -= wire_bytes;
+  port.waiting_bytes -= wire_bytes;
+  if (--own.waiting == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
   const TimePs at = link.free;
-  if (next.flight.connection != kPauseFrame) release(port.node, next.ingress, priority, next.wire_bytes, at);
-  if (link.marks && next.flight.capable != 0) mark(number, port, next.flight);
-  start(link, number, next.flight, next.wire_bytes, at);
+  if (flight.connection != kPauseFrame) release(port.node, paths_[flight.route - 1], priority, wire_bytes, at);
+  if (link.marks && flight.capable != 0) mark(number, port, own.waiting_bytes, flight);
+  start(link, number, own, flight, wire_bytes, at);
 }
 
 // With nothing on the wire the next arrival is that of the packet that starts next, unless another comes
 // before it does.
 void Links::predict(Link& link, std::uint32_t number) {
   if ((link.waiting & ~link.paused) == 0) return wheel_->cancel(number);
-  const Port& port = ports_[number];
-  const Waiting& next = port.queue[next_priority(link, port)].front();
-  const TimePs arrival = link.free + link.serialisation(next.wire_bytes) + link.delay;
+  const Flight& next = next_of(number, next_priority(link, number, ports_[number]));
+  const TimePs arrival = link.free + link.serialisation(wire_bytes_of(next)) + link.delay;
   if (wheel_->time_of(number) != arrival) wheel_->schedule(number, arrival);
 }
 
-std::uint32_t Links::next_priority(const Link& link, const Port& port) const {
-  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
-  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
-  if (std::has_single_bit(ready)) return static_cast<std::uint32_t>(std::countr_zero(ready));
+std::uint32_t Links::next_priority(const Link& link, std::uint32_t number, const Port& port) {
   Port copy = port;  // the turn is not taken yet
-  return take_priority(link, copy);
+  return take_priority(link, number, copy);
 }
 
 // Strict priorities from the highest; then deficit round robin among the others (Shreedhar and Varghese,
 // SIGCOMM 1995), whose quantum is proportional to their weight.
-std::uint32_t Links::take_priority(const Link& link, Port& port) const {
+std::uint32_t Links::take_priority(const Link& link, std::uint32_t number, Port& port) {
   const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
   const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
   if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
@@ -150,7 +162,7 @@ std::uint32_t Links::take_priority(const Link& link, Port& port) const {
   while (true) {
     const std::uint32_t priority = port.turn;
     if ((ready >> priority & 1) != 0) {
-      const std::int64_t size = port.queue[priority].front().wire_bytes;
+      const std::int64_t size = wire_bytes_of(next_of(number, priority));
       if (port.deficit_bytes[priority] >= size) {
         port.deficit_bytes[priority] -= size;
         return priority;
@@ -164,8 +176,7 @@ std::uint32_t Links::take_priority(const Link& link, Port& port) const {
 }
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
-void Links::mark(std::uint32_t number, Port& port, Flight& flight) {
-  const std::int64_t queued = port.queued_bytes[flight.priority];
+void Links::mark(std::uint32_t number, Port& port, std::int64_t queued, Flight& flight) {
   const EcnProfile& profile = network_->link_ecn[number];
   if (queued <= profile.minimum_bytes) return;
   if (queued <= profile.maximum_bytes) {
@@ -187,26 +198,26 @@ bool Links::admit(std::int32_t number, std::uint32_t ingress, std::uint32_t prio
   Switch& node = switches_[index(number)];
   if (node.shared_bytes == 0) return true;
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[ingress];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes[priority] - buffer.reserve_bytes, 0); };
+  Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
   const bool lossless = (buffer.lossless >> priority & 1) != 0;
-  if (node.pausing == 0 && in.bytes[priority] + wire_bytes - buffer.reserve_bytes >= threshold() - wire_bytes)
+  if (node.pausing == 0 && in.bytes + wire_bytes - buffer.reserve_bytes >= threshold() - wire_bytes)
     work_out_all(node, now);  // those bounds were upper ones
-  const std::int64_t wanted = in.bytes[priority] + wire_bytes;
+  const std::int64_t wanted = in.bytes + wire_bytes;
   if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
-    if (!lossless || in.headroom_bytes[priority] + wire_bytes > network_->link_headroom_bytes[ingress])
+    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress])
       return false;
-    in.headroom_bytes[priority] += wire_bytes;
+    in.headroom_bytes += wire_bytes;
   } else {
     const std::int64_t before = taken();
-    in.bytes[priority] = wanted;
+    in.bytes = wanted;
     node.used_bytes += taken() - before;
   }
-  if (lossless && (in.pausing >> priority & 1) == 0 &&
-      (in.headroom_bytes[priority] > 0 || taken() >= threshold())) {
-    in.pausing |= static_cast<std::uint8_t>(1u << priority);
-    in.paused_since[priority] = now;
+  if (lossless && !in.pausing &&
+      (in.headroom_bytes > 0 || taken() >= threshold())) {
+    in.pausing = true;
+    in.paused_since = now;
     if (node.pausing++ == 0) watch(node);
     tell(ingress, priority, true, now);
   }
@@ -219,18 +230,18 @@ void Links::release(std::int32_t number, std::uint32_t ingress, std::uint32_t pr
   Switch& node = switches_[index(number)];
   if (node.shared_bytes == 0) return;
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[ingress];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes[priority] - buffer.reserve_bytes, 0); };
-  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes[priority], wire_bytes);
-  in.headroom_bytes[priority] -= of_headroom;
+  Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
+  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
+  in.headroom_bytes -= of_headroom;
   const std::int64_t before = taken();
-  in.bytes[priority] -= wire_bytes - of_headroom;
+  in.bytes -= wire_bytes - of_headroom;
   node.used_bytes += taken() - before;
-  if ((in.pausing >> priority & 1) == 0 || in.headroom_bytes[priority] > 0) return;
+  if (!in.pausing || in.headroom_bytes > 0) return;
   const std::int64_t threshold = buffer.threshold_bytes(node.shared_bytes - node.used_bytes);
   if (taken() > 0 && taken() + buffer.resume_bytes > threshold) return;
-  in.pausing &= static_cast<std::uint8_t>(~(1u << priority));
-  counters_[ingress].paused_ps += now - in.paused_since[priority];
+  in.pausing = false;
+  counters_[ingress].paused_ps += now - in.paused_since;
   --node.pausing;
   tell(ingress, priority, false, now);
 }
@@ -259,18 +270,13 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
   frame.connection = kPauseFrame;
   frame.priority = kLinkControl;
   frame.value = priority << 1 | (pause ? 1u : 0u);
-  const std::uint32_t wire_bytes =
-      kPauseBytes + (network_->frame_overhead_bytes > kFramingBytes ? network_->frame_overhead_bytes - kFramingBytes : 0);
+  frame.opcode = kPauseOpcode;
+  const std::uint32_t wire_bytes = wire_bytes_of(frame);
   if (link.free <= now) {
     start(link, number, frame, wire_bytes, now);
     return;
   }
-  Port& port = ports_[number];
-  port.queue[kLinkControl].push({frame, number, wire_bytes});
-  port.queued_bytes[kLinkControl] += wire_bytes;
-  port.waiting_bytes += wire_bytes;
-  link.waiting |= 1u << kLinkControl;
-  if (link.ring.empty()) predict(link, number);
+  put(link, number, ports_[number], frame, wire_bytes);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
@@ -285,7 +291,7 @@ bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
     link.paused &= static_cast<std::uint8_t>(~bit);
     if ((link.waiting & bit) != 0) link.free = std::max(link.free, now);
   }
-  if (link.ring.empty()) predict(link, other);
+  if (link.flying == 0) predict(link, other);
   if ((link.waiting & ~link.paused) != 0 && switches_[index(ports_[other].node)].pausing > 0 &&
       !wheel_->pending(links() + other))
     wheel_->schedule(links() + other, std::max(link.free, now));

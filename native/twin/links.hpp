@@ -1,8 +1,8 @@
 // All links of the network with their queues: what a packet meets between two hosts.
 //
-// A directed link is the output port of its source. Packets on it lie in a ring, with one pending event, for
-// the first to arrive. A packet that finds its port free starts at once; others wait by priority. Nothing
-// happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
+// A directed link is the output port of its source. Its packets lie in a ring for each priority, those on the
+// wire before those that wait, with one pending event, for the first to arrive. A packet that finds its port
+// free starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
 // worked out late, in order, whenever somebody looks at the port, and cost no event of their own. Arrivals at
 // an instant come before starts at that instant.
 //
@@ -11,7 +11,10 @@
 // out, and as long as it pauses somebody its ports have events for starts too.
 #pragma once
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -70,15 +73,14 @@ class Links {
   //   void resumed(link)            a port that was paused may send again
   template <class Sink>
   void handle(std::uint32_t source, TimePs now, Sink& sink) {
-    if (source >= links()) {
-      starts(source - links(), now);
-      return;
-    }
+    if (source >= links()) return starts(source - links(), now);
     Link& link = links_[source];
     if (link.waiting != 0) work_out(link, source, now);
-    if (link.ring.empty() || link.ring.front().arrival > now) return expect(link, source);
-    const Flight flight = link.ring.front();
-    link.ring.pop();
+    if (link.flying == 0) return predict(link, source);
+    Queue& queue = first_on_wire(link, source);
+    Flight flight = queue.front();
+    if (flight.arrival > now) return wheel_->schedule(source, flight.arrival);
+    pop(link, queue, flight.priority);
     expect(link, source);
     if (flight.connection == kPauseFrame) {
       if (paused_by(flight, source, now) && link.to_host) sink.resumed(source ^ 1);
@@ -94,40 +96,51 @@ class Links {
 
  private:
   struct alignas(64) Link {  // a port and its wire: what every packet touches
-    Ring<Flight> ring;
-    TimePs free = 0;                // when the port can start the next
-    TimePs delay = 0;               // from the last bit sent until it is dealt with at the other end
+    TimePs free = 0;               // when the port can start the next
+    TimePs delay = 0;              // from the last bit sent until it is dealt with at the other end
     std::int64_t rate_bps = 0;
     std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
-    std::uint8_t waiting = 0;       // bit of each priority that has packets
+    std::uint8_t waiting = 0;       // bit of each priority that has packets which have not started
+    std::uint8_t flying = 0;        // and of each that has packets on the wire
     std::uint8_t paused = 0;
     bool to_host = false;
-    bool marks = false;  // ECN
     std::uint64_t packets = 0, bytes = 0;
+    bool marks = false;  // ECN
 
     TimePs serialisation(std::uint32_t size_bytes) const {
       return ps_per_byte != 0 ? TimePs{ps_per_byte} * size_bytes : serialisation_ps(size_bytes, rate_bps);
     }
   };
-  struct Waiting {
-    Flight flight;
-    std::uint32_t ingress;  // link by which it came
-    std::uint32_t wire_bytes;
+  // The packets of one priority, in their order: first those on the wire, then those that wait.
+  struct Queue {
+    std::unique_ptr<Flight[]> slots;
+    std::uint32_t mask = 0, head = 0;
+    std::uint32_t flying = 0, waiting = 0;
+    std::int64_t waiting_bytes = 0;
+
+    Flight& at(std::uint32_t place) { return slots[(head + place) & mask]; }
+    Flight& front() { return slots[head]; }
+    Flight& push(const Flight& flight) {
+      const std::uint32_t count = flying + waiting;
+      if (slots == nullptr || count > mask) grow();
+      Flight& slot = at(count);
+      slot = flight;
+      return slot;
+    }
+    void grow();
   };
   struct Port {  // what only packets that wait touch
-    std::array<Ring<Waiting>, kPriorities> queue;
-    std::array<std::int64_t, kPriorities> queued_bytes{};
-    std::array<std::int64_t, kPriorities> deficit_bytes{};
     std::int64_t waiting_bytes = 0;
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
+    std::int32_t node = 0;           // switch that it belongs to
+    std::uint32_t turn = 0;          // of the weighted priorities
     std::uint64_t marks_drawn = 0;
-    std::uint32_t turn = 0;  // of the weighted priorities
-    std::int32_t node = 0;   // switch that it belongs to
+    std::array<std::int64_t, kPriorities> deficit_bytes{};
   };
-  struct Ingress {  // by link: what has come by it and waits in its target
-    std::array<std::int64_t, kPriorities> bytes{}, headroom_bytes{};
-    std::array<TimePs, kPriorities> paused_since{};
-    std::uint8_t pausing = 0;  // priorities that its source has been told to pause
+  struct Ingress {  // by link and priority: what has come by it and waits in its target
+    std::int64_t bytes = 0, headroom_bytes = 0;
+    TimePs paused_since = 0;
+    bool pausing = false;  // its source has been told to pause
   };
   struct Switch {
     std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
@@ -136,19 +149,46 @@ class Links {
     std::vector<std::uint32_t> ports;
   };
 
-  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+  Queue& queue(std::uint32_t number, std::uint32_t priority) {
+    return queues_[std::size_t{number} * kPriorities + priority];
+  }
+
+  // The queue whose first packet on the wire arrives first. There is one.
+  Queue& first_on_wire(const Link& link, std::uint32_t number) {
+    Queue* first = &queue(number, static_cast<std::uint32_t>(std::bit_width(link.flying)) - 1);
+    for (auto left = static_cast<std::uint8_t>(link.flying & ~std::bit_floor(link.flying)); left != 0;
+         left = static_cast<std::uint8_t>(left & (left - 1))) {
+      Queue& other = queue(number, static_cast<std::uint32_t>(std::countr_zero(left)));
+      if (other.front().arrival < first->front().arrival) first = &other;
+    }
+    return *first;
+  }
+
+  static void pop(Link& link, Queue& queue, std::uint32_t priority) {
+    queue.head = (queue.head + 1) & queue.mask;
+    if (--queue.flying == 0) link.flying &= static_cast<std::uint8_t>(~(1u << priority));
+  }
+
+  // A packet that is in its queue starts: behind those on the wire.
+  void start(Link& link, std::uint32_t number, Queue& queue, Flight& flight, std::uint32_t wire_bytes,
+             TimePs at) {
     link.free = at + link.serialisation(wire_bytes);
     ++link.packets;
     link.bytes += wire_bytes;
-    Flight& on_wire = link.ring.push(flight);
-    on_wire.arrival = link.free + link.delay;
-    if (link.ring.size() == 1) wheel_->schedule(number, on_wire.arrival);
+    flight.arrival = link.free + link.delay;
+    ++queue.flying;
+    if (link.flying == 0) wheel_->schedule(number, flight.arrival);
+    link.flying |= static_cast<std::uint8_t>(1u << flight.priority);
+  }
+  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+    Queue& own = queue(number, flight.priority);
+    start(link, number, own, own.push(flight), wire_bytes, at);
   }
 
   // The event for the next arrival of a link.
   void expect(Link& link, std::uint32_t number) {
-    if (!link.ring.empty()) {
-      wheel_->schedule(number, link.ring.front().arrival);
+    if (link.flying != 0) {
+      wheel_->schedule(number, first_on_wire(link, number).front().arrival);
     } else if (link.waiting != 0) {
       predict(link, number);
     }
@@ -171,10 +211,15 @@ class Links {
   void work_out(Link& link, std::uint32_t number, TimePs now);
   void starts(std::uint32_t number, TimePs now);
   void start_next(Link& link, std::uint32_t number, Port& port);
+  void put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes);
   void predict(Link& link, std::uint32_t number);
-  std::uint32_t next_priority(const Link& link, const Port& port) const;
-  std::uint32_t take_priority(const Link& link, Port& port) const;
-  void mark(std::uint32_t number, Port& port, Flight& flight);
+  std::uint32_t next_priority(const Link& link, std::uint32_t number, const Port& port);
+  std::uint32_t take_priority(const Link& link, std::uint32_t number, Port& port);
+  const Flight& next_of(std::uint32_t number, std::uint32_t priority) {
+    Queue& own = queue(number, priority);
+    return own.at(own.flying);
+  }
+  void mark(std::uint32_t number, Port& port, std::int64_t queued_bytes, Flight& flight);
 
   bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
              TimePs now);
@@ -189,8 +234,9 @@ class Links {
   EventWheel* wheel_;
   std::uint64_t seed_;
   std::vector<Link> links_;
+  std::vector<Queue> queues_;      // by link and priority
   std::vector<Port> ports_;        // by link
-  std::vector<Ingress> ingress_;   // by link
+  std::vector<Ingress> ingress_;   // by link and priority
   std::vector<Switch> switches_;   // by node
   std::vector<LinkCounters> counters_;
   std::vector<std::uint32_t> paths_;
