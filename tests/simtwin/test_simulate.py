@@ -126,7 +126,7 @@ def test_counters_add_up_over_iterations() -> None:
     assert thrice["data_packets"] == 3 * once["data_packets"] == 3 * 4 * 6 * 64
     assert thrice["links"]["packets"] == [3 * packets for packets in once["links"]["packets"]]
     assert thrice["links"]["size_bytes"] == [3 * size for size in once["links"]["size_bytes"]]
-    assert thrice["links"]["longest_queue_ps"] == once["links"]["longest_queue_ps"]
+    assert thrice["links"]["longest_queue_bytes"] == once["links"]["longest_queue_bytes"]
 
 
 def test_link_counters_count_what_a_link_carried() -> None:
@@ -152,7 +152,7 @@ def test_the_longest_queue_is_the_deepest_backlog_met() -> None:
     twin = twin_of(single_switch(4))
     links = twin.play(workload).counters["links"]
     one = transmission_ps(sum(wire_bytes(1000)), 100 * GBPS)
-    assert links["longest_queue_ps"][twin.network.link_names.index("switch->host3")] == 2 * one
+    assert links["longest_queue_bytes"][twin.network.link_names.index("switch->host3")] == 2 * one
 
 
 def test_progress_is_told() -> None:

@@ -145,7 +145,7 @@ def test_a_queue_never_holds_more_than_the_buffer() -> None:
     rate, buffer_bytes = 100 * GBPS, 50_000
     twin = twin_of(single_switch(9, rate, buffer_bytes=buffer_bytes, ack_timeout=300 * US))
     result = twin.play(_pairs(9, 256 << 10))
-    longest = max(result.counters["links"]["longest_queue_ps"])
+    longest = max(result.counters["links"]["longest_queue_bytes"])
     packet = transmission_ps(wire_bytes(MIB)[1], rate)
     limit = transmission_ps(buffer_bytes, rate)
     assert limit - 2 * packet < longest <= limit - packet, "with the packet that still fitted"
