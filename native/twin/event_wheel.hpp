@@ -74,6 +74,12 @@ class EventWheel {
     }
   }
 
+  // The source of an event that comes soon after the next, for fetching its memory early; kNone if not known.
+  std::uint32_t soon(std::size_t after) const {
+    return at_ + after < due_.size() ? due_[at_ + after].source : kNone;
+  }
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
   // When the next event is; kNever without one.
   TimePs next_time() {
     while (true) {
@@ -86,7 +92,6 @@ class EventWheel {
   }
 
  private:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr std::uint64_t kNoBucket = ~std::uint64_t{0} >> 1;
 
   struct Node {

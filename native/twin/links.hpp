@@ -68,6 +68,17 @@ class Links {
     return (links_[link].paused >> priority & 1) != 0;
   }
 
+  // Fetches early what the event of a source will touch: the link, and once it is there its first packet.
+  void fetch_link(std::uint32_t source) const {
+    if (source < links()) __builtin_prefetch(&links_[source], 1);
+  }
+  void fetch_packet(std::uint32_t source) const {
+    if (source >= links() || links_[source].flying == 0) return;
+    const auto priority = static_cast<std::uint32_t>(std::bit_width(links_[source].flying)) - 1;
+    const Queue& queue = queues_[std::size_t{source} * kPriorities + priority];
+    __builtin_prefetch(&queue.slots[queue.head]);
+  }
+
   // The event of a source. The sink has, for hosts:
   //   void received(link, flight)   a packet has come
   //   void resumed(link)            a port that was paused may send again

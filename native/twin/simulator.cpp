@@ -162,6 +162,8 @@ bool Simulator::run(std::uint64_t events) {
     if (!errors_.empty() || !wheel_.take(event)) return false;
     now_ = event.time;
     ++events_;
+    links_.fetch_link(wheel_.soon(2));
+    links_.fetch_packet(wheel_.soon(0));
     handle(event);
     while (!to_walk_.empty()) {
       const std::int32_t rank = to_walk_.back();
