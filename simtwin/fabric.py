@@ -22,6 +22,7 @@ from simtwin.fabric_schema import (
     Transport,
 )
 from simtwin.fabric_toml import to_toml
+from simtwin.queues import QueueError, queues_of
 from simtwin.routing import RoutingError, shortest_path_routes
 from simtwin.topology import build_network
 
@@ -95,6 +96,7 @@ def _checked(document: Document) -> Fabric:
             f" = {topology.hosts_per_leaf} makes {fabric.hosts} hosts: give at most {HOSTS_MAX // topology.leaves}",
         )
     _check_buffers(document, fabric)
+    _check_queues(document, fabric)
     return fabric
 
 
@@ -138,6 +140,18 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
         shortest_path_routes(build_network(fabric))
     except RoutingError as wrong:
         raise document.error(("topology", "link"), f": {wrong}") from wrong
+
+
+def _check_queues(document: Document, fabric: Fabric) -> None:
+    """Thresholds in order; lossless priorities have a buffer to be lossless in."""
+    if (ecn := fabric.ecn) is not None and ecn.minimum > ecn.maximum:
+        raise document.error(("ecn", "minimum"), f" = {ecn.minimum} B is above maximum = {ecn.maximum} B: give less")
+    if fabric.pfc is not None and fabric.switch.shared_buffer is None:
+        raise document.error(("pfc",), ": give [switch] shared_buffer, from which thresholds for pauses follow")
+    try:
+        queues_of(fabric, build_network(fabric))
+    except QueueError as wrong:
+        raise document.error(("switch", "shared_buffer"), f": {wrong}") from wrong
 
 
 def _check_buffers(document: Document, fabric: Fabric) -> None:

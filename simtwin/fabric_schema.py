@@ -9,9 +9,10 @@ from msgspec import Meta, Struct
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.units import Duration, Rate, Size
 
-HOSTS_MAX = 4096
+HOSTS_MAX = 65536
 PACKETS_MAX = 2**23 - 1  # half of the PSN space
-ETHERNET_OVERHEAD_BYTES = 38  # header and FCS 18, preamble and gap 20
+FRAMING_BYTES = 18  # Ethernet's header and FCS
+ETHERNET_OVERHEAD_BYTES = FRAMING_BYTES + 20  # preamble and gap
 PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, description="a name of 1 to 64 characters")]
@@ -50,6 +51,15 @@ class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
     spines: Switches
     hosts_per_leaf: Hosts
     spine_link: Link | None = None  # leaf to spine; as [link] when absent
+
+
+class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
+    """Three tiers of switches with `k` ports each (Al-Fares et al., SIGCOMM 2008).
+
+    k pods of k/2 `edge` and k/2 `aggregation` switches, (k/2)^2 `core` switches, k^3/4 hosts in order on the edges.
+    """
+
+    k: Annotated[int, Meta(ge=2, le=64, multiple_of=2)]
 
 
 class NamedHost(_Strict, frozen=True):
@@ -117,9 +127,40 @@ class Host(_Strict, frozen=True):
 
 
 class Switch(_Strict, frozen=True):
-    """Output-queued, drop-tail."""
+    """Output-queued; what comes when buffers are full is dropped.
 
-    buffer: Size = Size(-1)  # of each output port
+    With a shared buffer each ingress port and priority has its reserve, and beyond it may take alpha times of what is
+    left for all (dynamic thresholds, Choudhury and Hahne, 1998).
+    """
+
+    buffer: Size = Size(-1)  # of each output port's queues
+    shared_buffer: Size | None = None  # of the whole switch; absent: what a port holds concerns no other
+    reserve: Size = Size(4096)
+    alpha: Annotated[float, Meta(gt=0, le=64)] = 0.125  # rounded to a multiple of 1/1024
+
+
+class Ecn(_Strict, kw_only=True, frozen=True):
+    """Random early detection, by the queue that a packet leaves: no marks up to `minimum`, all above `maximum`."""
+
+    minimum: Size
+    maximum: Size
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0  # at the maximum
+    at: Rate | None = None  # thresholds are for links of this rate, and in proportion for others; absent: for all
+
+
+class Pfc(_Strict, kw_only=True, frozen=True):
+    """Priority flow control (IEEE 802.1Qbb): a switch tells who sends to pause before it must drop."""
+
+    priorities: Annotated[tuple[Annotated[int, Meta(ge=0, le=6)], ...], Meta(min_length=1)] = (3,)
+    headroom: Size | None = None  # of each ingress port and priority; absent: what may come until a pause is heard
+    resume: Size = Size(3072)  # a pause ends when so much less than the threshold is taken
+
+
+class Priority(_Strict, frozen=True):
+    """Of packets, 0 to 6; the higher goes first."""
+
+    data: Annotated[int, Meta(ge=0, le=6)] = 3
+    control: Annotated[int, Meta(ge=0, le=6)] = 3  # acknowledgements and notifications
 
 
 class LoadBalancing(_Strict, frozen=True):
@@ -131,18 +172,21 @@ class LoadBalancing(_Strict, frozen=True):
 class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file."""
 
-    NOT_BUILT_SECTIONS: ClassVar = ("ecn", "pfc", "congestion_control")
-    NOT_BUILT_KINDS: ClassVar = ("fat-tree", "rail-optimized", "dragonfly")
+    NOT_BUILT_SECTIONS: ClassVar = ("congestion_control",)
+    NOT_BUILT_KINDS: ClassVar = ("rail-optimized", "dragonfly")
     NOT_BUILT_MODES: ClassVar = ("spray", "round-robin", "flowlet", "adaptive")
 
     name: Name = "fabric"
-    topology: SingleSwitch | LeafSpine | Explicit
+    topology: SingleSwitch | LeafSpine | FatTree | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
     frame: Frame = Frame()
     host: Host = Host()
     switch: Switch = Switch()
+    ecn: Ecn | None = None
+    pfc: Pfc | None = None
+    priority: Priority = Priority()
     load_balancing: LoadBalancing = LoadBalancing()
 
     @property
@@ -153,4 +197,6 @@ class Fabric(_Strict, kw_only=True, frozen=True):
             return topology.hosts
         if isinstance(topology, LeafSpine):
             return topology.leaves * topology.hosts_per_leaf
+        if isinstance(topology, FatTree):
+            return topology.k**3 // 4
         return len(topology.host)

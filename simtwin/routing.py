@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,59 +19,110 @@ class RoutingError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """Next hops in CSR form.
+    """Next hops, kept for each group of hosts that hang on the same switches, and not for each host.
 
-    At node n, a packet for host d may leave by any of `links[start[n * hosts + d] : start[n * hosts + d + 1]]`,
-    sorted by link number. The row of the destination itself is empty. 1,024 hosts on a three-tier fat tree
-    (1,344 nodes) need about 26 MB.
+    At node n, a packet for host d may leave by any link from n to d, its doors, or where there is none by any of
+    `links[start[n * groups + g] : start[n * groups + g + 1]]` with g = `group_of_host[d]`; all sorted by link number.
+    8,192 hosts on a three-tier fat tree (9,472 nodes) need about 90 MB.
     """
 
-    hosts: int
-    start: NDArray[np.int64]  # (nodes * hosts + 1,)
+    group_of_host: NDArray[np.int32]  # (hosts,)
+    start: NDArray[np.int64]  # (nodes * groups + 1,)
     links: NDArray[np.int32]
+    door_start: NDArray[np.int64]  # (hosts + 1,) doors[door_start[d] : door_start[d + 1]] end at host d
+    doors: NDArray[np.int32]
+    door_source: NDArray[np.int32]  # (doors,) the node of each
+
+    @property
+    def groups(self) -> int:
+        return int(self.group_of_host.max(initial=-1)) + 1
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As the packet kernel takes them."""
+        return {
+            "group_of_host": self.group_of_host,
+            "route_start": self.start,
+            "route_links": self.links,
+            "door_start": self.door_start,
+            "doors": self.doors,
+        }
 
     def choices(self, node: int, destination: int) -> NDArray[np.int32]:
-        """Output links of `node` towards host `destination`."""
-        row = node * self.hosts + destination
-        return self.links[self.start[row] : self.start[row + 1]]
+        """Output links of `node` towards host `destination`; none at the destination itself."""
+        if node == destination:
+            return self.links[:0]
+        own = slice(self.door_start[destination], self.door_start[destination + 1])
+        doors = self.doors[own][self.door_source[own] == node]
+        row = node * self.groups + self.group_of_host[destination]
+        return doors if len(doors) else self.links[self.start[row] : self.start[row + 1]]
 
 
-def hops_to(network: Network, destination: int) -> NDArray[np.int32]:
-    """Links on a shortest path from each node to host `destination`, -1 where there is none.
+def shortest_path_routes(network: Network) -> Routes:
+    """All shortest paths by hop count between all pairs of hosts. Raises RoutingError when a pair has none."""
+    hosts = network.hosts
+    doors = np.flatnonzero(network.dst_node < hosts)
+    doors = doors[np.argsort(network.dst_node[doors], kind="stable")]
+    door_start = np.zeros(hosts + 1, np.int64)
+    door_start[1:] = np.cumsum(np.bincount(network.dst_node[doors], minlength=hosts))
+    door_source = network.src_node[doors]
+    group_of_host, groups = _groups(hosts, door_start, door_source)
 
-    Breadth-first from the destination against the direction of the links; other hosts do not forward.
-    """
-    hops = np.full(network.nodes, UNREACHABLE, dtype=np.int32)
-    hops[destination] = 0
-    forwards = network.dst_node >= network.hosts
-    usable = forwards | (network.dst_node == destination)
-    src, dst = network.src_node[usable], network.dst_node[usable]
+    inner = np.flatnonzero(network.dst_node >= hosts)  # hosts never forward
+    source, target = network.src_node[inner], network.dst_node[inner]
+    rows: list[NDArray[np.int64]] = []
+    links: list[NDArray[np.int32]] = []
+    for group, switches in enumerate(groups):
+        hops = _hops_to(np.array(switches, np.int32), source, target, network.nodes)
+        _check_reached(network, hops, group, group_of_host, door_start, door_source)
+        on_path = np.flatnonzero((hops[target] >= 0) & (hops[target] + 1 == hops[source]))
+        links.append(inner[on_path].astype(np.int32))
+        rows.append(source[on_path].astype(np.int64) * len(groups) + group)
+    row = np.concatenate(rows)
+    order = np.argsort(row, kind="stable")
+    start = np.zeros(network.nodes * len(groups) + 1, dtype=np.int64)
+    start[1:] = np.cumsum(np.bincount(row, minlength=network.nodes * len(groups)))
+    return Routes(group_of_host, start, np.concatenate(links)[order], door_start, doors.astype(np.int32), door_source)
+
+
+def _groups(
+    hosts: int, door_start: NDArray[np.int64], door_source: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
+    """Each host's group, and the switches that each group hangs on."""
+    number: dict[tuple[int, ...], int] = {}
+    of_host = np.zeros(hosts, np.int32)
+    for host in range(hosts):
+        beside = door_source[door_start[host] : door_start[host + 1]]
+        switches = tuple(np.unique(beside[beside >= hosts]).tolist())
+        of_host[host] = number.setdefault(switches, len(number))
+    return of_host, list(number)
+
+
+def _hops_to(
+    switches: NDArray[np.int32], source: NDArray[np.int32], target: NDArray[np.int32], nodes: int
+) -> NDArray[np.int32]:
+    """Links from each node to the nearest of some switches, UNREACHABLE where there is no way (breadth-first)."""
+    hops = np.full(nodes, UNREACHABLE, dtype=np.int32)
+    hops[switches] = 0
     distance = 0
     while True:
-        reached = src[(hops[dst] == distance) & (hops[src] == UNREACHABLE)]
+        reached = source[(hops[target] == distance) & (hops[source] == UNREACHABLE)]
         if not len(reached):
             return hops
         distance += 1
         hops[reached] = distance
 
 
-def shortest_path_routes(network: Network) -> Routes:
-    """All shortest paths by hop count between all pairs of hosts. Raises RoutingError when a pair has none."""
-    rows: list[NDArray[np.int64]] = []
-    links: list[NDArray[np.int32]] = []
-    for destination in range(network.hosts):
-        hops = hops_to(network, destination)
-        cut_off = np.flatnonzero(hops[: network.hosts] == UNREACHABLE)
-        if len(cut_off):
-            a, b = network.node_names[int(cut_off[0])], network.node_names[destination]
+def _check_reached(
+    network: Network,
+    hops: NDArray[np.int32],
+    group: int,
+    group_of_host: NDArray[np.int32],
+    door_start: NDArray[np.int64],
+    door_source: NDArray[np.int32],
+) -> None:
+    cut_off = set(np.flatnonzero(hops[: network.hosts] == UNREACHABLE).tolist())
+    for host in np.flatnonzero(group_of_host == group).tolist() if cut_off else ():
+        cabled = set(door_source[door_start[host] : door_start[host + 1]].tolist())
+        for other in sorted(cut_off - cabled - {host}):
+            a, b = network.node_names[other], network.node_names[host]
             raise RoutingError(f"no path from {a} to {b} (hosts do not forward); add a link between their switches")
-        ahead = hops[network.dst_node]
-        forwards = (network.dst_node >= network.hosts) | (network.dst_node == destination)
-        on_path = np.flatnonzero(forwards & (ahead >= 0) & (ahead + 1 == hops[network.src_node]))
-        links.append(on_path.astype(np.int32))
-        rows.append(network.src_node[on_path].astype(np.int64) * network.hosts + destination)
-    row = np.concatenate(rows)
-    order = np.argsort(row, kind="stable")
-    start = np.zeros(network.nodes * network.hosts + 1, dtype=np.int64)
-    start[1:] = np.cumsum(np.bincount(row, minlength=network.nodes * network.hosts))
-    return Routes(network.hosts, start, np.concatenate(links)[order])

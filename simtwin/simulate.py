@@ -18,7 +18,8 @@ from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
-from simtwin.routing import Routes, shortest_path_routes
+from simtwin.queues import queues_of
+from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
 from simtwin.transport import queue_pair_config
 
@@ -73,7 +74,6 @@ class Twin:
                 f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
                 "give a larger fabric or a hosts file that maps ranks to its hosts"
             )
-        self._routes: Routes = shortest_path_routes(network)
         self._native = _core.Network(
             hosts=network.hosts,
             nodes=network.nodes,
@@ -83,11 +83,11 @@ class Twin:
             rate_bps=network.rate_bps,
             delay_ps=network.delay_ps,
             buffer_bytes=network.buffer_bytes,
-            route_start=self._routes.start.astype(np.int64),
-            route_links=self._routes.links,
+            **shortest_path_routes(network).arrays(),
             packet_latency_ps=network.packet_latency_ps,
             message_latency_ps=network.message_latency_ps,
         )
+        queues_of(fabric, network).give(self._native)
         of_hosts = network.src_node < network.hosts
         self._config = queue_pair_config(fabric, int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0)
 
@@ -132,6 +132,18 @@ class Twin:
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
         return Simulation(pl.concat(timelines), transfers, counters, traces)
 
+    def simulator(self, plan: Plan, iteration: int = 0) -> _core.Simulator:
+        """The kernel with a plan, not started yet; each iteration has a seed of its own."""
+        return _core.Simulator(
+            self._native,
+            self._config,
+            plan.native,
+            self.host_of_rank,
+            self.seed + iteration,
+            queue_pairs=self.fabric.transport.queue_pairs or 1,
+            split=self.fabric.transport.split or False,
+        )
+
     def _run(
         self,
         plan: Plan,
@@ -143,16 +155,7 @@ class Twin:
         progress: Callable[[int, int, float], None] | None,
         counters: dict[str, Any],
     ) -> _core.Simulator:
-        seed = self.seed if following else self.seed + iteration
-        simulator = _core.Simulator(
-            self._native,
-            self._config,
-            plan.native,
-            self.host_of_rank,
-            seed,
-            queue_pairs=self.fabric.transport.queue_pairs or 1,
-            split=self.fabric.transport.split or False,
-        )
+        simulator = self.simulator(plan, 0 if following else iteration)
         for loss in losses:
             simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
         simulator.keep_trace(keep_trace)

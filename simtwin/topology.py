@@ -12,6 +12,7 @@ from simtwin.fabric_schema import (
     ETHERNET_OVERHEAD_BYTES,
     Explicit,
     Fabric,
+    FatTree,
     LeafSpine,
     Link,
     NamedLink,
@@ -111,6 +112,8 @@ def build_network(fabric: Fabric) -> Network:
     topology = fabric.topology
     if isinstance(topology, Explicit):
         return _explicit(fabric, topology)
+    if isinstance(topology, FatTree):
+        return _fat_tree(fabric, topology)
     return _single_switch(fabric, topology) if isinstance(topology, SingleSwitch) else _leaf_spine(fabric, topology)
 
 
@@ -148,6 +151,27 @@ def _leaf_spine(fabric: Fabric, topology: LeafSpine) -> Network:
     for leaf in leaves:
         for spine in spines:
             builder.cable(leaf, spine, link.rate, link.delay, link.rate)
+    return builder.build()
+
+
+def _fat_tree(fabric: Fabric, topology: FatTree) -> Network:
+    """Cables of the hosts first, then pod by pod: edges to aggregations, aggregations to their cores."""
+    builder, link, half = _with_hosts(fabric), fabric.link, topology.k // 2
+    assert link is not None
+    tiers = (("edge", topology.k * half), ("aggregation", topology.k * half), ("core", half * half))
+    edge, aggregation, core = (
+        [builder.switch(f"{name}{i}", fabric.switch.buffer) for i in range(count)] for name, count in tiers
+    )
+    for h in range(fabric.hosts):
+        _host_cable(fabric, builder, h, edge[h // half])
+    for pod in range(topology.k):
+        own = slice(pod * half, (pod + 1) * half)
+        for lower in edge[own]:
+            for upper in aggregation[own]:
+                builder.cable(lower, upper, link.rate, link.delay, link.rate)
+        for at, lower in enumerate(aggregation[own]):
+            for upper in core[at * half : (at + 1) * half]:
+                builder.cable(lower, upper, link.rate, link.delay, link.rate)
     return builder.build()
 
 

@@ -21,8 +21,9 @@ std::unique_ptr<Network> make_network(
     std::int32_t hosts, std::int32_t nodes, std::uint32_t frame_overhead_bytes,
     const Column<std::int32_t>& source, const Column<std::int32_t>& target,
     const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
-    const Column<std::int64_t>& buffer_bytes, const Column<std::int64_t>& route_start,
-    const Column<std::int32_t>& route_links, const Column<std::int64_t>& packet_latency_ps,
+    const Column<std::int64_t>& buffer_bytes, const Column<std::int32_t>& group_of_host,
+    const Column<std::int64_t>& route_start, const Column<std::int32_t>& route_links,
+    const Column<std::int64_t>& door_start, const Column<std::int32_t>& doors, const Column<std::int64_t>& packet_latency_ps,
     const Column<std::int64_t>& message_latency_ps) {
   auto network = std::make_unique<Network>();
   network->hosts = hosts;
@@ -33,6 +34,9 @@ std::unique_ptr<Network> make_network(
   network->link_rate_bps = to_vector(rate_bps);
   network->link_delay_ps = to_vector(delay_ps);
   network->link_buffer_bytes = to_vector(buffer_bytes);
+  network->group_of_host = to_vector(group_of_host);
+  network->door_start = to_vector(door_start);
+  network->doors = to_vector(doors);
   network->route_start = to_vector(route_start);
   network->route_links = to_vector(route_links);
   network->packet_latency_ps = to_vector(packet_latency_ps);
@@ -112,7 +116,8 @@ void register_twin(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
       .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
-           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "route_start"_a, "route_links"_a,
+           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "route_start"_a,
+           "route_links"_a, "door_start"_a, "doors"_a,
            "packet_latency_ps"_a, "message_latency_ps"_a)
       .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
            "Where links mark, each (links,).")

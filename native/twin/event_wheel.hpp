@@ -42,9 +42,19 @@ class EventWheel {
   // The source's event is at `time`, not before the last one taken; an earlier wish of it is forgotten.
   void schedule(std::uint32_t source, TimePs time) {
     if (nodes_[source].time != kNever) cancel(source);
+    add(source, time);
+  }
+
+  // The same for a source that has none.
+  void add(std::uint32_t source, TimePs time) {
     nodes_[source].time = time;
     ++count_;
-    place(source, time);
+    const std::uint64_t bucket = bucket_of(time);
+    if (bucket - now_ - 1 < mask_) {
+      link(source, bucket & mask_);
+    } else {
+      place(source, time);
+    }
   }
 
   void cancel(std::uint32_t source) {
@@ -143,8 +153,7 @@ class EventWheel {
     if (placed_ == 0) {  // nothing within the horizon: on to the nearest beyond
       drop_stale();
       now_ = bucket_of(far_.front().time);
-      while (!far_.empty() && bucket_of(far_.front().time) == now_) take_far(due_);
-      note_far();
+      bring_near();
       return;
     }
     const std::uint64_t slot = next_slot((now_ + 1) & mask_);
@@ -188,13 +197,6 @@ class EventWheel {
       std::pop_heap(far_.begin(), far_.end(), Later());
       far_.pop_back();
     }
-  }
-
-  void take_far(std::vector<Event>& into) {
-    into.push_back(far_.front());
-    std::pop_heap(far_.begin(), far_.end(), Later());
-    far_.pop_back();
-    drop_stale();
   }
 
   // Events of the heap that the horizon has come to.

@@ -33,14 +33,14 @@ Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
   for (std::size_t number = 0; number < cables; ++number) {
     Link& link = links_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
-    link.rate_bps = network.link_rate_bps[number];
+    ports_[number].rate_bps = network.link_rate_bps[number];
     link.delay = network.link_delay_ps[number];
     link.to_host = target < network.hosts;
     if (link.to_host) link.delay += network.packet_latency_ps[index(target)];
     ports_[number].node = source;
     ports_[number].buffer_bytes = network.link_buffer_bytes[number];
     if (source < network.hosts) {
-      links_[cables + index(source)].rate_bps = link.rate_bps;
+      ports_[cables + index(source)].rate_bps = ports_[number].rate_bps;
     } else {
       switches_[index(source)].ports.push_back(static_cast<std::uint32_t>(number));
       link.marks = network.link_ecn[number].minimum_bytes >= 0;
@@ -50,9 +50,10 @@ Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
     links_[cables + host].to_host = true;
     links_[cables + host].delay = network.packet_latency_ps[host];
   }
-  for (Link& link : links_) {
-    if (link.rate_bps > 0 && 8 * kPsPerSecond % link.rate_bps == 0 && 8 * kPsPerSecond / link.rate_bps < 1u << 31)
-      link.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / link.rate_bps);
+  for (std::size_t number = 0; number < links_.size(); ++number) {
+    const std::int64_t rate_bps = ports_[number].rate_bps;
+    if (rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 && 8 * kPsPerSecond / rate_bps < 1u << 31)
+      links_[number].ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
@@ -67,10 +68,11 @@ LinkCounters Links::totals(std::uint32_t number) const {
 
 // -- ports ------------------------------------------------------------------------------------------------------
 
-void Links::Queue::grow() {
-  const std::uint32_t count = flying + waiting, size = slots == nullptr ? 8 : 2 * (mask + 1);
+void Links::grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t count,
+                 std::uint32_t& mask) {
+  const std::uint32_t size = slots == nullptr ? 8 : 2 * (mask + 1);
   auto larger = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < count; ++place) larger[place] = at(place);
+  for (std::uint32_t place = 0; place < count; ++place) larger[place] = slots[(head + place) & mask];
   slots = std::move(larger);
   mask = size - 1;
   head = 0;
@@ -78,9 +80,9 @@ void Links::Queue::grow() {
 
 void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes) {
   Queue& own = queue(number, flight.priority);
-  own.push(flight);
-  ++own.waiting;
-  own.waiting_bytes += wire_bytes;
+  if (own.count > own.mask || own.slots == nullptr) grow(own.slots, own.head, own.count, own.mask);
+  own.slots[(own.head + own.count++) & own.mask] = flight;
+  own.bytes += wire_bytes;
   port.waiting_bytes += wire_bytes;
   link.waiting |= static_cast<std::uint8_t>(1u << flight.priority);
   if (link.flying == 0) predict(link, number);
@@ -122,15 +124,18 @@ void Links::starts(std::uint32_t number, TimePs now) {
 void Links::start_next(Link& link, std::uint32_t number, Port& port) {
   const std::uint32_t priority = take_priority(link, number, port);
   Queue& own = queue(number, priority);
-  Flight& flight = own.at(own.flying);
+  Flight& flight = own.slots[own.head];
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
-  own.waiting_bytes -= wire_bytes;
+  own.head = (own.head + 1) & own.mask;
+  own.bytes -= wire_bytes;
   port.waiting_bytes -= wire_bytes;
-  if (--own.waiting == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
+  if (--own.count == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
   const TimePs at = link.free;
-  if (flight.connection != kPauseFrame) release(port.node, paths_[flight.route - 1], priority, wire_bytes, at);
-  if (link.marks && flight.capable != 0) mark(number, port, own.waiting_bytes, flight);
-  start(link, number, own, flight, wire_bytes, at);
+  if (flight.connection != kPauseFrame) {
+    if (link.marks && flight.capable != 0) mark(number, port, own.bytes, flight);
+    release(port.node, paths_[flight.route - 1], priority, wire_bytes, at);
+  }
+  start(link, number, flight, wire_bytes, at);
 }
 
 // With nothing on the wire the next arrival is that of the packet that starts next, unless another comes
@@ -138,11 +143,14 @@ void Links::start_next(Link& link, std::uint32_t number, Port& port) {
 void Links::predict(Link& link, std::uint32_t number) {
   if ((link.waiting & ~link.paused) == 0) return wheel_->cancel(number);
   const Flight& next = next_of(number, next_priority(link, number, ports_[number]));
-  const TimePs arrival = link.free + link.serialisation(wire_bytes_of(next)) + link.delay;
+  const TimePs arrival = link.free + serialisation(link, number, wire_bytes_of(next)) + link.delay;
   if (wheel_->time_of(number) != arrival) wheel_->schedule(number, arrival);
 }
 
 std::uint32_t Links::next_priority(const Link& link, std::uint32_t number, const Port& port) {
+  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
+  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
+  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
   Port copy = port;  // the turn is not taken yet
   return take_priority(link, number, copy);
 }
@@ -266,6 +274,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
   if (pause) ++counters_[ingress].pauses;
   const std::uint32_t number = ingress ^ 1;
   Link& link = links_[number];
+  if (link.waiting != 0) work_out(link, number, now);
   Flight frame;
   frame.connection = kPauseFrame;
   frame.priority = kLinkControl;

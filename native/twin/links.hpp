@@ -1,8 +1,8 @@
 // All links of the network with their queues: what a packet meets between two hosts.
 //
-// A directed link is the output port of its source. Its packets lie in a ring for each priority, those on the
-// wire before those that wait, with one pending event, for the first to arrive. A packet that finds its port
-// free starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
+// A directed link is the output port of its source. What is on its wire lies in a ring, with one pending event,
+// for the first to arrive; what waits lies in a queue for each priority. A packet that finds its port free
+// starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
 // worked out late, in order, whenever somebody looks at the port, and cost no event of their own. Arrivals at
 // an instant come before starts at that instant.
 //
@@ -59,7 +59,7 @@ class Links {
     return links_[link].free;
   }
   TimePs serialisation(std::uint32_t link, std::uint32_t wire_bytes) const {
-    return links_[link].serialisation(wire_bytes);
+    return serialisation(links_[link], link, wire_bytes);
   }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
@@ -73,10 +73,7 @@ class Links {
     if (source < links()) __builtin_prefetch(&links_[source], 1);
   }
   void fetch_packet(std::uint32_t source) const {
-    if (source >= links() || links_[source].flying == 0) return;
-    const auto priority = static_cast<std::uint32_t>(std::bit_width(links_[source].flying)) - 1;
-    const Queue& queue = queues_[std::size_t{source} * kPriorities + priority];
-    __builtin_prefetch(&queue.slots[queue.head]);
+    if (source < links()) __builtin_prefetch(&links_[source].slots[links_[source].head]);
   }
 
   // The event of a source. The sink has, for hosts:
@@ -88,17 +85,18 @@ class Links {
     Link& link = links_[source];
     if (link.waiting != 0) work_out(link, source, now);
     if (link.flying == 0) return predict(link, source);
-    Queue& queue = first_on_wire(link, source);
-    Flight flight = queue.front();
-    if (flight.arrival > now) return wheel_->schedule(source, flight.arrival);
-    pop(link, queue, flight.priority);
-    expect(link, source);
-    if (flight.connection == kPauseFrame) {
-      if (paused_by(flight, source, now) && link.to_host) sink.resumed(source ^ 1);
-    } else if (link.to_host) {
+    Flight& first = link.slots[link.head];
+    if (first.arrival > now) return wheel_->schedule(source, first.arrival);
+    if (!link.to_host && first.connection != kPauseFrame) {
+      forward(first, source, now);  // to another link: this one's packets stay where they are
+      return land(link, source);
+    }
+    const Flight flight = first;
+    land(link, source);
+    if (flight.connection != kPauseFrame) {
       sink.received(source, flight);
-    } else {
-      forward(flight, source, now);
+    } else if (paused_by(flight, source, now) && link.to_host) {
+      sink.resumed(source ^ 1);
     }
   }
 
@@ -107,40 +105,26 @@ class Links {
 
  private:
   struct alignas(64) Link {  // a port and its wire: what every packet touches
-    TimePs free = 0;               // when the port can start the next
-    TimePs delay = 0;              // from the last bit sent until it is dealt with at the other end
-    std::int64_t rate_bps = 0;
+    std::unique_ptr<Flight[]> slots;  // a ring of what is on the wire
+    std::uint32_t head = 0, flying = 0, mask = 0;
     std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
-    std::uint8_t waiting = 0;       // bit of each priority that has packets which have not started
-    std::uint8_t flying = 0;        // and of each that has packets on the wire
+    TimePs free = 0;                // when the port can start the next
+    TimePs delay = 0;               // from the last bit sent until it is dealt with at the other end
+    std::uint64_t packets = 0, bytes = 0;
+    std::uint8_t waiting = 0;  // bit of each priority that has packets which have not started
     std::uint8_t paused = 0;
     bool to_host = false;
-    std::uint64_t packets = 0, bytes = 0;
     bool marks = false;  // ECN
-
-    TimePs serialisation(std::uint32_t size_bytes) const {
-      return ps_per_byte != 0 ? TimePs{ps_per_byte} * size_bytes : serialisation_ps(size_bytes, rate_bps);
-    }
   };
-  // The packets of one priority, in their order: first those on the wire, then those that wait.
+  static_assert(sizeof(Link) == 64);
+  // The packets of one priority that wait for a port.
   struct Queue {
     std::unique_ptr<Flight[]> slots;
-    std::uint32_t mask = 0, head = 0;
-    std::uint32_t flying = 0, waiting = 0;
-    std::int64_t waiting_bytes = 0;
-
-    Flight& at(std::uint32_t place) { return slots[(head + place) & mask]; }
-    Flight& front() { return slots[head]; }
-    Flight& push(const Flight& flight) {
-      const std::uint32_t count = flying + waiting;
-      if (slots == nullptr || count > mask) grow();
-      Flight& slot = at(count);
-      slot = flight;
-      return slot;
-    }
-    void grow();
+    std::uint32_t head = 0, count = 0, mask = 0;
+    std::int64_t bytes = 0;
   };
   struct Port {  // what only packets that wait touch
+    std::int64_t rate_bps = 0;
     std::int64_t waiting_bytes = 0;
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
     std::int32_t node = 0;           // switch that it belongs to
@@ -164,48 +148,35 @@ class Links {
     return queues_[std::size_t{number} * kPriorities + priority];
   }
 
-  // The queue whose first packet on the wire arrives first. There is one.
-  Queue& first_on_wire(const Link& link, std::uint32_t number) {
-    Queue* first = &queue(number, static_cast<std::uint32_t>(std::bit_width(link.flying)) - 1);
-    for (auto left = static_cast<std::uint8_t>(link.flying & ~std::bit_floor(link.flying)); left != 0;
-         left = static_cast<std::uint8_t>(left & (left - 1))) {
-      Queue& other = queue(number, static_cast<std::uint32_t>(std::countr_zero(left)));
-      if (other.front().arrival < first->front().arrival) first = &other;
-    }
-    return *first;
+  TimePs serialisation(const Link& link, std::uint32_t number, std::uint32_t size_bytes) const {
+    return link.ps_per_byte != 0 ? TimePs{link.ps_per_byte} * size_bytes
+                                 : serialisation_ps(size_bytes, ports_[number].rate_bps);
   }
 
-  static void pop(Link& link, Queue& queue, std::uint32_t priority) {
-    queue.head = (queue.head + 1) & queue.mask;
-    if (--queue.flying == 0) link.flying &= static_cast<std::uint8_t>(~(1u << priority));
-  }
-
-  // A packet that is in its queue starts: behind those on the wire.
-  void start(Link& link, std::uint32_t number, Queue& queue, Flight& flight, std::uint32_t wire_bytes,
-             TimePs at) {
-    link.free = at + link.serialisation(wire_bytes);
-    ++link.packets;
-    link.bytes += wire_bytes;
-    flight.arrival = link.free + link.delay;
-    ++queue.flying;
-    if (link.flying == 0) wheel_->schedule(number, flight.arrival);
-    link.flying |= static_cast<std::uint8_t>(1u << flight.priority);
-  }
-  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
-    Queue& own = queue(number, flight.priority);
-    start(link, number, own, own.push(flight), wire_bytes, at);
-  }
-
-  // The event for the next arrival of a link.
-  void expect(Link& link, std::uint32_t number) {
-    if (link.flying != 0) {
-      wheel_->schedule(number, first_on_wire(link, number).front().arrival);
+  // The packet that has arrived first is not on the link any more.
+  void land(Link& link, std::uint32_t number) {
+    link.head = (link.head + 1) & link.mask;
+    if (--link.flying > 0) {
+      wheel_->add(number, link.slots[link.head].arrival);
     } else if (link.waiting != 0) {
       predict(link, number);
     }
   }
 
-  void forward(Flight flight, std::uint32_t ingress, TimePs now) {
+  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+    link.free = at + serialisation(link, number, wire_bytes);
+    ++link.packets;
+    link.bytes += wire_bytes;
+    if (link.flying > link.mask || link.slots == nullptr) grow(link.slots, link.head, link.flying, link.mask);
+    Flight& on_wire = link.slots[(link.head + link.flying) & link.mask];
+    on_wire = flight;
+    on_wire.arrival = link.free + link.delay;
+    if (link.flying++ == 0) wheel_->schedule(number, on_wire.arrival);
+  }
+  static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t count,
+                   std::uint32_t& mask);
+
+  void forward(Flight& flight, std::uint32_t ingress, TimePs now) {
     const std::uint32_t number = paths_[++flight.route];
     Link& link = links_[number];
     if (link.waiting != 0) work_out(link, number, now);
@@ -227,8 +198,8 @@ class Links {
   std::uint32_t next_priority(const Link& link, std::uint32_t number, const Port& port);
   std::uint32_t take_priority(const Link& link, std::uint32_t number, Port& port);
   const Flight& next_of(std::uint32_t number, std::uint32_t priority) {
-    Queue& own = queue(number, priority);
-    return own.at(own.flying);
+    const Queue& own = queue(number, priority);
+    return own.slots[own.head];
   }
   void mark(std::uint32_t number, Port& port, std::int64_t queued_bytes, Flight& flight);
 

@@ -1,5 +1,6 @@
 // The network as the kernel sees it: immutable arrays from simtwin/topology.py and simtwin/routing.py.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -43,9 +44,13 @@ struct Network {
   BufferConfig buffer;
   std::uint8_t strict_priorities = 0xFF;            // bit of each; the others share what these leave, by weight
   std::array<std::int64_t, 8> weight_bytes{};       // of a turn
-  // Next links of shortest paths: route_links[route_start[node * hosts + host] ...).
+  // Next links of shortest paths, see simtwin/routing.py: links to a host are its doors, doors[door_start[host]
+  // ...); elsewhere they are route_links[route_start[node * groups + group] ...) of the host's group.
+  std::vector<std::int32_t> group_of_host;
   std::vector<std::int64_t> route_start;
   std::vector<std::int32_t> route_links;
+  std::vector<std::int64_t> door_start;
+  std::vector<std::int32_t> doors;
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
 
   std::uint32_t control_priority = 0, data_priority = 0;
@@ -59,6 +64,12 @@ struct Network {
     return shift;
   }
 
+  std::int32_t groups() const {
+    std::int32_t most = -1;
+    for (const std::int32_t group : group_of_host) most = std::max(most, group);
+    return most + 1;
+  }
+
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
 
   // What is wrong with the arrays, or "".
@@ -70,8 +81,11 @@ struct Network {
       return "the network's link columns differ in length";
     if (packet_latency_ps.size() != host_count || message_latency_ps.size() != host_count)
       return "the network's host columns differ in length";
-    if (route_start.size() != static_cast<std::size_t>(nodes) * host_count + 1 || route_start.front() != 0 ||
-        route_start.back() != static_cast<std::int64_t>(route_links.size()))
+    if (group_of_host.size() != host_count || door_start.size() != host_count + 1 || door_start.front() != 0 ||
+        door_start.back() != static_cast<std::int64_t>(doors.size()))
+      return "the network's doors do not fit its hosts";
+    if (route_start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(groups()) + 1 ||
+        route_start.front() != 0 || route_start.back() != static_cast<std::int64_t>(route_links.size()))
       return "the network's routes do not fit its nodes";
     for (std::size_t link = 0; link < count; ++link) {
       if (link_source[link] < 0 || link_source[link] >= nodes || link_target[link] < 0 ||
@@ -82,8 +96,13 @@ struct Network {
     for (std::size_t at = 0; at + 1 < route_start.size(); ++at) {
       if (route_start[at] > route_start[at + 1]) return "the network's routes are out of order";
     }
-    for (std::int32_t link : route_links) {
-      if (link < 0 || static_cast<std::size_t>(link) >= count) return "a route names no link";
+    for (std::size_t host = 0; host < host_count; ++host) {
+      if (door_start[host] > door_start[host + 1]) return "the network's doors are out of order";
+    }
+    for (const std::vector<std::int32_t>* links_named : {&route_links, &doors}) {
+      for (std::int32_t link : *links_named) {
+        if (link < 0 || static_cast<std::size_t>(link) >= count) return "a route names no link";
+      }
     }
     return "";
   }

@@ -67,7 +67,7 @@ struct Simulator::Sink {
     Nic& nic = twin.nics_[own.nic];
     if (queue_pair.has_control()) nic.port.mark_control(own.on_port, twin.now_);
     if (queue_pair.has_data()) nic.port.mark_data(own.on_port, twin.now_, queue_pair.data_from());
-    if (!nic.sending) twin.transmit(own.nic);
+    twin.wake(own.nic);
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
     twin.wheel_.schedule(twin.timer_source_ + queue_pair.id(), at);
@@ -114,8 +114,7 @@ struct Simulator::Hosts {
   Simulator& twin;
   void received(std::uint32_t, const Flight& flight) { twin.receive(flight); }
   void resumed(std::uint32_t link) {
-    const std::uint32_t nic = twin.nic_of(link);
-    if (!twin.nics_[nic].sending) twin.transmit(nic);
+    twin.wake(twin.nic_of(link));
   }
 };
 
@@ -127,6 +126,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
+      groups_(index(network.groups())),
       wheel_(network.bucket_shift()),
       links_(network, wheel_, seed) {
   walkers_.reserve(plans.size());
@@ -211,12 +211,20 @@ void Simulator::receive(const Flight& flight) {
 
 void Simulator::port_free(std::uint32_t number) {
   Nic& nic = nics_[number];
-  if (now_ < nic.busy_until) {  // woken for data that was held back, in the middle of a packet
-    wheel_.schedule(nic_source_ + nic.link, nic.busy_until);
-    return;
-  }
+  if (now_ < nic.busy_until) return expect(nic);  // woken for data that was held back, in the middle of a packet
   nic.sending = false;
   transmit(number);
+}
+
+// A NIC has something to send, or may send again.
+void Simulator::wake(std::uint32_t number) {
+  Nic& nic = nics_[number];
+  if (nic.sending && nic.busy_until <= now_) nic.sending = false;
+  if (nic.sending) {
+    expect(nic);
+  } else {
+    transmit(number);
+  }
 }
 
 // Sends the next packet of a NIC's port that is free.
@@ -255,12 +263,18 @@ void Simulator::transmit(std::uint32_t number) {
     if (departure > now_) {
       nic.sending = true;
       nic.busy_until = departure;
-      wheel_.schedule(nic_source_ + nic.link, departure);
     }
   }
+  expect(nic);
+}
+
+// The event for the next packet that a NIC may send; none while it has nothing.
+void Simulator::expect(Nic& nic) {
   const TimePs next = nic.port.next_pick();
-  if (!nic.sending && !data_paused && next > now_ && next != kNever)
-    wheel_.schedule(nic_source_ + nic.link, next);
+  if (next == kNever) return;
+  const TimePs at = nic.sending ? std::max(next, nic.busy_until) : next;
+  const std::uint32_t source = nic_source_ + nic.link;
+  if (at > now_ && wheel_.time_of(source) > at) wheel_.schedule(source, at);
 }
 
 void Simulator::make_ready(std::int32_t rank, const Completion& completion) {
@@ -320,18 +334,29 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
   return number;
 }
 
+// By which a packet for a host may leave a node.
+std::span<const std::int32_t> Simulator::next_links(std::int32_t node, std::int32_t to) {
+  doors_.clear();
+  for (std::int64_t at = network_->door_start[index(to)]; at < network_->door_start[index(to) + 1]; ++at) {
+    const std::int32_t door = network_->doors[static_cast<std::size_t>(at)];
+    if (network_->link_source[index(door)] == node) doors_.push_back(door);
+  }
+  if (!doors_.empty()) return doors_;
+  const std::size_t row = index(node) * groups_ + index(network_->group_of_host[index(to)]);
+  const auto first = static_cast<std::size_t>(network_->route_start[row]);
+  return std::span(network_->route_links)
+      .subspan(first, static_cast<std::size_t>(network_->route_start[row + 1]) - first);
+}
+
 // The links from one host to another.
 std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash) {
   std::vector<std::uint32_t> path;
   if (from == to) path.push_back(static_cast<std::uint32_t>(network_->links() + from));
   for (std::int32_t node = from; node != to;) {
-    const std::size_t at = index(node) * index(network_->hosts) + index(to);
-    const std::int64_t first = network_->route_start[at];
-    const auto count = static_cast<std::uint64_t>(network_->route_start[at + 1] - first);
+    const std::span<const std::int32_t> choices = next_links(node, to);
     const std::uint64_t choice =
-        count > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % count : 0;
-    path.push_back(
-        static_cast<std::uint32_t>(network_->route_links[static_cast<std::size_t>(first) + choice]));
+        choices.size() > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % choices.size() : 0;
+    path.push_back(static_cast<std::uint32_t>(choices[choice]));
     node = network_->link_target[path.back()];
   }
   return links_.add_path(path);

@@ -91,23 +91,27 @@ class Simulator {
 
   std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
   std::uint32_t connect(std::int32_t rank, std::int32_t peer);
+  std::span<const std::int32_t> next_links(std::int32_t node, std::int32_t to);
   std::uint32_t route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash);
   std::uint32_t nic_of(std::uint32_t link);
   void handle(const Event& event);
   void receive(const Flight& flight);
   void port_free(std::uint32_t nic);
+  void wake(std::uint32_t nic);
+  void expect(Nic& nic);
   void transmit(std::uint32_t nic);
   void deliver(std::int32_t rank, const Completion& completion);
   void walk(std::int32_t rank);
   void perform(std::int32_t rank);
   void make_ready(std::int32_t rank, const Completion& completion);
-  void add_source();
 
   const Network* network_;
   roce::QueuePairConfig config_;
   roce::SpreadConfig spread_;
   std::vector<std::int32_t> host_of_rank_;
   std::uint64_t seed_;
+  std::size_t groups_;               // of hosts, for routes
+  std::vector<std::int32_t> doors_;  // of next_links, kept for its memory
   EventWheel wheel_;
   Links links_;
   std::vector<Walker> walkers_;

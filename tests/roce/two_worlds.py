@@ -104,8 +104,11 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
         rate_bps=np.full(2, 100_000_000_000),
         delay_ps=np.full(2, PS_PER_S // 1000),
         buffer_bytes=np.full(2, -1),
-        route_start=np.array([0, 0, 1, 2, 2]),
-        route_links=np.array([0, 1], np.int32),
+        group_of_host=np.zeros(2, np.int32),
+        route_start=np.zeros(3, np.int64),
+        route_links=np.zeros(0, np.int32),
+        door_start=np.arange(3),
+        doors=np.array([1, 0], np.int32),
         packet_latency_ps=np.zeros(2, np.int64),
         message_latency_ps=np.zeros(2, np.int64),
     )

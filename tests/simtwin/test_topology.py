@@ -123,5 +123,5 @@ def test_explicit_takes_defaults_and_its_own_values() -> None:
 
 def test_a_thousand_hosts_route_in_little_memory() -> None:
     routes = shortest_path_routes(leaf_spine(32, 32, 32))
-    assert routes.hosts == 1024
-    assert routes.start.nbytes + routes.links.nbytes < 32 * 2**20
+    assert len(routes.group_of_host) == 1024
+    assert sum(array.nbytes for array in routes.arrays().values()) < 2**20

@@ -1,0 +1,127 @@
+"""What queues do in a fabric: where they mark, how switches share their buffers, how much headroom a pause needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtwin.fabric_schema import FRAMING_BYTES, PACKET_HEADERS_BYTES, Fabric
+from simtwin.topology import Network
+
+if TYPE_CHECKING:
+    from genie import _core
+
+PAUSE_BYTES = 64  # IEEE 802.1Qbb, without preamble and gap
+NO_MARKS = -1
+PS_PER_S = 10**12
+ALPHA_UNIT = 1024
+
+
+class QueueError(Exception):
+    """Buffers that the ports' headroom and reserves use up; the message names the switch."""
+
+
+@dataclass(frozen=True)
+class Queues:
+    """As the packet kernel takes it; see network.hpp."""
+
+    ecn_minimum_bytes: NDArray[np.int64]  # (links,), NO_MARKS: the link's queues mark nothing
+    ecn_maximum_bytes: NDArray[np.int64]  # (links,)
+    ecn_probability: NDArray[np.float64]  # (links,)
+    shared_bytes: NDArray[np.int64]  # (nodes,), 0: no shared buffer
+    headroom_bytes: NDArray[np.int64]  # (links,), at the link's target, for each lossless priority
+    reserve_bytes: int
+    resume_bytes: int
+    alpha: Fraction
+    lossless: int  # bit of each priority
+    data_priority: int
+    control_priority: int
+
+    def give(self, network: _core.Network) -> None:
+        """Set them in a network of the kernel."""
+        network.set_ecn(self.ecn_minimum_bytes, self.ecn_maximum_bytes, self.ecn_probability)
+        network.set_buffers(
+            self.shared_bytes,
+            self.headroom_bytes,
+            reserve_bytes=self.reserve_bytes,
+            resume_bytes=self.resume_bytes,
+            alpha_numerator=self.alpha.numerator,
+            alpha_shift=self.alpha.denominator.bit_length() - 1,
+            lossless=self.lossless,
+        )
+        network.set_priorities(self.data_priority, self.control_priority)
+
+
+def queues_of(fabric: Fabric, network: Network) -> Queues:
+    """A fabric's queues. Raises QueueError when nothing of a switch's buffer is left to share."""
+    of_switch = network.src_node >= network.hosts
+    minimum = np.full(network.links, NO_MARKS, np.int64)
+    maximum, probability = minimum.copy(), np.zeros(network.links)
+    if (ecn := fabric.ecn) is not None:
+        scale = np.ones(network.links) if ecn.at is None else network.rate_bps / int(ecn.at)
+        minimum[of_switch] = np.rint(int(ecn.minimum) * scale)[of_switch]
+        maximum[of_switch] = np.rint(int(ecn.maximum) * scale)[of_switch]
+        probability[of_switch] = ecn.probability
+    pfc, switch = fabric.pfc, fabric.switch
+    lossless = sum(1 << priority for priority in set(pfc.priorities)) if pfc else 0
+    headroom = np.zeros(network.links, np.int64)
+    if pfc:
+        headroom[:] = _headroom_bytes(fabric, network) if pfc.headroom is None else int(pfc.headroom)
+    return Queues(
+        minimum,
+        maximum,
+        probability,
+        _shared_bytes(fabric, network, headroom, bin(lossless).count("1")),
+        headroom,
+        int(switch.reserve),
+        int(pfc.resume) if pfc else 0,
+        Fraction(round(switch.alpha * ALPHA_UNIT), ALPHA_UNIT),
+        lossless,
+        fabric.priority.data,
+        fabric.priority.control,
+    )
+
+
+def frame_bytes(fabric: Fabric) -> int:
+    """The largest frame on the wire."""
+    return fabric.transport.mtu + PACKET_HEADERS_BYTES + fabric.frame.overhead_bytes
+
+
+def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
+    """By link: what may still come by it once its target has decided that it must pause.
+
+    The pause frame waits for a frame that has just begun, is sent, travels; its reader ends the frame that it has just
+    begun; what is on the cable arrives. (IEEE 802.1Qbb's delay value, without the processing times that nothing has
+    here but hosts.)
+    """
+    largest = frame_bytes(fabric)
+    pause = PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0)
+    back = np.arange(network.links) ^ 1
+    latency = np.zeros(network.nodes, np.int64)
+    latency[: network.hosts] = network.packet_latency_ps
+    rate_back = np.where(network.rate_bps[back] > 0, network.rate_bps[back], np.iinfo(np.int64).max)
+    sending_ps = (largest + pause) * 8 * PS_PER_S // rate_back
+    wait_ps = network.delay_ps + network.delay_ps[back] + sending_ps + latency[network.src_node]
+    moving = [
+        math.ceil(int(rate) * int(wait) / (8 * PS_PER_S)) for rate, wait in zip(network.rate_bps, wait_ps, strict=True)
+    ]
+    return np.array(moving, np.int64) + 2 * largest
+
+
+def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64], lossless: int) -> NDArray[np.int64]:
+    shared = np.zeros(network.nodes, np.int64)
+    if fabric.switch.shared_buffer is None:
+        return shared
+    switches = np.arange(network.nodes) >= network.hosts
+    priorities = len({fabric.priority.data, fabric.priority.control})
+    kept = np.bincount(network.dst_node, headroom * lossless + priorities * int(fabric.switch.reserve), network.nodes)
+    shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]
+    for node in np.flatnonzero(switches & (shared <= frame_bytes(fabric))).tolist():
+        name, need = network.node_names[node], int(kept[node]) + frame_bytes(fabric)
+        raise QueueError(f"the ports of {name} keep {int(kept[node])} B as headroom and reserve: give {need} B or more")
+    return shared
