@@ -409,13 +409,7 @@ def main() -> int:
     parser.add_argument("--over", choices=("lo", "veth"), action="append", help="default: both")
     parser.add_argument("--rounds", type=positive, default=3, help="from 1 (3)")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="rounds more for what is not as wanted (0)")
-    parser.add_argument(
-        "--gate-factor",
-        type=float,
-        default=1.0,
-        metavar="F",
-        help="end with 1 when a miss is larger (1)",
-    )
+    parser.add_argument("--gate-factor", type=float, default=1, metavar="F", help="a miss by more ends with 1 (1)")
     parser.add_argument("--json", type=results_file, metavar="FILE", help="write the results here too")
     parser.add_argument("--end", nargs=3, metavar=("ADDRESS", "CORE", "QUEUE_PAIRS"), help=argparse.SUPPRESS)
     parser.add_argument("--idle", type=int, help=argparse.SUPPRESS)
