@@ -44,7 +44,7 @@ demo: build
 
 # Two processes: one for what plays in real time, one for what computes.
 test: develop native-test
-	$(WITH_VENV) $(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(WITH_VENV) $(BIN)/python -m pytest -n 2
 
 test-quick: develop
 	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"

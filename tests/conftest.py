@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clean_wheel import CleanWheel, build_clean_wheel
@@ -15,11 +16,17 @@ ROOT = Path(__file__).resolve().parent.parent
 REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py", "test_packaging.py")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `pytest -n 2 --dist loadgroup`, as `make test` has it."""
-    for item in items:
-        if item.path.relative_to(ROOT / "tests").parts[0] in REAL_TIME:
-            item.add_marker(pytest.mark.xdist_group("real time"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `pytest -n 2`, as `make test` has it. (Marks for `--dist loadgroup` are not seen with pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Rooms(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return "real time" if file.split("/")[1] in REAL_TIME else file
+
+    return Rooms(config, log)
 
 
 def need(present: bool, what: str) -> None:
