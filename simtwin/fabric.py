@@ -103,10 +103,6 @@ def _checked(document: Document) -> Fabric:
 def _refuse_not_built(document: Document) -> None:
     """What the design names and this version cannot do is refused by name, never ignored."""
     data = document.data
-    for section in Fabric.NOT_BUILT_SECTIONS:
-        given = data.pop(section, "off")
-        if given not in ("off", {}, {"mode": "off"}):
-            raise document.error((section,), ' is not built yet: give mode = "off" or leave it out')
     for key, names, built in (
         (("topology", "kind"), Fabric.NOT_BUILT_KINDS, '"single-switch", "leaf-spine" or "explicit"'),
         (("load_balancing", "mode"), Fabric.NOT_BUILT_MODES, '"ecmp"'),

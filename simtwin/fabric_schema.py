@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from genie.config.congestion import CONTROLS, Control, name_of
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.units import Duration, Rate, Size
 
@@ -19,6 +20,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64, description="a name of 1
 Hosts = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
 Switches = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
 Retries = Annotated[int, Meta(ge=0, le=7)]
+ControlName = Literal["none", "window", "dcqcn", "dcqcn-timer", "hpcc", "timely", "swift", "dctcp", "nscc"]
 
 
 class _Strict(Struct, forbid_unknown_fields=True, frozen=True):
@@ -109,7 +111,7 @@ class Transport(_Strict, frozen=True):
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
     split: bool | None = None  # each message over all of them; otherwise one message on each in turn
-    congestion_control: Literal["none", "dcqcn"] | None = None  # at the senders, told by marked packets
+    congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
 
 
@@ -172,7 +174,6 @@ class LoadBalancing(_Strict, frozen=True):
 class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file."""
 
-    NOT_BUILT_SECTIONS: ClassVar = ("congestion_control",)
     NOT_BUILT_KINDS: ClassVar = ("rail-optimized", "dragonfly")
     NOT_BUILT_MODES: ClassVar = ("spray", "round-robin", "flowlet", "adaptive")
 
@@ -188,6 +189,15 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     pfc: Pfc | None = None
     priority: Priority = Priority()
     load_balancing: LoadBalancing = LoadBalancing()
+    congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
+
+    @property
+    def control(self) -> Control:
+        """The senders' congestion control: what [transport] names, with the parameters of [congestion_control]."""
+        given, name = self.congestion_control, self.transport.congestion_control
+        if given is not None and name in (None, name_of(given)):
+            return given
+        return CONTROLS[name or "none"]()
 
     @property
     def hosts(self) -> int:

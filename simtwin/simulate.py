@@ -20,6 +20,7 @@ from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.queues import queues_of
 from simtwin.routing import shortest_path_routes
+from simtwin.round_trip import base_round_trip_ps
 from simtwin.topology import Network
 from simtwin.transport import queue_pair_config
 
@@ -74,6 +75,7 @@ class Twin:
                 f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
                 "give a larger fabric or a hosts file that maps ranks to its hosts"
             )
+        routes = shortest_path_routes(network)
         self._native = _core.Network(
             hosts=network.hosts,
             nodes=network.nodes,
@@ -83,13 +85,14 @@ class Twin:
             rate_bps=network.rate_bps,
             delay_ps=network.delay_ps,
             buffer_bytes=network.buffer_bytes,
-            **shortest_path_routes(network).arrays(),
+            **routes.arrays(),
             packet_latency_ps=network.packet_latency_ps,
             message_latency_ps=network.message_latency_ps,
         )
         queues_of(fabric, network).give(self._native)
         of_hosts = network.src_node < network.hosts
-        self._config = queue_pair_config(fabric, int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0)
+        line_rate_bps = int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0
+        self._config = queue_pair_config(fabric, line_rate_bps, base_round_trip_ps(fabric, network, routes))
 
     def play(
         self,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from genie import _core
+from genie.config.congestion import set_control
 from simtwin.fabric_schema import Fabric
 
 
-def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0) -> _core.QueuePairConfig:
+def queue_pair_config(
+    fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0
+) -> _core.QueuePairConfig:
     """What the fabric says; the core's defaults where it is silent.
 
-    `line_rate_bps`: of the hosts' links, which congestion control starts from.
+    `line_rate_bps`: of the hosts' links, which congestion control starts from; `base_round_trip_ps`: of a full packet
+    on the idle network.
     """
     config = _core.QueuePairConfig()
     transport = fabric.transport
@@ -24,8 +28,5 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0) -> _core.QueuePair
         config.retry_limit = transport.retry_limit
     if transport.rnr_retry_limit is not None:
         config.rnr_retry_limit = transport.rnr_retry_limit
-    if transport.congestion_control == "dcqcn":
-        dcqcn = _core.DcqcnConfig()
-        dcqcn.line_rate_bps = line_rate_bps
-        config.congestion, config.dcqcn = "dcqcn", dcqcn
+    set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config

@@ -7,6 +7,7 @@ namespace nb = nanobind;
 namespace genie::bindings {
 
 void register_plan(nb::module_& m);
+void register_congestion_config(nb::module_& m);
 void register_roce_config(nb::module_& m);
 void register_roce_wire(nb::module_& m);
 void register_roce_endpoint(nb::module_& m);

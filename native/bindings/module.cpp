@@ -4,6 +4,7 @@
 NB_MODULE(_core, m) {
   m.doc() = "Genie's native core: walker, RoCE, soft NIC and the twin's kernel.";
   nb::set_leak_warnings(false);
+  genie::bindings::register_congestion_config(m);
   genie::bindings::register_roce_config(m);
   genie::bindings::register_roce_wire(m);
   genie::bindings::register_roce_endpoint(m);

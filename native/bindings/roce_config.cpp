@@ -60,34 +60,8 @@ nb::dict counters_of(const roce::QueuePairCounters& counters) {
   return out;
 }
 
-namespace {
-
-const char* control_name(congestion::Control control) {
-  return control == congestion::Control::kDcqcn ? "dcqcn" : "none";
-}
-
-congestion::Control control_named(const std::string& name) {
-  if (name == "none") return congestion::Control::kNone;
-  if (name == "dcqcn") return congestion::Control::kDcqcn;
-  throw nb::value_error("congestion must be 'none' or 'dcqcn'");
-}
-
-}  // namespace
-
 void register_roce_config(nb::module_& m) {
-  using congestion::DcqcnConfig;
   using roce::QueuePairConfig;
-  nb::class_<DcqcnConfig>(m, "DcqcnConfig", "DCQCN's parameters at the sender; times in ps, rates in bits/s.")
-      .def(nb::init<>())
-      .def_rw("line_rate_bps", &DcqcnConfig::line_rate_bps)
-      .def_rw("minimum_rate_bps", &DcqcnConfig::minimum_rate_bps)
-      .def_rw("additive_bps", &DcqcnConfig::additive_bps)
-      .def_rw("hyper_bps", &DcqcnConfig::hyper_bps)
-      .def_rw("alpha_timer_ps", &DcqcnConfig::alpha_timer)
-      .def_rw("increase_timer_ps", &DcqcnConfig::increase_timer)
-      .def_rw("byte_counter", &DcqcnConfig::byte_counter)
-      .def_rw("fast_recovery", &DcqcnConfig::fast_recovery)
-      .def_rw("gain_inverse", &DcqcnConfig::gain_inverse);
   nb::class_<QueuePairConfig>(m, "QueuePairConfig",
                               "What both ends of a reliable connection agree on; times in ps.")
       .def(nb::init<>())
@@ -100,13 +74,7 @@ void register_roce_config(nb::module_& m) {
       .def_rw("rnr_timer", &QueuePairConfig::rnr_timer)
       .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit)
       .def_rw("reads_max", &QueuePairConfig::reads_max)
-      .def_prop_rw(
-          "congestion", [](const QueuePairConfig& c) { return control_name(c.congestion); },
-          [](QueuePairConfig& c, const std::string& name) { c.congestion = control_named(name); },
-          "'none', or 'dcqcn': the sender slows down when it is notified of congestion, and the receiver "
-          "notifies.")
-      .def_rw("dcqcn", &QueuePairConfig::dcqcn)
-      .def_rw("cnp_interval_ps", &QueuePairConfig::cnp_interval);
+      .def_rw("congestion", &QueuePairConfig::congestion);
 }
 
 }  // namespace genie::bindings

@@ -107,12 +107,13 @@ void register_packet(nb::module_& m) {
           [](Packet* self, int opcode, std::uint32_t psn, std::uint32_t payload_bytes, bool ack_request,
              std::uint8_t syndrome, std::uint32_t msn, std::uint32_t immediate, std::uint32_t rkey,
              std::uint32_t message_bytes, std::uint64_t remote_address, std::uint64_t local_address,
-             bool solicited, bool congested) {
+             bool solicited, bool congested, bool echo) {
             new (self) Packet{static_cast<roce::Opcode>(opcode),
                               ack_request,
                               syndrome,
                               solicited,
                               congested,
+                              echo,
                               psn,
                               payload_bytes,
                               immediate,
@@ -124,7 +125,8 @@ void register_packet(nb::module_& m) {
           },
           nb::kw_only(), "opcode"_a, "psn"_a, "payload_bytes"_a = 0, "ack_request"_a = false,
           "syndrome"_a = 0, "msn"_a = 0, "immediate"_a = 0, "rkey"_a = 0, "message_bytes"_a = 0,
-          "remote_address"_a = 0, "local_address"_a = 0, "solicited"_a = false, "congested"_a = false)
+          "remote_address"_a = 0, "local_address"_a = 0, "solicited"_a = false, "congested"_a = false,
+          "echo"_a = false)
       .def_prop_ro("opcode", [](const Packet& p) { return static_cast<int>(p.opcode); })
       .def_ro("psn", &Packet::psn)
       .def_ro("payload_bytes", &Packet::payload_bytes)

@@ -7,14 +7,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/time.hpp"
+#include "congestion/controller.hpp"
 
 namespace genie::congestion {
 
-enum class Control : std::uint8_t { kNone, kDcqcn };
-
 struct DcqcnConfig {
-  std::int64_t line_rate_bps = 0;
   std::int64_t minimum_rate_bps = 10'000'000;
   std::int64_t additive_bps = 40'000'000;   // R_AI
   std::int64_t hyper_bps = 400'000'000;     // R_HAI
@@ -26,24 +23,22 @@ struct DcqcnConfig {
   friend bool operator==(const DcqcnConfig&, const DcqcnConfig&) = default;
 };
 
-class Dcqcn {
+class Dcqcn final : public Controller {
  public:
-  explicit Dcqcn(const DcqcnConfig& config)
-      : config_(&config), rate_bps_(config.line_rate_bps), target_bps_(config.line_rate_bps) {}
+  Dcqcn(const DcqcnConfig& config, std::int64_t line_rate_bps)
+      : config_(&config), line_rate_bps_(line_rate_bps), rate_bps_(line_rate_bps), target_bps_(line_rate_bps) {}
 
-  // Rate at which the queue pair may send.
-  std::int64_t rate_bps(TimePs now) {
+  std::int64_t rate_bps(TimePs now) override {
     advance(now);
     return rate_bps_;
   }
-  bool limited() const { return limited_; }
   std::int64_t target_bps() const { return target_bps_; }
   double alpha() const { return static_cast<double>(alpha_) / kOne; }
 
   // A congestion notification packet has come (equations 1 and 2).
-  void notified(TimePs now) {
+  void notified(TimePs now) override {
     advance(now);
-    limited_ = true;
+    paced_ = true;
     target_bps_ = rate_bps_;
     rate_bps_ = std::max(rate_bps_ - scaled(rate_bps_, alpha_) / 2, config_->minimum_rate_bps);
     alpha_ += (kOne - alpha_) / config_->gain_inverse;
@@ -53,11 +48,10 @@ class Dcqcn {
     next_increase_ = now + config_->increase_timer;
   }
 
-  // So many bytes have been handed to the wire.
-  void sent(std::uint64_t size_bytes, TimePs now) {
-    if (!limited_ || config_->byte_counter == 0) return;
+  void sent(std::uint64_t size_bytes, TimePs now) override {
+    if (!paced_ || config_->byte_counter == 0) return;
     advance(now);
-    for (sent_bytes_ += size_bytes; limited_ && sent_bytes_ >= config_->byte_counter;) {
+    for (sent_bytes_ += size_bytes; paced_ && sent_bytes_ >= config_->byte_counter;) {
       sent_bytes_ -= config_->byte_counter;
       ++byte_events_;
       increase();
@@ -76,7 +70,7 @@ class Dcqcn {
   void advance(TimePs now) {
     for (; next_alpha_ <= now && alpha_ >= config_->gain_inverse; next_alpha_ += config_->alpha_timer)
       alpha_ -= alpha_ / config_->gain_inverse;
-    for (; limited_ && next_increase_ <= now; next_increase_ += config_->increase_timer) {
+    for (; paced_ && next_increase_ <= now; next_increase_ += config_->increase_timer) {
       ++timer_events_;
       increase();
     }
@@ -92,19 +86,18 @@ class Dcqcn {
     } else if (most > config_->fast_recovery) {
       target_bps_ += config_->additive_bps;
     }
-    target_bps_ = std::min(target_bps_, config_->line_rate_bps);
+    target_bps_ = std::min(target_bps_, line_rate_bps_);
     rate_bps_ = (rate_bps_ + target_bps_ + 1) / 2;
     // At the line rate there is nothing left to raise: no timer runs until the next notification.
-    limited_ = rate_bps_ < config_->line_rate_bps;
+    paced_ = rate_bps_ < line_rate_bps_;
   }
 
   const DcqcnConfig* config_;
-  std::int64_t rate_bps_, target_bps_;
+  std::int64_t line_rate_bps_, rate_bps_, target_bps_;
   std::int64_t alpha_ = kOne;
   std::uint64_t sent_bytes_ = 0;
   TimePs next_alpha_ = kNever, next_increase_ = kNever;
   std::uint32_t timer_events_ = 0, byte_events_ = 0;
-  bool limited_ = false;
 };
 
 }  // namespace genie::congestion

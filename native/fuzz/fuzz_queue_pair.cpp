@@ -40,8 +40,12 @@ QueuePairConfig config_from(Input& in) {
   config.rnr_retry_limit = in.below(8);
   config.rnr_timer = static_cast<std::uint8_t>(in.u8());
   config.reads_max = 1 + in.below(16);
-  if (in.flag()) config.congestion = congestion::Control::kDcqcn;
-  config.dcqcn.line_rate_bps = 1'000'000'000;
+  if (in.flag()) {
+    config.congestion.control = static_cast<congestion::Control>(in.below(9));
+    config.congestion.notify_in_acks = in.flag();
+  }
+  config.congestion.line_rate_bps = 1'000'000'000;
+  config.congestion.base_round_trip = 10 * kPsPerUs;
   return config;
 }
 

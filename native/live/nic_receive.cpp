@@ -131,6 +131,7 @@ void SoftNic::datagram(const Incoming& incoming) {
   packet.ack_request = header.ack_request;
   packet.solicited = header.solicited;
   packet.congested = incoming.congested;
+  packet.echo = header.becn;
   packet.syndrome = header.aeth.syndrome;
   packet.msn = header.aeth.msn;
   packet.psn = header.psn;

@@ -90,7 +90,7 @@ void SoftNic::build(const roce::Packet& packet, std::uint32_t connection, TimePs
   header.opcode = packet.opcode;
   header.ack_request = packet.ack_request;
   header.solicited = packet.solicited;
-  header.becn = packet.opcode == roce::Opcode::kCnp;
+  header.becn = packet.opcode == roce::Opcode::kCnp || packet.echo;
   header.dest_qpn = connections_[connection].remote.qpn;
   header.psn = packet.psn;
   header.payload_bytes = packet.payload_bytes;

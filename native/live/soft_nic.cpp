@@ -147,7 +147,7 @@ bool SoftNic::open_sender_of(std::uint32_t id) {
                                   [&](const Sender& sender) { return exact && sender.port == port; });
   connection.sender = static_cast<std::uint32_t>(known - senders_.begin());
   if (known == senders_.end()) {
-    const bool ect = connection.config->congestion != congestion::Control::kNone;
+    const bool ect = congestion::needs_marks(connection.config->congestion.control);
     const auto traffic_class = static_cast<std::uint8_t>((config_.traffic_class & 0xFC) | (ect ? kEct0 : 0));
     std::string error;
     Socket socket = open_sender(config_.address, port, exact, traffic_class, error);

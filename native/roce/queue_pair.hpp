@@ -73,12 +73,14 @@ class QueuePair {
   void departed(std::uint32_t wire_bytes, TimePs start) { requester_.departed(wire_bytes, start); }
 
   // A packet of this connection has arrived. Answers to atomics, which it never asks for, are ignored.
+  // `telemetry`: of an acknowledgement, what the ports wrote on the way of what it acknowledges.
   template <class Sink>
-  void receive(const Packet& packet, TimePs now, Sink& sink) {
+  void receive(const Packet& packet, TimePs now, Sink& sink,
+               const congestion::Telemetry* telemetry = nullptr) {
     Bound<Sink> bound{*this, sink};
     if (packet.opcode == Opcode::kAcknowledge) {
       ++counters_.acks_received;
-      requester_.acknowledged(packet, now, counters_, bound);
+      requester_.acknowledged(packet, now, counters_, bound, telemetry);
       return;
     }
     if (packet.opcode == Opcode::kCnp) {

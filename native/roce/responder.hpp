@@ -49,7 +49,8 @@ class Responder {
       packet.syndrome = ack_with_credits(receives);
       ++counters.acks_sent;
     }
-    ack_due_ = nak_due_ = false;
+    packet.echo = echo_;
+    ack_due_ = nak_due_ = echo_ = false;
     return true;
   }
 
@@ -105,8 +106,12 @@ class Responder {
   // The network has marked a packet on its way here.
   void congested(TimePs now, QueuePairCounters& counters) {
     ++counters.congestion_marks;
-    if (config_->congestion != congestion::Control::kNone && notify_.marked(now, config_->cnp_interval))
+    const congestion::Config& control = config_->congestion;
+    if (control.notify_in_acks || congestion::needs_echo(control.control)) {
+      echo_ = true;
+    } else if (congestion::needs_notifications(control.control) && notify_.marked(now, control.cnp_interval)) {
       cnp_due_ = true;
+    }
   }
 
   // Receives have been posted: a requester that ran out of credits hears of it (section 9.7.7.2).
@@ -262,6 +267,7 @@ class Responder {
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
   bool answering_ = false;  // reads_ has some
+  bool echo_ = false;       // a mark that the next acknowledgement says
 };
 
 }  // namespace genie::roce

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "congestion/dcqcn.hpp"
+#include "congestion/controllers.hpp"
 #include "core/time.hpp"
 #include "roce/opcode.hpp"
 
@@ -81,6 +81,7 @@ struct Packet {
   std::uint8_t syndrome = 0;
   bool solicited : 1 = false;
   bool congested : 1 = false;  // the network has marked it: CE in the IP header
+  bool echo : 1 = false;       // of an acknowledgement: what it acknowledges had a mark (BECN in the BTH)
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t immediate = 0;
@@ -110,9 +111,7 @@ struct QueuePairConfig {
   std::uint8_t rnr_timer = 12;        // sent in RNR NAKs: index of kRnrDelay10us
   TimePs rnr_unit = 10 * kPsPerUs;    // of that table; dilation stretches it
   std::uint32_t reads_max = 16;       // READs under way, at most, asked for and answered
-  congestion::Control congestion = congestion::Control::kNone;
-  congestion::DcqcnConfig dcqcn;
-  TimePs cnp_interval = 50 * kPsPerUs;  // least time between two notifications of one queue pair
+  congestion::Config congestion;
   friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;
 };
 

@@ -17,22 +17,21 @@ constexpr TimePs kTimer = 55 * kPsPerUs;
 
 DcqcnConfig paper() {
   DcqcnConfig config;
-  config.line_rate_bps = kLine;
   return config;
 }
 
 void without_notifications_it_sends_at_the_line_rate() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   flow.sent(1'000'000'000, 1000 * kTimer);
   CHECK_EQUAL(flow.rate_bps(2000 * kTimer), kLine);
-  CHECK(!flow.limited());
+  CHECK(!flow.paced());
 }
 
 // The first notification halves (alpha is 1); five timers close half of the gap each, then the target rises.
 void a_cut_and_its_recovery() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   flow.notified(0);
   CHECK_EQUAL(flow.rate_bps(0), kLine / 2);
   CHECK_EQUAL(flow.target_bps(), kLine);
@@ -50,7 +49,7 @@ void a_cut_and_its_recovery() {
 // Two cuts: the second starts from the cut rate, which becomes the target, and additive increase lifts it.
 void additive_increase_lifts_the_target() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   flow.notified(0);
   flow.notified(1);
   const std::int64_t target = kLine / 2;
@@ -67,7 +66,7 @@ void additive_increase_lifts_the_target() {
 // When both counters have passed F, the target rises by a multiple of R_HAI.
 void hyper_increase_needs_time_and_bytes() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   flow.notified(0);
   flow.notified(1);
   for (int step = 1; step <= 6; ++step) flow.rate_bps(1 + step * kTimer);
@@ -81,7 +80,7 @@ void hyper_increase_needs_time_and_bytes() {
 // Alpha decays by (1 - g) a timer without notifications, whether the rate is limited or not.
 void alpha_forgets() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   flow.notified(0);
   double expected = 1.0;
   for (int step = 1; step <= 400; ++step) {
@@ -89,7 +88,7 @@ void alpha_forgets() {
     flow.rate_bps(step * kTimer);
     CHECK(std::abs(flow.alpha() - expected) < 1e-6);
   }
-  CHECK(!flow.limited());
+  CHECK(!flow.paced());
   flow.notified(400 * kTimer);
   const auto cut = static_cast<double>(kLine) * (1 - expected / 2);
   CHECK(std::abs(static_cast<double>(flow.rate_bps(400 * kTimer)) - cut) < 1e6);
@@ -101,7 +100,7 @@ void who_asks_seldom_gets_the_same() {
     std::mt19937_64 random(seed);
     DcqcnConfig config = paper();
     config.byte_counter = seed % 3 == 0 ? 0 : 300'000;
-    Dcqcn often(config), seldom(config);
+    Dcqcn often(config, kLine), seldom(config, kLine);
     const std::string name = "seed " + std::to_string(seed);
     TimePs now = 0;
     for (int event = 0; event < 400; ++event) {
@@ -126,7 +125,7 @@ void who_asks_seldom_gets_the_same() {
 
 void many_notifications_stop_at_the_least_rate() {
   const DcqcnConfig config = paper();
-  Dcqcn flow(config);
+  Dcqcn flow(config, kLine);
   for (TimePs at = 0; at < 40; ++at) flow.notified(at);
   CHECK_EQUAL(flow.rate_bps(40), config.minimum_rate_bps);
 }

@@ -210,8 +210,8 @@ void a_message_longer_than_half_the_circle_is_refused() {
 // A mark and a request for an acknowledgement in one packet: two answers.
 void a_notification_does_not_cost_the_acknowledgement() {
   QueuePairConfig config = small_config();
-  config.congestion = congestion::Control::kDcqcn;
-  config.dcqcn.line_rate_bps = 1'000'000;
+  config.congestion.control = congestion::Control::kDcqcn;
+  config.congestion.line_rate_bps = 1'000'000;
   World world(config, 0, 0, __func__);
   world.post(0, Verb::kWrite, 8);
   CHECK(world.send(0));

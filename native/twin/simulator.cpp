@@ -246,7 +246,7 @@ void Simulator::transmit(std::uint32_t number) {
     flight.connection = connection.peer;
     flight.route = connection.route;
     flight.priority = (pick.control ? network_->control_priority : network_->data_priority) & 7u;
-    flight.capable = !pick.control && config_.congestion != congestion::Control::kNone;
+    flight.capable = !pick.control && congestion::needs_marks(config_.congestion.control);
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
     const TimePs departure = nic.port.depart(now_, serialisation);

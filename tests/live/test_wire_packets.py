@@ -111,10 +111,9 @@ def test_marked_packets_are_notified_and_slow_the_sender_down(
     wire: Cable, tmp_path: Path, tshark: str, family: str
 ) -> None:
     """A router marks every packet: the receiver says so, not more often than it may, and DCQCN obeys."""
-    config = pair(congestion="dcqcn", mtu_bytes=MTU)
-    dcqcn = _core.DcqcnConfig()
-    dcqcn.line_rate_bps = 1_000_000_000
-    config.dcqcn = dcqcn
+    dcqcn = _core.CongestionConfig()
+    dcqcn.control, dcqcn.line_rate_bps = "dcqcn", 1_000_000_000
+    config = pair(congestion=dcqcn, mtu_bytes=MTU)
 
     def rate(*, marked: bool, pcap: Path) -> tuple[float, dict[str, int], dict[str, int]]:
         nics = Nics(getattr(wire, family), wire.names, pair=config, rate_bps=dcqcn.line_rate_bps)

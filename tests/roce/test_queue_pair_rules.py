@@ -288,11 +288,11 @@ def test_wrong_verb_is_named() -> None:
 
 def test_congestion_control_is_chosen_by_name() -> None:
     config = _core.QueuePairConfig()
-    assert config.congestion == "none"
-    config.congestion = "dcqcn"
-    config.dcqcn.line_rate_bps = 5
-    assert (config.congestion, config.dcqcn.line_rate_bps) == ("dcqcn", 5)
-    with pytest.raises(ValueError, match="must be 'none' or 'dcqcn'"):
-        config.congestion = "prayer"
-    config.congestion = "none"
-    assert config.congestion == "none"
+    assert config.congestion.control == "none"
+    config.congestion.control = "dcqcn-timer"
+    config.congestion.line_rate_bps = 5
+    assert (config.congestion.control, config.congestion.line_rate_bps) == ("dcqcn-timer", 5)
+    with pytest.raises(ValueError, match="must be one of none, window, dcqcn, "):
+        config.congestion.control = "prayer"
+    config.congestion.control = "none"
+    assert config.congestion.control == "none"

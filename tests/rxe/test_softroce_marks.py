@@ -53,11 +53,9 @@ def test_marks_harm_nobody_and_notifications_are_left_unread(
 
     A CNP has PSN 0, which lies among those of long ago at first, then among those to come.
     """
-    dcqcn = _core.DcqcnConfig()
-    dcqcn.line_rate_bps = 10**9
-    soft = make_soft(
-        v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, congestion="dcqcn", dcqcn=dcqcn
-    )
+    dcqcn = _core.CongestionConfig()
+    dcqcn.control, dcqcn.line_rate_bps = "dcqcn", 10**9
+    soft = make_soft(v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, congestion=dcqcn)
     meet(soft, peers[0], psn=psn)
     with rig.capture(tmp_path / "marks.pcap", guest=0) as capture:
         play(peers[0], soft, "write_imm", SIZE, 3)

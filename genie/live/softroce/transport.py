@@ -240,20 +240,8 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfi
     config.retry_limit = settings.retry_limit
     config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
-    if settings.congestion == "dcqcn":
-        set_dcqcn(config, settings)
+    if settings.congestion != "none":
+        # Without a line rate the soft NIC is limited by its CPU: no rate below that means anything.
+        rate_bps = settings.rate_bps or UNLIMITED_BPS
+        set_control(config, CONTROLS[settings.congestion](), rate_bps, 0, settings.dilation)
     return config
-
-
-def set_dcqcn(config: _core.QueuePairConfig, settings: RunSettings) -> None:
-    """DCQCN with its usual parameters; dilation stretches its timers and divides its rates."""
-    k = settings.dilation
-    dcqcn = _core.DcqcnConfig()
-    # Without a line rate the soft NIC is limited by its CPU: no rate below that means anything.
-    dcqcn.line_rate_bps = (settings.rate_bps or UNLIMITED_BPS) // k
-    for rate in ("minimum_rate_bps", "additive_bps", "hyper_bps"):
-        setattr(dcqcn, rate, max(getattr(dcqcn, rate) // k, 1))
-    for time in ("alpha_timer_ps", "increase_timer_ps"):
-        setattr(dcqcn, time, getattr(dcqcn, time) * k)
-    config.congestion, config.dcqcn = "dcqcn", dcqcn
-    config.cnp_interval_ps = config.cnp_interval_ps * k

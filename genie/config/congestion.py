@@ -1,0 +1,172 @@
+"""What a sender's congestion control is called, and its parameters, as strict structs; the same for both worlds.
+
+Names are those of the papers that `native/congestion/` cites; what a control does with them stands there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from genie.config.units import Duration, Rate, Size
+
+if TYPE_CHECKING:
+    from genie import _core
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+UNITS = {Rate: "_bps", Duration: "_ps", Size: "_bytes"}
+
+
+class _Control(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+    """A control. Fields that are None keep the core's default, which the comment gives."""
+
+    cnp_interval: Duration | None = None  # 50us: least time between two notifications of one queue pair
+    base_round_trip: Duration | None = None  # the longest of the fabric, of full packets when it is idle
+
+
+class NoControl(_Control, frozen=True, tag="none"):
+    """Senders keep to their line rate."""
+
+
+class Window(_Control, frozen=True, tag="window"):
+    """So many bytes under way."""
+
+    window: Size | None = None  # the bandwidth-delay product
+
+
+class Dcqcn(_Control, frozen=True, tag="dcqcn"):
+    """As its paper has it: notifications cut the rate, time and bytes raise it."""
+
+    minimum_rate: Rate | None = None  # 10Mb/s
+    additive: Rate | None = None  # 40Mb/s
+    hyper: Rate | None = None  # 400Mb/s
+    alpha_timer: Duration | None = None  # 55us
+    increase_timer: Duration | None = None  # 55us
+    byte_counter: Size | None = None  # 10MB
+    fast_recovery: Count | None = None  # 5
+    gain_inverse: Annotated[int, Meta(ge=1, le=2**20)] | None = None  # 256
+
+
+class DcqcnTimer(_Control, frozen=True, tag="dcqcn-timer"):
+    """As network cards have it: cut at most once in an interval, raised by time alone."""
+
+    minimum_rate: Rate | None = None  # 100Mb/s
+    additive: Rate | None = None  # 50Mb/s
+    hyper: Rate | None = None  # 100Mb/s
+    alpha_interval: Duration | None = None  # 1us
+    decrease_interval: Duration | None = None  # 4us
+    increase_timer: Duration | None = None  # 900us
+    fast_recovery: Count | None = None  # 1
+    gain: Share | None = None  # 1/256
+    clamp_target: bool | None = None  # false
+    window: Size | None = None  # none
+    rate_window: bool | None = None  # false: the window shrinks with the rate
+    notify_in_acks: bool | None = None  # false: marks are said in acknowledgements, not in packets of their own
+
+
+class Hpcc(_Control, frozen=True, tag="hpcc"):
+    """By what every port on the way says of itself. Only the twin's switches do."""
+
+    utilisation: Share | None = None  # 0.95
+    stages: Count | None = None  # 0
+    additive: Rate | None = None  # 50Mb/s
+    minimum_rate: Rate | None = None  # 100Mb/s
+    window: bool | None = None  # true
+
+
+class Timely(_Control, frozen=True, tag="timely"):
+    """By the gradient of round trips."""
+
+    low: Duration | None = None  # 50us
+    high: Duration | None = None  # 500us
+    minimum_round_trip: Duration | None = None  # 20us
+    additive: Rate | None = None  # 10Mb/s
+    minimum_rate: Rate | None = None  # 10Mb/s
+    segment: Size | None = None  # 16KiB
+    weight: Share | None = None  # 0.46
+    decrease: Share | None = None  # 0.26
+    hyper_after: Count | None = None  # 5
+
+
+class Swift(_Control, frozen=True, tag="swift"):
+    """By the distance of the delay to a target."""
+
+    base_target: Duration | None = None  # 1.5 base round trips
+    flow_range: Duration | None = None  # a base round trip
+    flow_minimum: Positive | None = None  # 0.1
+    flow_maximum: Positive | None = None  # 100
+    additive: Positive | None = None  # 1 packet a round trip
+    decrease: Share | None = None  # 0.8
+    decrease_maximum: Share | None = None  # 0.5
+    minimum_packets: Positive | None = None  # 0.01
+
+
+class Dctcp(_Control, frozen=True, tag="dctcp"):
+    """By the share of marked packets."""
+
+    gain: Share | None = None  # 1/16
+    additive: Positive | None = None  # 1 packet a round trip
+    initial: Size | None = None  # the bandwidth-delay product
+    maximum: Size | None = None  # eight of them
+
+
+class Nscc(_Control, frozen=True, tag="nscc"):
+    """By marks and delay together, after Ultra Ethernet's network signaled congestion control."""
+
+    target: Duration | None = None  # 3/4 of the base round trip
+    proportional: Positive | None = None  # 4 packets a round trip
+    fair: Positive | None = None  # 0.25 packets a round trip
+    decrease: Share | None = None  # 0.8
+    decrease_maximum: Share | None = None  # 0.5
+    average: Share | None = None  # 1/8
+    maximum: Positive | None = None  # 1.5 bandwidth-delay products
+
+
+Control = NoControl | Window | Dcqcn | DcqcnTimer | Hpcc | Timely | Swift | Dctcp | Nscc
+CONTROLS: dict[str, type[_Control]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (NoControl, Window, Dcqcn, DcqcnTimer, Hpcc, Timely, Swift, Dctcp, Nscc)
+}
+OF_CONNECTION = ("cnp_interval", "base_round_trip", "notify_in_acks")
+
+
+def name_of(control: Control) -> str:
+    """The name by which a fabric file asks for a control."""
+    return str(control.__struct_config__.tag)
+
+
+def set_control(
+    config: _core.QueuePairConfig, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1
+) -> None:
+    """Let a queue pair be controlled so. Dilation stretches its times and divides its rates."""
+    name = name_of(control)
+    congestion = config.congestion
+    congestion.control = name
+    congestion.line_rate_bps = max(line_rate_bps // dilation, 1)
+    congestion.base_round_trip_ps = base_round_trip_ps * dilation
+    parameters: Any = getattr(congestion, name.replace("-", "_"), None)
+    for field in control.__struct_fields__:
+        value = getattr(control, field)
+        if value is not None:
+            unit = next((unit for kind, unit in UNITS.items() if isinstance(value, kind)), "")
+            owner = congestion if field in OF_CONNECTION else parameters
+            setattr(owner, field + unit, int(value) if unit else value)
+    if dilation > 1:
+        for owner in (congestion, parameters):
+            _dilate(owner, dilation)
+    config.congestion = congestion
+
+
+def _dilate(owner: Any, dilation: int) -> None:
+    """Times and rates of a native table but those that were given so."""
+    for name in dir(owner):
+        value = getattr(owner, name)
+        if name in ("line_rate_bps", "base_round_trip_ps"):
+            continue
+        if name.endswith("_ps"):
+            setattr(owner, name, value * dilation)
+        elif name.endswith("_bps"):
+            setattr(owner, name, max(value // dilation, 1))

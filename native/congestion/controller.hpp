@@ -1,0 +1,88 @@
+// What congestion control is to the sender of a queue pair: how fast packets may follow one another, and how
+// many bytes may be under way. Pure: no clock and no timers; whoever calls brings the time, and what was due
+// meanwhile happens then.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/time.hpp"
+
+namespace genie::congestion {
+
+enum class Control : std::uint8_t { kNone, kWindow, kDcqcn, kDcqcnTimer, kHpcc, kTimely, kSwift, kDctcp, kNscc };
+
+// What the network or the receiver must do for a control.
+constexpr bool needs_notifications(Control control) {  // CNPs
+  return control == Control::kDcqcn || control == Control::kDcqcnTimer;
+}
+constexpr bool needs_echo(Control control) {  // marks said in acknowledgements
+  return control == Control::kDctcp || control == Control::kNscc;
+}
+constexpr bool needs_marks(Control control) { return needs_notifications(control) || needs_echo(control); }
+constexpr bool needs_round_trips(Control control) {
+  return control == Control::kTimely || control == Control::kSwift || control == Control::kNscc;
+}
+constexpr bool needs_telemetry(Control control) { return control == Control::kHpcc; }
+
+// What the ports on a packet's way say of themselves when it leaves them.
+struct Hop {
+  TimePs time = 0;
+  std::int64_t queue_bytes = 0;  // left behind
+  std::uint64_t sent_bytes = 0;  // ever
+  std::int64_t rate_bps = 0;
+};
+inline constexpr std::size_t kHopsMax = 12;
+struct Telemetry {
+  std::array<Hop, kHopsMax> hops;
+  std::uint32_t count = 0;
+};
+
+// An acknowledgement that says something new.
+struct Acknowledgement {
+  TimePs now = 0;
+  TimePs round_trip = -1;          // of the packet that asked for it; -1: not known
+  std::int64_t bytes = 0;          // newly acknowledged
+  std::int64_t flight_bytes = 0;   // still under way
+  std::uint64_t acknowledged = 0;  // packets, ever
+  std::uint64_t sent = 0;          // packets, ever, without those sent again
+  bool congested = false;          // the receiver had a mark
+  const Telemetry* telemetry = nullptr;
+};
+
+class Controller {
+ public:
+  static constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+  virtual ~Controller() = default;
+
+  // Whether packets keep to rate_bps(); every call may change it.
+  bool paced() const { return paced_; }
+  // Bytes that may be under way; one packet may always.
+  std::int64_t window_bytes() const { return window_bytes_; }
+
+  virtual std::int64_t rate_bps(TimePs) { return kUnlimited; }
+  virtual void sent(std::uint64_t /*size_bytes*/, TimePs) {}  // called while paced
+  virtual void notified(TimePs) {}                             // a congestion notification packet has come
+  virtual void acknowledged(const Acknowledgement&) {}
+  virtual void lost(TimePs) {}  // something is to be sent again
+
+ protected:
+  Controller() = default;
+  Controller(const Controller&) = default;
+  Controller& operator=(const Controller&) = default;
+
+  bool paced_ = false;
+  std::int64_t window_bytes_ = kUnlimited;
+};
+
+// What a rate of `rate_bps` sends in `time`, and the rate at which `size_bytes` takes it.
+inline std::int64_t bytes_in(std::int64_t rate_bps, TimePs time) {
+  return static_cast<std::int64_t>(static_cast<double>(rate_bps) * static_cast<double>(time) / 8e12);
+}
+inline std::int64_t rate_of(double size_bytes, TimePs time) {
+  return static_cast<std::int64_t>(size_bytes * 8e12 / static_cast<double>(time));
+}
+
+}  // namespace genie::congestion

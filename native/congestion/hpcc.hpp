@@ -1,0 +1,97 @@
+// HPCC: the rate follows what every port on the way says of its queue and its utilisation. Pure.
+//
+// Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1; the window is the rate times the
+// base round trip.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "congestion/controller.hpp"
+
+namespace genie::congestion {
+
+struct HpccConfig {
+  double utilisation = 0.95;  // eta
+  std::uint32_t stages = 0;   // maxStage: additive raises before a multiplicative one
+  std::int64_t additive_bps = 50'000'000;  // W_AI, as a rate
+  std::int64_t minimum_rate_bps = 100'000'000;
+  bool window = true;  // otherwise only the rate
+  friend bool operator==(const HpccConfig&, const HpccConfig&) = default;
+};
+
+class Hpcc final : public Controller {
+ public:
+  Hpcc(const HpccConfig& config, std::int64_t line_rate_bps, TimePs base_round_trip)
+      : config_(&config),
+        line_rate_bps_(static_cast<double>(line_rate_bps)),
+        base_(static_cast<double>(base_round_trip)),
+        rate_bps_(line_rate_bps_),
+        reference_bps_(line_rate_bps_) {
+    paced_ = true;
+    set_window();
+  }
+
+  std::int64_t rate_bps(TimePs) override { return static_cast<std::int64_t>(rate_bps_); }
+  double utilisation() const { return utilisation_; }
+
+  void acknowledged(const Acknowledgement& news) override {
+    if (news.telemetry == nullptr || news.telemetry->count == 0) return;
+    if (last_.count != news.telemetry->count) {  // the first, or another path
+      last_ = *news.telemetry;
+      updated_at_ = news.sent;
+      return;
+    }
+    const bool round = news.acknowledged > updated_at_;  // once a round trip the reference moves
+    if (measure(*news.telemetry)) react(round);
+    last_ = *news.telemetry;
+    if (round) updated_at_ = news.sent;
+  }
+
+ private:
+  // The most used port, averaged over a round trip.
+  bool measure(const Telemetry& now) {
+    double most = 0, elapsed = 0;
+    for (std::size_t at = 0; at < now.count; ++at) {
+      const Hop &hop = now.hops[at], &before = last_.hops[at];
+      const auto delta = static_cast<double>(hop.time - before.time);
+      if (delta <= 0) continue;
+      const auto rate = static_cast<double>(hop.rate_bps);
+      const double bits = static_cast<double>(hop.sent_bytes - before.sent_bytes) * 8e12;
+      const double queued = static_cast<double>(std::min(hop.queue_bytes, before.queue_bytes)) * 8e12;
+      const double use = bits / delta / rate + queued / base_ / rate;
+      if (use > most) {
+        most = use;
+        elapsed = delta;
+      }
+    }
+    if (elapsed == 0) return false;
+    const double share = std::min(elapsed, base_) / base_;
+    utilisation_ = utilisation_ * (1 - share) + most * share;
+    return true;
+  }
+
+  void react(bool round) {
+    const double excess = utilisation_ / config_->utilisation;
+    const bool multiply = excess >= 1 || stage_ >= config_->stages;
+    rate_bps_ = (multiply ? reference_bps_ / excess : reference_bps_) + static_cast<double>(config_->additive_bps);
+    rate_bps_ = std::clamp(rate_bps_, static_cast<double>(config_->minimum_rate_bps), line_rate_bps_);
+    set_window();
+    if (!round) return;
+    reference_bps_ = rate_bps_;
+    stage_ = multiply ? 0 : stage_ + 1;
+  }
+
+  void set_window() {
+    if (config_->window) window_bytes_ = static_cast<std::int64_t>(rate_bps_ * base_ / 8e12);
+  }
+
+  const HpccConfig* config_;
+  double line_rate_bps_, base_;
+  double rate_bps_, reference_bps_;  // R and, of W_c, the rate
+  double utilisation_ = 1;
+  Telemetry last_;
+  std::uint64_t updated_at_ = 0;
+  std::uint32_t stage_ = 0;
+};
+
+}  // namespace genie::congestion
