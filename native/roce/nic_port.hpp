@@ -66,7 +66,8 @@ class NicPort {
     const bool control = control_allowed && !control_.empty(), data = data_allowed && !data_.empty();
     if (!control && !data) return false;
     // Control goes first unless data would have left before it was there.
-    out.control = !data || (control && start(control_) <= start(data_));
+    const TimePs earliest = now - debt_limit_;
+    out.control = !data || (control && std::max(start(control_), earliest) <= std::max(start(data_), earliest));
     const Waiting next = out.control ? control_.pop(free_) : data_.pop(free_);
     out.id = next.id;
     picked_since_ = next.since;

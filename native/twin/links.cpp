@@ -16,8 +16,8 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 
 }  // namespace
 
-Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
-    : network_(&network), wheel_(&wheel), seed_(seed) {
+Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
+    : network_(&network), schedule_(&schedule), seed_(seed) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
   links_.resize(cables + hosts);  // the network's, then one from each host to itself
   ports_.resize(cables + hosts);
@@ -38,17 +38,19 @@ Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
     link.to_host = target < network.hosts;
     if (link.to_host) link.delay += network.packet_latency_ps[index(target)];
     ports_[number].node = source;
+    ports_[number].target = target;
     ports_[number].buffer_bytes = network.link_buffer_bytes[number];
     if (source < network.hosts) {
       ports_[cables + index(source)].rate_bps = ports_[number].rate_bps;
     } else {
       switches_[index(source)].ports.push_back(static_cast<std::uint32_t>(number));
-      link.marks = network.link_ecn[number].minimum_bytes >= 0;
+      if (network.link_ecn[number].minimum_bytes >= 0) link.flags |= kMarks;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
     links_[cables + host].to_host = true;
     links_[cables + host].delay = network.packet_latency_ps[host];
+    ports_[cables + host].node = ports_[cables + host].target = static_cast<std::int32_t>(host);
   }
   for (std::size_t number = 0; number < links_.size(); ++number) {
     const std::int64_t rate_bps = ports_[number].rate_bps;
@@ -57,6 +59,20 @@ Links::Links(const Network& network, EventWheel& wheel, std::uint64_t seed)
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
+}
+
+TimePs Links::lookahead(std::uint32_t number) const {
+  const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
+  return links_[number].delay + serialisation(links_[number], number, least);
+}
+
+void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
+  waiting_.assign(schedule_->processes(), {});
+  for (std::uint32_t number = 0; number < links(); ++number) {
+    Port& port = ports_[number];
+    port.process = process_of_node[index(port.node)];
+    if (port.process == process_of_node[index(port.target)]) links_[number].flags |= kInside;
+  }
 }
 
 LinkCounters Links::totals(std::uint32_t number) const {
@@ -85,7 +101,9 @@ void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flig
   own.bytes += wire_bytes;
   port.waiting_bytes += wire_bytes;
   link.waiting |= static_cast<std::uint8_t>(1u << flight.priority);
-  if (link.flying == 0) predict(link, number);
+  if ((link.flags & kListed) != 0) return;
+  link.flags |= kListed;
+  waiting_[ports_[number].process].push_back(number);
 }
 
 void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
@@ -100,11 +118,14 @@ void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::ui
   }
   put(link, number, port, flight, wire_bytes);
   counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, port.waiting_bytes);
-  if (switches_[index(port.node)].pausing > 0) {
-    const std::uint32_t source = links() + number;
-    if (!wheel_->pending(source) && (link.waiting & ~link.paused) != 0)
-      wheel_->schedule(source, std::max(link.free, now));
-  }
+  if (has_start_events(link, port)) expect_start(link, number, now);
+}
+
+// The next start of a port has an event.
+void Links::expect_start(const Link& link, std::uint32_t number, TimePs now) {
+  const std::uint32_t source = links() + number;
+  if ((link.waiting & ~link.paused) != 0 && schedule_->time_of(source) == kNever)
+    schedule_->set(source, std::max(link.free, now));
 }
 
 // Packets that have started before `now`.
@@ -117,8 +138,27 @@ void Links::starts(std::uint32_t number, TimePs now) {
   Link& link = links_[number];
   Port& port = ports_[number];
   while (link.free <= now && (link.waiting & ~link.paused) != 0) start_next(link, number, port);
-  if ((link.waiting & ~link.paused) != 0 && switches_[index(port.node)].pausing > 0)
-    wheel_->schedule(links() + number, link.free);
+  schedule_->set(links() + number, kNever);
+  if (has_start_events(link, port)) expect_start(link, number, now);
+}
+
+TimePs Links::finish(std::uint32_t process, TimePs end) {
+  std::vector<std::uint32_t>& waiting = waiting_[process];
+  TimePs next = kNever;
+  for (std::size_t at = 0; at < waiting.size();) {
+    const std::uint32_t number = waiting[at];
+    Link& link = links_[number];
+    work_out(link, number, end);
+    if (link.waiting == 0) {
+      link.flags &= static_cast<std::uint8_t>(~kListed);
+      waiting[at] = waiting.back();
+      waiting.pop_back();
+      continue;
+    }
+    if ((link.waiting & ~link.paused) != 0) next = std::min(next, link.free);
+    ++at;
+  }
+  return next;
 }
 
 void Links::start_next(Link& link, std::uint32_t number, Port& port) {
@@ -132,27 +172,10 @@ void Links::start_next(Link& link, std::uint32_t number, Port& port) {
   if (--own.count == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
   const TimePs at = link.free;
   if (flight.connection != kPauseFrame) {
-    if (link.marks && flight.capable != 0) mark(number, port, own.bytes, flight);
+    if ((link.flags & kMarks) != 0 && flight.capable != 0) mark(number, port, own.bytes, flight);
     release(port.node, paths_[flight.route - 1], priority, wire_bytes, at);
   }
   start(link, number, flight, wire_bytes, at);
-}
-
-// With nothing on the wire the next arrival is that of the packet that starts next, unless another comes
-// before it does.
-void Links::predict(Link& link, std::uint32_t number) {
-  if ((link.waiting & ~link.paused) == 0) return wheel_->cancel(number);
-  const Flight& next = next_of(number, next_priority(link, number, ports_[number]));
-  const TimePs arrival = link.free + serialisation(link, number, wire_bytes_of(next)) + link.delay;
-  if (wheel_->time_of(number) != arrival) wheel_->schedule(number, arrival);
-}
-
-std::uint32_t Links::next_priority(const Link& link, std::uint32_t number, const Port& port) {
-  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
-  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
-  Port copy = port;  // the turn is not taken yet
-  return take_priority(link, number, copy);
 }
 
 // Strict priorities from the highest; then deficit round robin among the others (Shreedhar and Varghese,
@@ -264,8 +287,7 @@ void Links::work_out_all(const Switch& node, TimePs now) {
 void Links::watch(const Switch& node) {
   for (const std::uint32_t number : node.ports) {
     Link& link = links_[number];
-    if ((link.waiting & ~link.paused) != 0 && !wheel_->pending(links() + number))
-      wheel_->schedule(links() + number, link.free);
+    expect_start(link, number, link.free);
   }
 }
 
@@ -286,6 +308,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
     return;
   }
   put(link, number, ports_[number], frame, wire_bytes);
+  if (has_start_events(link, ports_[number])) expect_start(link, number, now);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
@@ -300,10 +323,7 @@ bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
     link.paused &= static_cast<std::uint8_t>(~bit);
     if ((link.waiting & bit) != 0) link.free = std::max(link.free, now);
   }
-  if (link.flying == 0) predict(link, other);
-  if ((link.waiting & ~link.paused) != 0 && switches_[index(ports_[other].node)].pausing > 0 &&
-      !wheel_->pending(links() + other))
-    wheel_->schedule(links() + other, std::max(link.free, now));
+  if (has_start_events(link, ports_[other])) expect_start(link, other, now);
   return (link.paused & bit) == 0;
 }
 

@@ -2,13 +2,14 @@
 //
 // A directed link is the output port of its source. What is on its wire lies in a ring, with one pending event,
 // for the first to arrive; what waits lies in a queue for each priority. A packet that finds its port free
-// starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are therefore
-// worked out late, in order, whenever somebody looks at the port, and cost no event of their own. Arrivals at
-// an instant come before starts at that instant.
+// starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are
+// therefore worked out late, in order, whenever somebody looks at the port, at the latest at the end of a window, and cost
+// no event of their own. Arrivals at an instant come before starts at that instant.
 //
-// What needs every start in time, thresholds of a shared buffer, first uses upper bounds (what has left but
-// has not been worked out still counts); when these reach a threshold, all ports of the switch are worked
-// out, and as long as it pauses somebody its ports have events for starts too.
+// What needs every start in time has events for starts: links inside a process, whose packets may arrive in the
+// same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
+// bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of the switch are
+// worked out.
 #pragma once
 #include <array>
 #include <bit>
@@ -19,9 +20,9 @@
 #include <vector>
 
 #include "core/time.hpp"
-#include "twin/event_wheel.hpp"
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
+#include "twin/schedule.hpp"
 
 namespace genie::twin {
 
@@ -37,12 +38,17 @@ struct LinkCounters {
 
 class Links {
  public:
-  Links(const Network& network, EventWheel& wheel, std::uint64_t seed);
+  Links(const Network& network, Schedule& schedule, std::uint64_t seed);
 
-  // Events of the wheel that are theirs: a link's arrivals are source `link`, starts at its port source
-  // links() + `link`.
+  // Events that are theirs: a link's arrivals are source `link`, starts at its port source links() + `link`.
   std::uint32_t links() const { return static_cast<std::uint32_t>(links_.size()); }
   std::uint32_t sources() const { return 2 * links(); }
+  std::int32_t source_of(std::uint32_t link) const { return ports_[link].node; }
+  std::int32_t target_of(std::uint32_t link) const { return ports_[link].target; }
+  // Least time from a packet's start on a link to its arrival.
+  TimePs lookahead(std::uint32_t link) const;
+  // The schedule has its plan now; by node: its process.
+  void attach(const std::vector<std::uint32_t>& process_of_node);
 
   // Places of a path's links in `paths`, by which packets find their way.
   std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
@@ -68,14 +74,6 @@ class Links {
     return (links_[link].paused >> priority & 1) != 0;
   }
 
-  // Fetches early what the event of a source will touch: the link, and once it is there its first packet.
-  void fetch_link(std::uint32_t source) const {
-    if (source < links()) __builtin_prefetch(&links_[source], 1);
-  }
-  void fetch_packet(std::uint32_t source) const {
-    if (source < links()) __builtin_prefetch(&links_[source].slots[links_[source].head]);
-  }
-
   // The event of a source. The sink has, for hosts:
   //   void received(link, flight)   a packet has come
   //   void resumed(link)            a port that was paused may send again
@@ -83,10 +81,7 @@ class Links {
   void handle(std::uint32_t source, TimePs now, Sink& sink) {
     if (source >= links()) return starts(source - links(), now);
     Link& link = links_[source];
-    if (link.waiting != 0) work_out(link, source, now);
-    if (link.flying == 0) return predict(link, source);
     Flight& first = link.slots[link.head];
-    if (first.arrival > now) return wheel_->schedule(source, first.arrival);
     if (!link.to_host && first.connection != kPauseFrame) {
       forward(first, source, now);  // to another link: this one's packets stay where they are
       return land(link, source);
@@ -99,6 +94,10 @@ class Links {
       sink.resumed(source ^ 1);
     }
   }
+
+  // A process has done all events before `end`: packets that start before it are put on their wires. When the next one
+  // starts; kNever: none waits, or it has an event.
+  TimePs finish(std::uint32_t process, TimePs end);
 
   const LinkCounters& counters(std::uint32_t link) const { return counters_[link]; }
   LinkCounters totals(std::uint32_t link) const;
@@ -113,10 +112,14 @@ class Links {
     std::uint64_t packets = 0, bytes = 0;
     std::uint8_t waiting = 0;  // bit of each priority that has packets which have not started
     std::uint8_t paused = 0;
+    std::uint8_t flags = 0;
     bool to_host = false;
-    bool marks = false;  // ECN
   };
   static_assert(sizeof(Link) == 64);
+  // Of Link::flags.
+  static constexpr std::uint8_t kMarks = 1;   // ECN
+  static constexpr std::uint8_t kInside = 2;  // both ends in one process
+  static constexpr std::uint8_t kListed = 4;  // among those that finish() looks at
   // The packets of one priority that wait for a port.
   struct Queue {
     std::unique_ptr<Flight[]> slots;
@@ -127,7 +130,8 @@ class Links {
     std::int64_t rate_bps = 0;
     std::int64_t waiting_bytes = 0;
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
-    std::int32_t node = 0;           // switch that it belongs to
+    std::int32_t node = 0, target = 0;  // that it belongs to, and that its link leads to
+    std::uint32_t process = 0;       // of that
     std::uint32_t turn = 0;          // of the weighted priorities
     std::uint64_t marks_drawn = 0;
     std::array<std::int64_t, kPriorities> deficit_bytes{};
@@ -156,11 +160,7 @@ class Links {
   // The packet that has arrived first is not on the link any more.
   void land(Link& link, std::uint32_t number) {
     link.head = (link.head + 1) & link.mask;
-    if (--link.flying > 0) {
-      wheel_->add(number, link.slots[link.head].arrival);
-    } else if (link.waiting != 0) {
-      predict(link, number);
-    }
+    schedule_->set(number, --link.flying > 0 ? link.slots[link.head].arrival : kNever);
   }
 
   void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
@@ -171,7 +171,12 @@ class Links {
     Flight& on_wire = link.slots[(link.head + link.flying) & link.mask];
     on_wire = flight;
     on_wire.arrival = link.free + link.delay;
-    if (link.flying++ == 0) wheel_->schedule(number, on_wire.arrival);
+    if (link.flying++ > 0) return;
+    if ((link.flags & kInside) != 0) {
+      schedule_->set(number, on_wire.arrival);
+    } else {
+      schedule_->set_afar(number, on_wire.arrival);
+    }
   }
   static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t count,
                    std::uint32_t& mask);
@@ -194,8 +199,6 @@ class Links {
   void starts(std::uint32_t number, TimePs now);
   void start_next(Link& link, std::uint32_t number, Port& port);
   void put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes);
-  void predict(Link& link, std::uint32_t number);
-  std::uint32_t next_priority(const Link& link, std::uint32_t number, const Port& port);
   std::uint32_t take_priority(const Link& link, std::uint32_t number, Port& port);
   const Flight& next_of(std::uint32_t number, std::uint32_t priority) {
     const Queue& own = queue(number, priority);
@@ -209,11 +212,15 @@ class Links {
                TimePs now);
   void work_out_all(const Switch& node, TimePs now);
   void watch(const Switch& node);
+  bool has_start_events(const Link& link, const Port& port) const {
+    return (link.flags & kInside) != 0 || switches_[static_cast<std::size_t>(port.node)].pausing > 0;
+  }
+  void expect_start(const Link& link, std::uint32_t number, TimePs now);
   void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
   bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);
 
   const Network* network_;
-  EventWheel* wheel_;
+  Schedule* schedule_;
   std::uint64_t seed_;
   std::vector<Link> links_;
   std::vector<Queue> queues_;      // by link and priority
@@ -221,6 +228,7 @@ class Links {
   std::vector<Ingress> ingress_;   // by link and priority
   std::vector<Switch> switches_;   // by node
   std::vector<LinkCounters> counters_;
+  std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

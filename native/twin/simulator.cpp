@@ -1,6 +1,8 @@
 #include "twin/simulator.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "core/mix.hpp"
 
@@ -58,6 +60,7 @@ roce::Packet packet_of(const Flight& flight) {
 // What a queue pair's effects do in the twin.
 struct Simulator::Sink {
   Simulator& twin;
+  Process& process;
   std::uint32_t number;
 
   Connection& connection() { return twin.connections_[number]; }
@@ -65,24 +68,24 @@ struct Simulator::Sink {
   void ready(roce::QueuePair& queue_pair) {
     const Connection& own = connection();
     Nic& nic = twin.nics_[own.nic];
-    if (queue_pair.has_control()) nic.port.mark_control(own.on_port, twin.now_);
-    if (queue_pair.has_data()) nic.port.mark_data(own.on_port, twin.now_, queue_pair.data_from());
-    twin.wake(own.nic);
+    if (queue_pair.has_control()) nic.port.mark_control(own.on_port, process.now);
+    if (queue_pair.has_data()) nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
+    twin.wake(process, own.nic);
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
-    twin.wheel_.schedule(twin.timer_source_ + queue_pair.id(), at);
+    twin.schedule_.set(twin.timer_source_ + queue_pair.id(), at);
   }
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
     const Connection& own = connection();
     if (status == roce::Status::kOk) {
       const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
       if (!over.whole) return;
-      twin.deliver(own.rank, {.type = Completion::Type::kSent,
+      twin.deliver(process, own.rank, {.type = Completion::Type::kSent,
                               .handle = over.handle,
-                              .time = twin.now_,
+                              .time = process.now,
                               .retransmits = over.retransmits});
     } else if (status != roce::Status::kFlushed) {
-      twin.errors_.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
+      process.errors.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
                              std::to_string(own.peer_rank) + ": " + roce::describe(status));
     }
   }
@@ -97,9 +100,9 @@ struct Simulator::Sink {
     const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
                                         .tag = delivery.immediate,
                                         .first = delivery.first,
-                                        .time = twin.now_};
+                                        .time = process.now};
     twin.spreads_[own.spread].arrived(own.number, arrival, [&](const roce::Spread::Arrival& message) {
-      twin.deliver(own.rank, {.type = Completion::Type::kArrived,
+      twin.deliver(process, own.rank, {.type = Completion::Type::kArrived,
                               .peer = own.peer_rank,
                               .tag = message.tag,
                               .size_bytes = static_cast<std::int64_t>(message.size_bytes),
@@ -112,10 +115,9 @@ struct Simulator::Sink {
 // What links tell hosts.
 struct Simulator::Hosts {
   Simulator& twin;
-  void received(std::uint32_t, const Flight& flight) { twin.receive(flight); }
-  void resumed(std::uint32_t link) {
-    twin.wake(twin.nic_of(link));
-  }
+  Process& process;
+  void received(std::uint32_t, const Flight& flight) { twin.receive(process, flight); }
+  void resumed(std::uint32_t link) { twin.wake(process, twin.nic_of(link)); }
 };
 
 Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
@@ -127,8 +129,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
       groups_(index(network.groups())),
-      wheel_(network.bucket_shift()),
-      links_(network, wheel_, seed) {
+      links_(network, schedule_, seed) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
@@ -139,7 +140,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
   delay_source_ = walker_source_ + static_cast<std::uint32_t>(plans.size());
   timer_source_ = delay_source_ + static_cast<std::uint32_t>(plans.size());
   nic_of_link_.assign(links_.links(), ~std::uint32_t{0});
-  wheel_.resize(timer_source_);
+  divide();
 }
 
 LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
@@ -148,99 +149,173 @@ LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
   return *plan;
 }
 
-void Simulator::start() {
-  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
-    operations_.clear();
-    walkers_[rank].begin(0, operations_);
-    perform(static_cast<std::int32_t>(rank));
+// Nodes whose links leave no time between them are one process.
+void Simulator::divide() {
+  constexpr TimePs kLeast = 10 * kPsPerNs;
+  std::vector<std::uint32_t> leader(index(network_->nodes));
+  std::iota(leader.begin(), leader.end(), 0u);
+  const auto leader_of = [&](std::int32_t node) {
+    std::uint32_t at = static_cast<std::uint32_t>(node);
+    while (leader[at] != at) at = leader[at] = leader[leader[at]];
+    return at;
+  };
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    const std::uint32_t a = leader_of(links_.source_of(link)), b = leader_of(links_.target_of(link));
+    if (links_.lookahead(link) < kLeast) leader[std::max(a, b)] = std::min(a, b);
   }
+  process_of_node_.resize(leader.size());
+  std::uint32_t count = 0;
+  for (std::int32_t node = 0; node < network_->nodes; ++node) {
+    const std::uint32_t own = leader_of(node);
+    process_of_node_[index(node)] = own == static_cast<std::uint32_t>(node) ? count++ : process_of_node_[own];
+  }
+  processes_.resize(count);
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
+      lookahead_ = std::min(lookahead_, links_.lookahead(link));
+  }
+}
+
+// Events of the processes, in the order in which they win ties: arrivals, starts, NICs, sleeps, completions that
+// are delayed, timers.
+void Simulator::plan_sources() {
+  std::vector<std::vector<std::uint32_t>> sources(processes_.size());
+  const auto of = [&](std::int32_t node) -> std::vector<std::uint32_t>& {
+    return sources[process_of_node_[index(node)]];
+  };
+  const auto ranks = static_cast<std::uint32_t>(walkers_.size());
+  const auto is_used = [&](std::uint32_t link) {  // a link to the same host only where ranks share one
+    return link < static_cast<std::uint32_t>(network_->links()) || nic_of_link_[link] != ~std::uint32_t{0};
+  };
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    if (is_used(link)) of(links_.target_of(link)).push_back(link);
+  }
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    if (links_.source_of(link) >= network_->hosts) of(links_.source_of(link)).push_back(links_.links() + link);
+  }
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    if (nic_of_link_[link] != ~std::uint32_t{0}) of(links_.source_of(link)).push_back(nic_source_ + link);
+  }
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(walker_source_ + rank);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
+  for (std::uint32_t id = 0; id < connections_.size(); ++id)
+    of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
+  schedule_.plan(std::move(sources), timer_source_ + static_cast<std::uint32_t>(connections_.size()));
+  links_.attach(process_of_node_);
+}
+
+void Simulator::start() {
+  connect_all();
+  plan_sources();
+  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
+    Process& process = process_of(static_cast<std::int32_t>(rank));
+    process.operations.clear();
+    walkers_[rank].begin(0, process.operations);
+    perform(process, static_cast<std::int32_t>(rank));
+  }
+  for (std::uint32_t number = 0; number < processes_.size(); ++number)
+    schedule_.rest(number, links_.finish(number, 0));
 }
 
 bool Simulator::run(std::uint64_t events) {
-  Event event{};
-  for (std::uint64_t count = 0; count < events; ++count) {
-    if (!errors_.empty() || !wheel_.take(event)) return false;
-    now_ = event.time;
-    ++events_;
-    links_.fetch_link(wheel_.soon(2));
-    links_.fetch_packet(wheel_.soon(0));
-    handle(event);
-    while (!to_walk_.empty()) {
-      const std::int32_t rank = to_walk_.back();
-      to_walk_.pop_back();
-      walk(rank);
-    }
+  for (std::uint64_t count = 0; count < events && !failed_;) {
+    const TimePs from = schedule_.next_time();
+    if (from == kNever) return false;
+    const TimePs end = lookahead_ < kNever - from ? from + lookahead_ : kNever;
+    while (schedule_.next_time() < end) count += play(schedule_.take(), end, events);
+    failed_ = std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return !p.errors.empty(); });
   }
-  return !wheel_.empty() && errors_.empty();
+  return schedule_.next_time() != kNever && !failed_;
 }
 
-void Simulator::handle(const Event& event) {
-  if (event.source < nic_source_) {
-    Hosts hosts{*this};
-    links_.handle(event.source, now_, hosts);
-  } else if (event.source < walker_source_) {
-    port_free(nic_of_link_[event.source - nic_source_]);
-  } else if (event.source < delay_source_) {
-    const auto rank = static_cast<std::int32_t>(event.source - walker_source_);
+// A process's events before `end`, at most about so many.
+std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t most) {
+  Process& process = processes_[number];
+  Agenda& agenda = schedule_.agenda(number);
+  std::uint64_t count = 0;
+  for (; agenda.next_time() < end && count < most && process.errors.empty(); ++count) {
+    process.now = agenda.next_time();
+    handle(process, schedule_.source_at(number, agenda.next_source()));
+    while (!process.to_walk.empty()) {
+      const std::int32_t rank = process.to_walk.back();
+      process.to_walk.pop_back();
+      walk(process, rank);
+    }
+  }
+  process.events += count;
+  schedule_.rest(number, links_.finish(number, std::min(end, agenda.next_time())));
+  return count;
+}
+
+void Simulator::handle(Process& process, std::uint32_t source) {
+  if (source < nic_source_) {
+    Hosts hosts{*this, process};
+    return links_.handle(source, process.now, hosts);
+  }
+  schedule_.set(source, kNever);
+  if (source < walker_source_) {
+    port_free(process, nic_of_link_[source - nic_source_]);
+  } else if (source < delay_source_) {
+    const auto rank = static_cast<std::int32_t>(source - walker_source_);
     std::vector<Sleep>& sleeps = sleeps_[index(rank)];
-    while (!sleeps.empty() && sleeps.front().time <= now_) {
-      make_ready(rank, {.type = Completion::Type::kTimer,
-                        .handle = std::uint64_t{sleeps.front().node} << 32,
-                        .time = now_});
+    while (!sleeps.empty() && sleeps.front().time <= process.now) {
+      make_ready(process, rank, {.type = Completion::Type::kTimer,
+                                 .handle = std::uint64_t{sleeps.front().node} << 32,
+                                 .time = process.now});
       std::pop_heap(sleeps.begin(), sleeps.end());
       sleeps.pop_back();
     }
-    if (!sleeps.empty()) wheel_.schedule(event.source, sleeps.front().time);
-  } else if (event.source < timer_source_) {
-    const auto rank = static_cast<std::int32_t>(event.source - delay_source_);
+    if (!sleeps.empty()) schedule_.set(source, sleeps.front().time);
+  } else if (source < timer_source_) {
+    const auto rank = static_cast<std::int32_t>(source - delay_source_);
     std::deque<Pending>& pending = delayed_[index(rank)];
-    make_ready(rank, pending.front().completion);
+    make_ready(process, rank, pending.front().completion);
     pending.pop_front();
-    if (!pending.empty()) wheel_.schedule(event.source, pending.front().time);
+    if (!pending.empty()) schedule_.set(source, pending.front().time);
   } else {
-    const std::uint32_t number = event.source - timer_source_;
-    Sink sink{*this, number};
-    connections_[number].queue_pair.timer(now_, sink);
+    const std::uint32_t number = source - timer_source_;
+    Sink sink{*this, process, number};
+    connections_[number].queue_pair.timer(process.now, sink);
   }
 }
 
-void Simulator::receive(const Flight& flight) {
-  Sink sink{*this, flight.connection};
-  connections_[flight.connection].queue_pair.receive(packet_of(flight), now_, sink);
+void Simulator::receive(Process& process, const Flight& flight) {
+  Sink sink{*this, process, flight.connection};
+  connections_[flight.connection].queue_pair.receive(packet_of(flight), process.now, sink);
 }
 
-void Simulator::port_free(std::uint32_t number) {
+void Simulator::port_free(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
-  if (now_ < nic.busy_until) return expect(nic);  // woken for data that was held back, in the middle of a packet
+  if (process.now < nic.busy_until) return expect(process, nic);  // woken for data that was held back, in the middle of a packet
   nic.sending = false;
-  transmit(number);
+  transmit(process, number);
 }
 
 // A NIC has something to send, or may send again.
-void Simulator::wake(std::uint32_t number) {
+void Simulator::wake(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
-  if (nic.sending && nic.busy_until <= now_) nic.sending = false;
+  if (nic.sending && nic.busy_until <= process.now) nic.sending = false;
   if (nic.sending) {
-    expect(nic);
+    expect(process, nic);
   } else {
-    transmit(number);
+    transmit(process, number);
   }
 }
 
 // Sends the next packet of a NIC's port that is free.
-void Simulator::transmit(std::uint32_t number) {
+void Simulator::transmit(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
   const bool data_paused = links_.paused(nic.link, network_->data_priority);
   const bool control_paused = links_.paused(nic.link, network_->control_priority);
   roce::NicPort::Pick pick;
-  while (!nic.sending && nic.port.pick(now_, pick, !control_paused, !data_paused)) {
+  while (!nic.sending && nic.port.pick(process.now, pick, !control_paused, !data_paused)) {
     const std::uint32_t id = nic.queue_pairs[pick.id];
     Connection& connection = connections_[id];
-    Sink sink{*this, id};
+    Sink sink{*this, process, id};
     roce::Packet packet;
     const bool taken = pick.control ? connection.queue_pair.take_control(packet, sink)
-                                    : connection.queue_pair.take_data(now_, packet, sink);
-    if (connection.queue_pair.has_control()) nic.port.mark_control(pick.id, now_);
+                                    : connection.queue_pair.take_data(process.now, packet, sink);
+    if (connection.queue_pair.has_control()) nic.port.mark_control(pick.id, process.now);
     if (!taken) continue;
     Flight flight = flight_of(packet);
     flight.connection = connection.peer;
@@ -249,73 +324,72 @@ void Simulator::transmit(std::uint32_t number) {
     flight.capable = !pick.control && congestion::needs_marks(config_.congestion.control);
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
-    const TimePs departure = nic.port.depart(now_, serialisation);
+    const TimePs departure = nic.port.depart(process.now, serialisation);
     bool lost = false;
     if (!pick.control) {
       connection.queue_pair.departed(wire_bytes, departure - serialisation);
       if (connection.queue_pair.has_data())
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
-      ++data_packets_;
+      ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();
     }
-    if (keep_trace_) trace_.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
+    if (keep_trace_) process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
     if (!lost) links_.launch(nic.link, flight, wire_bytes, departure - serialisation);
-    if (departure > now_) {
+    if (departure > process.now) {
       nic.sending = true;
       nic.busy_until = departure;
     }
   }
-  expect(nic);
+  expect(process, nic);
 }
 
 // The event for the next packet that a NIC may send; none while it has nothing.
-void Simulator::expect(Nic& nic) {
+void Simulator::expect(const Process& process, Nic& nic) {
   const TimePs next = nic.port.next_pick();
   if (next == kNever) return;
   const TimePs at = nic.sending ? std::max(next, nic.busy_until) : next;
   const std::uint32_t source = nic_source_ + nic.link;
-  if (at > now_ && wheel_.time_of(source) > at) wheel_.schedule(source, at);
+  if (at > process.now && schedule_.time_of(source) > at) schedule_.set(source, at);
 }
 
-void Simulator::make_ready(std::int32_t rank, const Completion& completion) {
-  if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
+void Simulator::make_ready(Process& process, std::int32_t rank, const Completion& completion) {
+  if (ready_[index(rank)].empty()) process.to_walk.push_back(rank);
   ready_[index(rank)].push_back(completion);
 }
 
-void Simulator::deliver(std::int32_t rank, const Completion& completion) {
+void Simulator::deliver(Process& process, std::int32_t rank, const Completion& completion) {
   const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
-  if (latency == 0) return make_ready(rank, completion);
+  if (latency == 0) return make_ready(process, rank, completion);
   std::deque<Pending>& pending = delayed_[index(rank)];
-  const Pending entry{now_ + latency, completion};
-  if (pending.empty()) wheel_.schedule(delay_source_ + static_cast<std::uint32_t>(rank), entry.time);
+  const Pending entry{process.now + latency, completion};
+  if (pending.empty()) schedule_.set(delay_source_ + static_cast<std::uint32_t>(rank), entry.time);
   pending.push_back(entry);
 }
 
-void Simulator::walk(std::int32_t rank) {
+void Simulator::walk(Process& process, std::int32_t rank) {
   std::vector<Completion>& ready = ready_[index(rank)];
-  operations_.clear();
-  walkers_[index(rank)].advance(now_, ready, operations_);
+  process.operations.clear();
+  walkers_[index(rank)].advance(process.now, ready, process.operations);
   ready.clear();
-  if (!walkers_[index(rank)].error().empty()) errors_.push_back(walkers_[index(rank)].error());
-  perform(rank);
+  if (!walkers_[index(rank)].error().empty()) process.errors.push_back(walkers_[index(rank)].error());
+  perform(process, rank);
 }
 
-void Simulator::perform(std::int32_t rank) {
-  for (const Operation& operation : operations_) {
+void Simulator::perform(Process& process, std::int32_t rank) {
+  for (const Operation& operation : process.operations) {
     if (operation.type == Operation::Type::kTimer) {
       std::vector<Sleep>& sleeps = sleeps_[index(rank)];
       sleeps.push_back({operation.at, static_cast<std::uint32_t>(operation.handle >> 32)});
       std::push_heap(sleeps.begin(), sleeps.end());
-      wheel_.schedule(walker_source_ + static_cast<std::uint32_t>(rank), sleeps.front().time);
+      schedule_.set(walker_source_ + static_cast<std::uint32_t>(rank), sleeps.front().time);
       continue;
     }
-    const std::uint32_t first = connect(rank, operation.peer);
-    const std::uint32_t stride = rank == operation.peer ? 1 : 2;
+    const std::uint32_t first = *connection_of_.find(key_of(rank, operation.peer));
     spreads_[connections_[first].spread].send(
         operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
         [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-          const std::uint32_t id = first + number * stride;
-          Sink sink{*this, id};
+          const std::uint32_t id = first + number;
+          Sink sink{*this, process, id};
           connections_[id].queue_pair.post({.verb = roce::Verb::kWriteImm,
                                             .handle = handle,
                                             .size_bytes = static_cast<std::uint32_t>(size_bytes),
@@ -362,50 +436,61 @@ std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint3
   return links_.add_path(path);
 }
 
-// The first queue pair of a rank towards a peer; all of both ends are made at first use.
-std::uint32_t Simulator::connect(std::int32_t rank, std::int32_t peer) {
-  if (const std::uint32_t* known = connection_of_.find(key_of(rank, peer))) return *known;
-  const auto id = static_cast<std::uint32_t>(connections_.size());
-  const std::uint32_t ends = rank == peer ? 1 : 2;
-  const bool alike = spread_.queue_pairs == 1;  // nothing to keep
-  const std::uint32_t spread = alike ? 0 : static_cast<std::uint32_t>(spreads_.size());
-  for (std::uint32_t end = 0; end < ends; ++end) {
-    if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
-    connection_of_[end == 0 ? key_of(rank, peer) : key_of(peer, rank)] = id + end;
-  }
-  for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
-    for (std::uint32_t end = 0; end < ends; ++end) {
-      const std::int32_t from = end == 0 ? rank : peer, to = end == 0 ? peer : rank;
-      const std::uint32_t local = id + number * ends + end;
-      const auto path_hash = static_cast<std::uint32_t>(
-          random_of(seed_, key_of(from, to) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
-      Connection connection{.queue_pair = roce::QueuePair(config_, local, 0, 0),
-                            .peer = id + number * ends + (ends - 1 - end),
-                            .route = route_of(host_of(from), host_of(to), path_hash),
-                            .rank = from,
-                            .peer_rank = to,
-                            .number = number,
-                            .spread = alike ? 0 : spread + end};
-      connection.nic = nic_of(links_.link_at(connection.route));
-      std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
-      connection.on_port = static_cast<std::uint32_t>(on_port.size());
-      on_port.push_back(local);
-      if (LossPlan** loss = loss_of_.find(key_of(from, to))) connection.loss = *loss;
-      connections_.push_back(std::move(connection));
+// Queue pairs of all ranks that exchange messages, by rank, then by peer.
+void Simulator::connect_all() {
+  std::vector<std::uint64_t> pairs;
+  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
+    for (const std::int32_t peer : walkers_[rank].peers()) {
+      pairs.push_back(key_of(static_cast<std::int32_t>(rank), peer));
+      pairs.push_back(key_of(peer, static_cast<std::int32_t>(rank)));
     }
   }
-  wheel_.resize(timer_source_ + static_cast<std::uint32_t>(connections_.size()));
-  return id;
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  std::uint32_t first = 0;
+  for (const std::uint64_t pair : pairs) {
+    connection_of_[pair] = first;
+    first += spread_.queue_pairs;
+  }
+  connections_.reserve(first);
+  for (const std::uint64_t pair : pairs) {
+    const auto rank = static_cast<std::int32_t>(pair >> 32), peer = static_cast<std::int32_t>(pair & 0xFFFFFFFFu);
+    connect(rank, peer, *connection_of_.find(pair), *connection_of_.find(key_of(peer, rank)));
+  }
+}
+
+// The queue pairs of a rank towards a peer, whose own begin at `back`.
+void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back) {
+  const bool alike = spread_.queue_pairs == 1;  // nothing to keep
+  if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
+  for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
+    const auto path_hash = static_cast<std::uint32_t>(
+        random_of(seed_, key_of(rank, peer) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
+    Connection connection{.queue_pair = roce::QueuePair(config_, first + number, 0, 0),
+                          .peer = back + number,
+                          .route = route_of(host_of(rank), host_of(peer), path_hash),
+                          .rank = rank,
+                          .peer_rank = peer,
+                          .number = number,
+                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1};
+    connection.nic = nic_of(links_.link_at(connection.route));
+    std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
+    connection.on_port = static_cast<std::uint32_t>(on_port.size());
+    on_port.push_back(first + number);
+    if (LossPlan** loss = loss_of_.find(key_of(rank, peer))) connection.loss = *loss;
+    connections_.push_back(std::move(connection));
+  }
 }
 
 bool Simulator::done() const {
-  return errors_.empty() &&
+  return !failed_ &&
          std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
 }
 
 std::vector<std::string> Simulator::problems() const {
-  if (!errors_.empty()) return errors_;
   std::vector<std::string> lines;
+  for (const Process& process : processes_) lines.insert(lines.end(), process.errors.begin(), process.errors.end());
+  if (!lines.empty()) return lines;
   for (const Walker& walker : walkers_) {
     if (lines.size() >= 8) break;
     if (!walker.done()) {
@@ -413,6 +498,33 @@ std::vector<std::string> Simulator::problems() const {
     }
   }
   return lines;
+}
+
+TimePs Simulator::now() const {
+  TimePs latest = 0;
+  for (const Process& process : processes_) latest = std::max(latest, process.now);
+  return latest;
+}
+
+std::uint64_t Simulator::events() const {
+  std::uint64_t sum = 0;
+  for (const Process& process : processes_) sum += process.events;
+  return sum;
+}
+
+std::uint64_t Simulator::data_packets() const {
+  std::uint64_t sum = 0;
+  for (const Process& process : processes_) sum += process.data_packets;
+  return sum;
+}
+
+std::vector<PacketTrace> Simulator::trace() const {
+  std::vector<PacketTrace> all;
+  for (const Process& process : processes_) all.insert(all.end(), process.trace.begin(), process.trace.end());
+  std::stable_sort(all.begin(), all.end(), [](const PacketTrace& a, const PacketTrace& b) {
+    return std::pair(a.time, a.source) < std::pair(b.time, b.source);
+  });
+  return all;
 }
 
 std::uint64_t Simulator::dropped() const {

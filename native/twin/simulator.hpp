@@ -11,9 +11,9 @@
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "roce/spread.hpp"
-#include "twin/event_wheel.hpp"
 #include "twin/links.hpp"
 #include "twin/network.hpp"
+#include "twin/schedule.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -39,25 +39,25 @@ class Simulator {
 
   // Starts all walkers at time 0.
   void start();
-  // Handles at most `events` events; false when there are none left or something failed.
+  // Handles about `events` events; false when there are none left or something failed.
   bool run(std::uint64_t events);
 
   bool done() const;
   // What failed or what is being waited for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
 
-  TimePs now() const { return now_; }
-  std::uint64_t events() const { return events_; }
-  std::uint64_t data_packets() const { return data_packets_; }
+  TimePs now() const;
+  std::uint64_t events() const;
+  std::uint64_t data_packets() const;
   std::uint64_t dropped() const;
   const std::vector<Walker>& walkers() const { return walkers_; }
   const Links& links() const { return links_; }
-  const std::vector<PacketTrace>& trace() const { return trace_; }
+  std::vector<PacketTrace> trace() const;  // in the order of time, then of ranks
   roce::QueuePairCounters totals(std::int32_t rank) const;
 
  private:
   struct Nic {  // one port of a host
-    roce::NicPort port{kNever / 4};
+    roce::NicPort port{0};
     std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
     std::uint32_t link = 0;
     TimePs busy_until = 0;
@@ -72,6 +72,16 @@ class Simulator {
     std::uint32_t number = 0;  // among those to this peer
     std::uint32_t spread = 0;  // into spreads_
     LossPlan* loss = nullptr;
+    std::uint32_t process = 0;
+  };
+  // What a part of the network and its ranks do on their own; see schedule.hpp.
+  struct Process {
+    TimePs now = 0;
+    std::uint64_t events = 0, data_packets = 0;
+    std::vector<std::int32_t> to_walk;
+    std::vector<Operation> operations;
+    std::vector<PacketTrace> trace;
+    std::vector<std::string> errors;
   };
   struct Pending {  // completions on their way to a walker
     TimePs time;
@@ -90,20 +100,27 @@ class Simulator {
   friend struct Sink;
 
   std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
-  std::uint32_t connect(std::int32_t rank, std::int32_t peer);
+  Process& process_of(std::int32_t rank) {
+    return processes_[process_of_node_[static_cast<std::size_t>(host_of(rank))]];
+  }
+  void connect_all();
+  void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
+  void divide();
+  void plan_sources();
+  std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   std::span<const std::int32_t> next_links(std::int32_t node, std::int32_t to);
   std::uint32_t route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash);
   std::uint32_t nic_of(std::uint32_t link);
-  void handle(const Event& event);
-  void receive(const Flight& flight);
-  void port_free(std::uint32_t nic);
-  void wake(std::uint32_t nic);
-  void expect(Nic& nic);
-  void transmit(std::uint32_t nic);
-  void deliver(std::int32_t rank, const Completion& completion);
-  void walk(std::int32_t rank);
-  void perform(std::int32_t rank);
-  void make_ready(std::int32_t rank, const Completion& completion);
+  void handle(Process& process, std::uint32_t source);
+  void receive(Process& process, const Flight& flight);
+  void port_free(Process& process, std::uint32_t nic);
+  void wake(Process& process, std::uint32_t nic);
+  void expect(const Process& process, Nic& nic);
+  void transmit(Process& process, std::uint32_t nic);
+  void deliver(Process& process, std::int32_t rank, const Completion& completion);
+  void walk(Process& process, std::int32_t rank);
+  void perform(Process& process, std::int32_t rank);
+  void make_ready(Process& process, std::int32_t rank, const Completion& completion);
 
   const Network* network_;
   roce::QueuePairConfig config_;
@@ -112,7 +129,7 @@ class Simulator {
   std::uint64_t seed_;
   std::size_t groups_;               // of hosts, for routes
   std::vector<std::int32_t> doors_;  // of next_links, kept for its memory
-  EventWheel wheel_;
+  Schedule schedule_;
   Links links_;
   std::vector<Walker> walkers_;
   std::vector<Nic> nics_;
@@ -125,15 +142,13 @@ class Simulator {
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
   std::vector<std::deque<Pending>> delayed_;    // of each rank, while its host's message latency passes
   std::vector<std::vector<Sleep>> sleeps_;      // of each rank, a heap
-  std::vector<std::int32_t> to_walk_;
-  std::vector<Operation> operations_;
   // First source number of each kind of event; links start at 0.
   std::uint32_t nic_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
-  TimePs now_ = 0;
-  std::uint64_t events_ = 0, data_packets_ = 0;
-  std::vector<std::string> errors_;
+  std::vector<Process> processes_;
+  std::vector<std::uint32_t> process_of_node_;
+  TimePs lookahead_ = kNever;  // least time that a packet takes from one process to another
+  bool failed_ = false;
   bool keep_trace_ = false;
-  std::vector<PacketTrace> trace_;
 };
 
 }  // namespace genie::twin

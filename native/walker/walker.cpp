@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/mix.hpp"
 #include "walker/parts.hpp"
 
 namespace genie {
@@ -44,6 +45,27 @@ void Walker::reset() {
   unfinished_ = plan_->nodes();
   steps_done_ = 0;
   error_.clear();
+}
+
+std::vector<std::int32_t> Walker::peers() const {
+  std::vector<std::int32_t> peers;
+  FlatMap<bool> seen;  // (template, group) at this rank's only position there
+  for (std::int32_t node = 0; node < plan_->nodes(); ++node) {
+    const std::size_t row = index(node);
+    const auto kind = static_cast<NodeKind>(plan_->kind[row]);
+    if (kind == NodeKind::kSend || kind == NodeKind::kRecv) peers.push_back(plan_->peer[row]);
+    if (kind != NodeKind::kColl || plan_->template_id[row] < 0) continue;
+    bool& known = seen[pair_key(static_cast<std::uint32_t>(plan_->template_id[row]),
+                                static_cast<std::uint32_t>(plan_->group[row]))];
+    if (known) continue;
+    known = true;
+    const StepTemplate& steps = steps_of(node);
+    for (const std::int32_t peer : steps.send_peers) peers.push_back(peer_rank(node, peer));
+    for (const std::int32_t peer : steps.receive_peers) peers.push_back(peer_rank(node, peer));
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
 }
 
 void Walker::begin(TimePs now, std::vector<Operation>& operations) {

@@ -70,6 +70,8 @@ class Walker {
  public:
   Walker(const SharedPlan& shared, const RankPlan& plan);
 
+  // All ranks that it sends to or receives from, in ascending order.
+  std::vector<std::int32_t> peers() const;
   // Back to before the first node.
   void reset();
   // Starts the nodes that depend on nothing.
