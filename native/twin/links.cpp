@@ -79,6 +79,7 @@ LinkCounters Links::totals(std::uint32_t number) const {
   LinkCounters counters = counters_[number];
   counters.packets = links_[number].packets;
   counters.bytes = links_[number].bytes;
+  counters.longest_queue_bytes = ports_[number].longest_bytes;
   return counters;
 }
 
@@ -109,15 +110,14 @@ void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flig
 void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
   Port& port = ports_[number];
-  LinkCounters& counters = counters_[number];
   const bool full = port.buffer_bytes >= 0 && port.waiting_bytes + wire_bytes > port.buffer_bytes;
   if (full || !admit(port.node, ingress, flight.priority, wire_bytes, now)) {
-    ++counters.dropped;
-    counters.dropped_bytes += wire_bytes;
+    ++counters_[number].dropped;
+    counters_[number].dropped_bytes += wire_bytes;
     return;
   }
   put(link, number, port, flight, wire_bytes);
-  counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, port.waiting_bytes);
+  port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
   if (has_start_events(link, port)) expect_start(link, number, now);
 }
 
@@ -133,7 +133,6 @@ void Links::work_out(Link& link, std::uint32_t number, TimePs now) {
   while (link.free < now && (link.waiting & ~link.paused) != 0) start_next(link, number, ports_[number]);
 }
 
-// A port of a switch that pauses somebody may start its next packet now.
 void Links::starts(std::uint32_t number, TimePs now) {
   Link& link = links_[number];
   Port& port = ports_[number];

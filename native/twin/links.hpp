@@ -74,26 +74,27 @@ class Links {
     return (links_[link].paused >> priority & 1) != 0;
   }
 
-  // The event of a source. The sink has, for hosts:
-  //   void received(link, flight)   a packet has come
-  //   void resumed(link)            a port that was paused may send again
+  // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
+  //   void received(flight)   a packet has come
+  //   void resumed(link)      a port that was paused may send again
   template <class Sink>
-  void handle(std::uint32_t source, TimePs now, Sink& sink) {
-    if (source >= links()) return starts(source - links(), now);
-    Link& link = links_[source];
+  void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
+    Link& link = links_[number];
     Flight& first = link.slots[link.head];
     if (!link.to_host && first.connection != kPauseFrame) {
-      forward(first, source, now);  // to another link: this one's packets stay where they are
-      return land(link, source);
+      forward(first, number, now);  // to another link: this one's packets stay where they are
+      return land(link, agenda, at);
     }
     const Flight flight = first;
-    land(link, source);
+    land(link, agenda, at);
     if (flight.connection != kPauseFrame) {
-      sink.received(source, flight);
-    } else if (paused_by(flight, source, now) && link.to_host) {
-      sink.resumed(source ^ 1);
+      sink.received(flight);
+    } else if (paused_by(flight, number, now) && link.to_host) {
+      sink.resumed(number ^ 1);
     }
   }
+  // A port whose starts have events may start its next packet.
+  void starts(std::uint32_t number, TimePs now);
 
   // A process has done all events before `end`: packets that start before it are put on their wires. When the next one
   // starts; kNever: none waits, or it has an event.
@@ -128,7 +129,7 @@ class Links {
   };
   struct Port {  // what only packets that wait touch
     std::int64_t rate_bps = 0;
-    std::int64_t waiting_bytes = 0;
+    std::int64_t waiting_bytes = 0, longest_bytes = 0;
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
     std::int32_t node = 0, target = 0;  // that it belongs to, and that its link leads to
     std::uint32_t process = 0;       // of that
@@ -158,9 +159,9 @@ class Links {
   }
 
   // The packet that has arrived first is not on the link any more.
-  void land(Link& link, std::uint32_t number) {
+  static void land(Link& link, Agenda& agenda, std::uint32_t at) {
     link.head = (link.head + 1) & link.mask;
-    schedule_->set(number, --link.flying > 0 ? link.slots[link.head].arrival : kNever);
+    agenda.set(at, --link.flying > 0 ? link.slots[link.head].arrival : kNever);
   }
 
   void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
@@ -196,7 +197,6 @@ class Links {
   void wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Link& link, std::uint32_t number, TimePs now);
-  void starts(std::uint32_t number, TimePs now);
   void start_next(Link& link, std::uint32_t number, Port& port);
   void put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes);
   std::uint32_t take_priority(const Link& link, std::uint32_t number, Port& port);

@@ -15,16 +15,19 @@ namespace genie::twin {
 class Schedule {
  public:
   // Sources of each process, in the order in which they win ties.
-  void plan(std::vector<std::vector<std::uint32_t>> sources_of_process, std::uint32_t sources) {
-    sources_ = std::move(sources_of_process);
+  void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources) {
     places_.assign(sources, Place{});
     agendas_.clear();
-    for (std::uint32_t process = 0; process < sources_.size(); ++process) {
-      const auto count = static_cast<std::uint32_t>(sources_[process].size());
+    sources_.clear();
+    first_.clear();
+    for (const std::vector<std::uint32_t>& own : sources_of_process) {
+      const auto process = static_cast<std::uint32_t>(agendas_.size()), count = static_cast<std::uint32_t>(own.size());
+      for (std::uint32_t at = 0; at < count; ++at) places_[own[at]] = {process, at};
       agendas_.emplace_back(count);
-      for (std::uint32_t at = 0; at < count; ++at) places_[sources_[process][at]] = {process, at};
+      first_.push_back(sources_.size());
+      sources_.insert(sources_.end(), own.begin(), own.end());
     }
-    processes_.resize(static_cast<std::uint32_t>(sources_.size()));
+    processes_.resize(static_cast<std::uint32_t>(agendas_.size()));
   }
 
   std::uint32_t processes() const { return static_cast<std::uint32_t>(agendas_.size()); }
@@ -61,16 +64,17 @@ class Schedule {
   }
 
   Agenda& agenda(std::uint32_t process) { return agendas_[process]; }
-  std::uint32_t source_at(std::uint32_t process, std::uint32_t at) const { return sources_[process][at]; }
+  const std::uint32_t* sources(std::uint32_t process) const { return sources_.data() + first_[process]; }
 
  private:
   struct Place {
     std::uint32_t process = 0, at = 0;
   };
-  std::vector<std::vector<std::uint32_t>> sources_;  // by process: its sources
-  std::vector<Place> places_;                        // by source
-  std::vector<Agenda> agendas_;                      // by process
-  Agenda processes_;                                 // when each has something to do
+  std::vector<std::uint32_t> sources_;  // of all processes, one after another
+  std::vector<std::size_t> first_;      // by process: its first
+  std::vector<Place> places_;           // by source
+  std::vector<Agenda> agendas_;         // by process
+  Agenda processes_;                    // when each has something to do
 };
 
 }  // namespace genie::twin

@@ -116,7 +116,7 @@ struct Simulator::Sink {
 struct Simulator::Hosts {
   Simulator& twin;
   Process& process;
-  void received(std::uint32_t, const Flight& flight) { twin.receive(process, flight); }
+  void received(const Flight& flight) { twin.receive(process, flight); }
   void resumed(std::uint32_t link) { twin.wake(process, twin.nic_of(link)); }
 };
 
@@ -200,7 +200,7 @@ void Simulator::plan_sources() {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
   for (std::uint32_t id = 0; id < connections_.size(); ++id)
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
-  schedule_.plan(std::move(sources), timer_source_ + static_cast<std::uint32_t>(connections_.size()));
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()));
   links_.attach(process_of_node_);
 }
 
@@ -232,10 +232,18 @@ bool Simulator::run(std::uint64_t events) {
 std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t most) {
   Process& process = processes_[number];
   Agenda& agenda = schedule_.agenda(number);
+  const std::uint32_t* sources = schedule_.sources(number);
   std::uint64_t count = 0;
   for (; agenda.next_time() < end && count < most && process.errors.empty(); ++count) {
     process.now = agenda.next_time();
-    handle(process, schedule_.source_at(number, agenda.next_source()));
+    const std::uint32_t at = agenda.next_source(), source = sources[at];
+    if (source < links_.links()) {
+      Hosts hosts{*this, process};
+      links_.arrive(source, process.now, agenda, at, hosts);
+    } else {
+      agenda.set(at, kNever);
+      handle(process, source);
+    }
     while (!process.to_walk.empty()) {
       const std::int32_t rank = process.to_walk.back();
       process.to_walk.pop_back();
@@ -249,11 +257,8 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
 
 void Simulator::handle(Process& process, std::uint32_t source) {
   if (source < nic_source_) {
-    Hosts hosts{*this, process};
-    return links_.handle(source, process.now, hosts);
-  }
-  schedule_.set(source, kNever);
-  if (source < walker_source_) {
+    links_.starts(source - links_.links(), process.now);
+  } else if (source < walker_source_) {
     port_free(process, nic_of_link_[source - nic_source_]);
   } else if (source < delay_source_) {
     const auto rank = static_cast<std::int32_t>(source - walker_source_);

@@ -72,7 +72,7 @@ def test_reads_a_fabric() -> None:
 # Text, then the line, the key and the words that the error has to hold.
 REFUSED = [
     ("", 1, "topology", "is missing"),
-    (SINGLE.replace("hosts = 8", "hosts = 0"), 4, "topology.hosts = 0", "an integer from 1 to 4096"),
+    (SINGLE.replace("hosts = 8", "hosts = 0"), 4, "topology.hosts = 0", "an integer from 1 to 65536"),
     (SINGLE.replace("hosts = 8", "host = 8"), 4, "topology.host", "unknown key; the keys here are kind, hosts"),
     (SINGLE.replace("hosts = 8", ""), 2, "topology.hosts", "is missing: give an integer"),
     (SINGLE.replace("single-switch", "ring"), 3, "topology.kind", '"single-switch" or "leaf-spine" or "explicit"'),
