@@ -166,6 +166,7 @@ void Links::start_next(Link& link, std::uint32_t number, Port& port) {
   Flight& flight = own.slots[own.head];
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
   own.head = (own.head + 1) & own.mask;
+  __builtin_prefetch(&own.slots[(own.head + 1) & own.mask]);
   own.bytes -= wire_bytes;
   port.waiting_bytes -= wire_bytes;
   if (--own.count == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));

@@ -2,7 +2,14 @@
 // happen in the order of (time, source); processes hear of each other only by packets, which take `lookahead`
 // at least. So each may go through a window of that length on its own, in any order or at once: what it sends
 // arrives after the window's end (Chandy and Misra, 1979; the windows are those of Lubachevsky, 1989).
+//
+// Processes that have something to do in one of the next windows have a bit there; those beyond wait in a
+// tournament of times. A bit may be there for nothing, and never lacks.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,8 +21,11 @@ namespace genie::twin {
 
 class Schedule {
  public:
-  // Sources of each process, in the order in which they win ties.
-  void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources) {
+  // Sources of each process, in the order in which they win ties. `lookahead` is above 0; without other processes
+  // kNever.
+  void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources,
+            TimePs lookahead) {
+    window_ps_ = static_cast<std::uint64_t>(lookahead);
     places_.assign(sources, Place{});
     agendas_.clear();
     sources_.clear();
@@ -27,54 +37,98 @@ class Schedule {
       first_.push_back(sources_.size());
       sources_.insert(sources_.end(), own.begin(), own.end());
     }
-    processes_.resize(static_cast<std::uint32_t>(agendas_.size()));
+    far_.resize(processes());
+    words_ = (processes() + 63) / 64;
+    bits_.assign(std::size_t{words_} * kWindows, 0);
   }
 
   std::uint32_t processes() const { return static_cast<std::uint32_t>(agendas_.size()); }
-  std::uint32_t process_of(std::uint32_t source) const { return places_[source].process; }
-  TimePs time_of(std::uint32_t source) const {
-    return agendas_[places_[source].process].time_of(places_[source].at);
-  }
+  TimePs time_of(std::uint32_t source) const { return agendas_[places_[source].process].time_of(places_[source].at); }
 
   // The source's event is at `time`; kNever: it has none. Its process need not be told.
   void set(std::uint32_t source, TimePs time) { agendas_[places_[source].process].set(places_[source].at, time); }
-
   // The same, from another process.
   void set_afar(std::uint32_t source, TimePs time) {
     set(source, time);
     wake(places_[source].process, time);
   }
-
-  // A process has something to do at `time`, maybe before what was known.
+  // A process has something to do at `time`.
   void wake(std::uint32_t process, TimePs time) {
-    if (time < processes_.time_of(process)) processes_.set(process, time);
+    const std::uint64_t window = window_of(time);
+    if (window - window_ < kWindows) {
+      mark(process, window);
+    } else if (time < far_.time_of(process)) {
+      far_.set(process, time);
+    }
+  }
+  // A process has done what there was in this window; next it has something to do at its next event or at `other`.
+  void rest(std::uint32_t process, TimePs other) {
+    const TimePs next = std::min(agendas_[process].next_time(), other);
+    if (next != kNever) wake(process, next);
   }
 
-  // A process that is next; its time is forgotten, until rest() says it anew.
-  TimePs next_time() const { return processes_.next_time(); }
-  std::uint32_t take() {
-    const std::uint32_t process = processes_.next_source();
-    processes_.set(process, kNever);
-    return process;
+  // On to the next window in which something may happen; false: there is none.
+  bool next_window() {
+    if (occupied_ == 0 && far_.next_time() == kNever) return false;
+    if (occupied_ == 0) {
+      window_ = window_of(far_.next_time());
+    } else {
+      const auto turned = std::rotr(occupied_, static_cast<int>(window_ % kWindows));
+      window_ += static_cast<std::uint64_t>(std::countr_zero(turned));
+    }
+    while (far_.next_time() != kNever && window_of(far_.next_time()) - window_ < kWindows) {
+      const std::uint32_t process = far_.next_source();
+      mark(process, window_of(far_.next_time()));
+      far_.set(process, kNever);
+    }
+    // What was far may come before what was near: both are in the windows now.
+    const auto turned = std::rotr(occupied_, static_cast<int>(window_ % kWindows));
+    window_ += static_cast<std::uint64_t>(std::countr_zero(turned));
+    return true;
   }
-  // The process has done all before its next event, or before `other`.
-  void rest(std::uint32_t process, TimePs other) {
-    const TimePs own = agendas_[process].next_time();
-    processes_.set(process, own < other ? own : other);
+  // Of the window: before it nothing more happens.
+  TimePs end() const {
+    const std::uint64_t most = static_cast<std::uint64_t>(kNever) / window_ps_;
+    return window_ >= most ? kNever : static_cast<TimePs>((window_ + 1) * window_ps_);
+  }
+  // fn(process) for each that may have something to do in this window, once.
+  template <class Function>
+  void each(Function fn) {
+    const std::size_t row = (window_ % kWindows) * words_;
+    std::uint64_t left = 0;  // of those that were stopped before the window's end
+    for (std::uint32_t word = 0; word < words_; ++word) {
+      std::uint64_t& bits = bits_[row + word];
+      for (std::uint64_t now = std::exchange(bits, 0); now != 0; now &= now - 1)
+        fn(word * 64 + static_cast<std::uint32_t>(std::countr_zero(now)));
+      left |= bits;
+    }
+    if (left == 0) occupied_ &= ~(std::uint64_t{1} << (window_ % kWindows));
   }
 
   Agenda& agenda(std::uint32_t process) { return agendas_[process]; }
   const std::uint32_t* sources(std::uint32_t process) const { return sources_.data() + first_[process]; }
 
  private:
+  static constexpr std::uint64_t kWindows = 64;
   struct Place {
     std::uint32_t process = 0, at = 0;
   };
+
+  std::uint64_t window_of(TimePs time) const { return static_cast<std::uint64_t>(time) / window_ps_; }
+  void mark(std::uint32_t process, std::uint64_t window) {
+    bits_[(window % kWindows) * words_ + process / 64] |= std::uint64_t{1} << (process % 64);
+    occupied_ |= std::uint64_t{1} << (window % kWindows);
+  }
+
+  std::uint64_t window_ps_ = 1, window_ = 0;
   std::vector<std::uint32_t> sources_;  // of all processes, one after another
   std::vector<std::size_t> first_;      // by process: its first
   std::vector<Place> places_;           // by source
   std::vector<Agenda> agendas_;         // by process
-  Agenda processes_;                    // when each has something to do
+  Agenda far_;                          // of processes: what is beyond the next windows
+  std::vector<std::uint64_t> bits_;     // by window: a bit for each process
+  std::uint64_t occupied_ = 0;          // a bit for each window
+  std::uint32_t words_ = 0;
 };
 
 }  // namespace genie::twin

@@ -200,7 +200,7 @@ void Simulator::plan_sources() {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
   for (std::uint32_t id = 0; id < connections_.size(); ++id)
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()));
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()), lookahead_);
   links_.attach(process_of_node_);
 }
 
@@ -219,13 +219,11 @@ void Simulator::start() {
 
 bool Simulator::run(std::uint64_t events) {
   for (std::uint64_t count = 0; count < events && !failed_;) {
-    const TimePs from = schedule_.next_time();
-    if (from == kNever) return false;
-    const TimePs end = lookahead_ < kNever - from ? from + lookahead_ : kNever;
-    while (schedule_.next_time() < end) count += play(schedule_.take(), end, events);
-    failed_ = std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return !p.errors.empty(); });
+    if (!schedule_.next_window()) return false;
+    const TimePs end = schedule_.end();
+    schedule_.each([&](std::uint32_t process) { count += play(process, end, events); });
   }
-  return schedule_.next_time() != kNever && !failed_;
+  return !failed_;
 }
 
 // A process's events before `end`, at most about so many.
@@ -241,7 +239,6 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
       Hosts hosts{*this, process};
       links_.arrive(source, process.now, agenda, at, hosts);
     } else {
-      agenda.set(at, kNever);
       handle(process, source);
     }
     while (!process.to_walk.empty()) {
@@ -251,6 +248,7 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
     }
   }
   process.events += count;
+  failed_ |= !process.errors.empty();
   schedule_.rest(number, links_.finish(number, std::min(end, agenda.next_time())));
   return count;
 }
@@ -270,16 +268,17 @@ void Simulator::handle(Process& process, std::uint32_t source) {
       std::pop_heap(sleeps.begin(), sleeps.end());
       sleeps.pop_back();
     }
-    if (!sleeps.empty()) schedule_.set(source, sleeps.front().time);
+    schedule_.set(source, sleeps.empty() ? kNever : sleeps.front().time);
   } else if (source < timer_source_) {
     const auto rank = static_cast<std::int32_t>(source - delay_source_);
     std::deque<Pending>& pending = delayed_[index(rank)];
     make_ready(process, rank, pending.front().completion);
     pending.pop_front();
-    if (!pending.empty()) schedule_.set(source, pending.front().time);
+    schedule_.set(source, pending.empty() ? kNever : pending.front().time);
   } else {
     const std::uint32_t number = source - timer_source_;
     Sink sink{*this, process, number};
+    schedule_.set(source, kNever);
     connections_[number].queue_pair.timer(process.now, sink);
   }
 }
@@ -348,13 +347,16 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
   expect(process, nic);
 }
 
-// The event for the next packet that a NIC may send; none while it has nothing.
+// The event for the next packet that a NIC may send; none while it has nothing, or what it has is paused.
 void Simulator::expect(const Process& process, Nic& nic) {
-  const TimePs next = nic.port.next_pick();
-  if (next == kNever) return;
-  const TimePs at = nic.sending ? std::max(next, nic.busy_until) : next;
+  TimePs at = nic.port.next_pick();
+  if (nic.sending) {
+    at = std::max(at, nic.busy_until);
+  } else if (at <= process.now) {
+    at = kNever;
+  }
   const std::uint32_t source = nic_source_ + nic.link;
-  if (at > process.now && schedule_.time_of(source) > at) schedule_.set(source, at);
+  if (schedule_.time_of(source) != at) schedule_.set(source, at);
 }
 
 void Simulator::make_ready(Process& process, std::int32_t rank, const Completion& completion) {
