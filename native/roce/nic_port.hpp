@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/time.hpp"
@@ -103,44 +104,47 @@ class NicPort {
    public:
     bool empty() const { return count_ == 0; }
     void push(Waiting value) {
-      if (count_ == slots_.size()) grow();
+      if (count_ == capacity_) grow();
       at(count_++) = value;
     }
     void push_front(Waiting value) {
-      if (count_ == slots_.size()) grow();
-      head_ = (head_ - 1) & (slots_.size() - 1);
+      if (count_ == capacity_) grow();
+      head_ = (head_ - 1) & (capacity_ - 1);
       slots_[head_] = value;
       ++count_;
     }
     // Place of the first that waited at `free`, when the port became free; if none did, of the earliest.
-    std::size_t first(TimePs free) const {
-      std::size_t best = 0;
-      for (std::size_t place = 0; place < count_ && at(best).since > free; ++place) {
+    std::uint32_t first(TimePs free) const {
+      std::uint32_t best = 0;
+      if (count_ == 1) return best;
+      for (std::uint32_t place = 0; place < count_ && at(best).since > free; ++place) {
         if (at(place).since < at(best).since) best = place;
       }
       return best;
     }
-    TimePs since(std::size_t place) const { return at(place).since; }
+    TimePs since(std::uint32_t place) const { return at(place).since; }
     Waiting pop(TimePs free) {
-      std::size_t place = first(free);
+      std::uint32_t place = first(free);
       const Waiting value = at(place);
       for (; place > 0; --place) at(place) = at(place - 1);
-      head_ = (head_ + 1) & (slots_.size() - 1);
+      head_ = (head_ + 1) & (capacity_ - 1);
       --count_;
       return value;
     }
 
    private:
-    Waiting& at(std::size_t place) { return slots_[(head_ + place) & (slots_.size() - 1)]; }
-    const Waiting& at(std::size_t place) const { return slots_[(head_ + place) & (slots_.size() - 1)]; }
+    Waiting& at(std::uint32_t place) { return slots_[(head_ + place) & (capacity_ - 1)]; }
+    const Waiting& at(std::uint32_t place) const { return slots_[(head_ + place) & (capacity_ - 1)]; }
     void grow() {
-      std::vector<Waiting> larger(slots_.empty() ? 8 : slots_.size() * 2);
-      for (std::size_t place = 0; place < count_; ++place) larger[place] = at(place);
+      const std::uint32_t capacity = capacity_ == 0 ? 8 : 2 * capacity_;
+      auto larger = std::make_unique<Waiting[]>(capacity);
+      for (std::uint32_t place = 0; place < count_; ++place) larger[place] = at(place);
       slots_ = std::move(larger);
+      capacity_ = capacity;
       head_ = 0;
     }
-    std::vector<Waiting> slots_;
-    std::size_t head_ = 0, count_ = 0;
+    std::unique_ptr<Waiting[]> slots_;
+    std::uint32_t capacity_ = 0, head_ = 0, count_ = 0;
   };
 
   // When the next of a ring's packets could begin to leave.

@@ -71,7 +71,102 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   for (std::uint32_t number = 0; number < links(); ++number) {
     Port& port = ports_[number];
     port.process = process_of_node[index(port.node)];
-    if (port.process == process_of_node[index(port.target)]) links_[number].flags |= kInside;
+    links_[number].target_process = process_of_node[index(port.target)];
+    if (port.process == links_[number].target_process) links_[number].flags |= kInside;
+  }
+  std::vector<std::uint32_t> nodes(schedule_->processes());
+  for (const std::uint32_t process : process_of_node) ++nodes[process];
+  inputs_.assign(schedule_->processes(), {});
+  for (std::uint32_t number = 0; number < links(); ++number) {
+    Link& link = links_[number];
+    if (ports_[number].target < network_->hosts || nodes[link.target_process] > 1) continue;
+    link.flags |= kToSwitch;
+    inputs_[link.target_process].push_back(number);
+  }
+}
+
+// -- a switch ---------------------------------------------------------------------------------------------------
+
+std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
+  // Arrivals of the window, in order: by time, then by input. A key has the time left until the window's end,
+  // turned around, and the input.
+  constexpr unsigned kInputBits = 16;
+  const std::vector<std::uint32_t>& inputs = inputs_[process];
+  const TimePs begin = end - schedule_->window();
+  TimePs next = kNever;
+  batch_.clear();
+  runs_.clear();
+  for (std::size_t input = 0; input < inputs.size(); ++input) {
+    const Link& link = links_[inputs[input]];
+    if (link.flying == 0) continue;
+    runs_.push_back(static_cast<std::uint32_t>(batch_.size()));
+    for (std::uint32_t place = 0;; ++place) {
+      if (place == link.flying) break;
+      const TimePs arrival = link.slots[(link.head + place) & (link.capacity - 1)].arrival;
+      if (arrival >= end) {
+        next = std::min(next, arrival);
+        break;
+      }
+      batch_.push_back(static_cast<std::uint64_t>(arrival - begin) << kInputBits | input);
+    }
+    if (runs_.back() == batch_.size()) runs_.pop_back();
+  }
+  merge_runs();
+  Agenda& agenda = schedule_->agenda(process);
+  const std::uint32_t* const sources = schedule_->sources(process);
+  std::uint64_t events = batch_.size();
+  const auto starts_before = [&](TimePs time) {
+    while (agenda.next_time() < time) {
+      const TimePs now = agenda.next_time();
+      starts(sources[agenda.next_source()] - links(), now);
+      ++events;
+    }
+  };
+  for (const std::uint64_t key : batch_) {
+    const TimePs now = begin + static_cast<TimePs>(key >> kInputBits);
+    starts_before(now);
+    pass(inputs[key & ((1u << kInputBits) - 1)], now);
+  }
+  starts_before(end);
+  schedule_->rest(process, std::min(next, finish(process, end)));
+  return events;
+}
+
+// The first arrival of a switch's input.
+void Links::pass(std::uint32_t number, TimePs now) {
+  Link& link = links_[number];
+  Flight& first = link.slots[link.head];
+  if (first.connection != kPauseFrame) {
+    forward(first, number, now);
+  } else {
+    paused_by(first, number, now);
+  }
+  link.head = (link.head + 1) & (link.capacity - 1);
+  --link.flying;
+}
+
+// Sorts the batch, whose runs are in order.
+void Links::merge_runs() {
+  merged_.resize(batch_.size());
+  while (runs_.size() > 1) {
+    runs_.push_back(static_cast<std::uint32_t>(batch_.size()));
+    std::size_t kept = 0;
+    std::uint64_t* out = merged_.data();
+    for (std::size_t run = 0; run + 1 < runs_.size(); run += 2) {
+      const std::uint64_t *a = batch_.data() + runs_[run], *const middle = batch_.data() + runs_[run + 1];
+      const std::uint64_t *b = middle, *const end = run + 2 < runs_.size() ? batch_.data() + runs_[run + 2] : middle;
+      runs_[kept++] = static_cast<std::uint32_t>(out - merged_.data());
+      while (a != middle && b != end) {
+        const bool second = *b < *a;
+        *out++ = second ? *b : *a;
+        a += second ? 0 : 1;
+        b += second ? 1 : 0;
+      }
+      out = std::copy(a, middle, out);
+      out = std::copy(b, end, out);
+    }
+    runs_.resize(kept);
+    batch_.swap(merged_);
   }
 }
 
@@ -85,20 +180,20 @@ LinkCounters Links::totals(std::uint32_t number) const {
 
 // -- ports ------------------------------------------------------------------------------------------------------
 
-void Links::grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t count,
-                 std::uint32_t& mask) {
-  const std::uint32_t size = slots == nullptr ? 8 : 2 * (mask + 1);
+// A full ring gets twice the room.
+void Links::grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity) {
+  const std::uint32_t size = capacity == 0 ? 8 : 2 * capacity;
   auto larger = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < count; ++place) larger[place] = slots[(head + place) & mask];
+  for (std::uint32_t place = 0; place < capacity; ++place) larger[place] = slots[(head + place) & (capacity - 1)];
   slots = std::move(larger);
-  mask = size - 1;
+  capacity = size;
   head = 0;
 }
 
 void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes) {
   Queue& own = queue(number, flight.priority);
-  if (own.count > own.mask || own.slots == nullptr) grow(own.slots, own.head, own.count, own.mask);
-  own.slots[(own.head + own.count++) & own.mask] = flight;
+  if (own.count == own.capacity) grow(own.slots, own.head, own.capacity);
+  own.slots[(own.head + own.count++) & (own.capacity - 1)] = flight;
   own.bytes += wire_bytes;
   port.waiting_bytes += wire_bytes;
   link.waiting |= static_cast<std::uint8_t>(1u << flight.priority);
@@ -165,8 +260,8 @@ void Links::start_next(Link& link, std::uint32_t number, Port& port) {
   Queue& own = queue(number, priority);
   Flight& flight = own.slots[own.head];
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
-  own.head = (own.head + 1) & own.mask;
-  __builtin_prefetch(&own.slots[(own.head + 1) & own.mask]);
+  own.head = (own.head + 1) & (own.capacity - 1);
+  __builtin_prefetch(&own.slots[(own.head + 1) & (own.capacity - 1)]);
   own.bytes -= wire_bytes;
   port.waiting_bytes -= wire_bytes;
   if (--own.count == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));

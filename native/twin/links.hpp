@@ -49,6 +49,7 @@ class Links {
   TimePs lookahead(std::uint32_t link) const;
   // The schedule has its plan now; by node: its process.
   void attach(const std::vector<std::uint32_t>& process_of_node);
+  bool is_switch(std::uint32_t process) const { return !inputs_[process].empty(); }
 
   // Places of a path's links in `paths`, by which packets find their way.
   std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
@@ -95,6 +96,9 @@ class Links {
   }
   // A port whose starts have events may start its next packet.
   void starts(std::uint32_t number, TimePs now);
+  // What a switch that is a process of its own does before `end`; the number of events. Its arrivals have no
+  // agenda: all of a window are on their wires when it begins.
+  std::uint64_t play_switch(std::uint32_t process, TimePs end);
 
   // A process has done all events before `end`: packets that start before it are put on their wires. When the next one
   // starts; kNever: none waits, or it has an event.
@@ -106,28 +110,30 @@ class Links {
  private:
   struct alignas(64) Link {  // a port and its wire: what every packet touches
     std::unique_ptr<Flight[]> slots;  // a ring of what is on the wire
-    std::uint32_t head = 0, flying = 0, mask = 0;
+    std::uint32_t head = 0, flying = 0, capacity = 0;
     std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
-    TimePs free = 0;                // when the port can start the next
-    TimePs delay = 0;               // from the last bit sent until it is dealt with at the other end
-    std::uint64_t packets = 0, bytes = 0;
+    std::uint32_t target_process = 0;
     std::uint8_t waiting = 0;  // bit of each priority that has packets which have not started
     std::uint8_t paused = 0;
     std::uint8_t flags = 0;
     bool to_host = false;
+    TimePs free = 0;   // when the port can start the next
+    TimePs delay = 0;  // from the last bit sent until it is dealt with at the other end
+    std::uint64_t packets = 0, bytes = 0;
   };
   static_assert(sizeof(Link) == 64);
   // Of Link::flags.
   static constexpr std::uint8_t kMarks = 1;   // ECN
   static constexpr std::uint8_t kInside = 2;  // both ends in one process
-  static constexpr std::uint8_t kListed = 4;  // among those that finish() looks at
+  static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
+  static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
   // The packets of one priority that wait for a port.
   struct Queue {
     std::unique_ptr<Flight[]> slots;
-    std::uint32_t head = 0, count = 0, mask = 0;
+    std::uint32_t head = 0, count = 0, capacity = 0;
     std::int64_t bytes = 0;
   };
-  struct Port {  // what only packets that wait touch
+  struct alignas(64) Port {  // what only packets that wait touch
     std::int64_t rate_bps = 0;
     std::int64_t waiting_bytes = 0, longest_bytes = 0;
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
@@ -142,7 +148,7 @@ class Links {
     TimePs paused_since = 0;
     bool pausing = false;  // its source has been told to pause
   };
-  struct Switch {
+  struct alignas(64) Switch {
     std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
     std::int64_t used_bytes = 0;    // of it
     std::uint32_t pausing = 0;      // (ingress, priority) that have been told to pause
@@ -160,12 +166,12 @@ class Links {
 
   // The packet that has arrived first is not on the link any more.
   void land(Link& link, Agenda& agenda, std::uint32_t at) {
-    link.head = (link.head + 1) & link.mask;
+    link.head = (link.head + 1) & (link.capacity - 1);
     if (--link.flying == 0) return agenda.set(at, kNever);
     const Flight& next = link.slots[link.head];
     agenda.set(at, next.arrival);
     // Its turn comes when some other links have had theirs: time enough to fetch what it will touch.
-    __builtin_prefetch(&link.slots[(link.head + 1) & link.mask]);
+    __builtin_prefetch(&link.slots[(link.head + 1) & (link.capacity - 1)]);
     if (!link.to_host) __builtin_prefetch(&links_[paths_[next.route + 1]], 1);
   }
 
@@ -173,20 +179,23 @@ class Links {
     link.free = at + serialisation(link, number, wire_bytes);
     ++link.packets;
     link.bytes += wire_bytes;
-    if (link.flying > link.mask || link.slots == nullptr) grow(link.slots, link.head, link.flying, link.mask);
-    Flight& on_wire = link.slots[(link.head + link.flying) & link.mask];
+    if (link.flying == link.capacity) grow(link.slots, link.head, link.capacity);
+    Flight& on_wire = link.slots[(link.head + link.flying) & (link.capacity - 1)];
     on_wire = flight;
     on_wire.arrival = link.free + link.delay;
     if (link.flying++ > 0) return;
-    if ((link.flags & kInside) != 0) {
+    if ((link.flags & kToSwitch) != 0) {
+      schedule_->wake(link.target_process, on_wire.arrival);
+    } else if ((link.flags & kInside) != 0) {
       schedule_->set(number, on_wire.arrival);
     } else {
       schedule_->set_afar(number, on_wire.arrival);
     }
   }
-  static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t count,
-                   std::uint32_t& mask);
+  static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity);
 
+  void pass(std::uint32_t number, TimePs now);
+  void merge_runs();
   void forward(Flight& flight, std::uint32_t ingress, TimePs now) {
     const std::uint32_t number = paths_[++flight.route];
     Link& link = links_[number];
@@ -234,6 +243,9 @@ class Links {
   std::vector<Switch> switches_;   // by node
   std::vector<LinkCounters> counters_;
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
+  std::vector<std::vector<std::uint32_t>> inputs_;   // by process, of switches of their own: links that lead to it
+  std::vector<std::uint64_t> batch_, merged_;        // of play_switch, kept for their memory
+  std::vector<std::uint32_t> runs_;
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

@@ -91,6 +91,7 @@ class Schedule {
     const std::uint64_t most = static_cast<std::uint64_t>(kNever) / window_ps_;
     return window_ >= most ? kNever : static_cast<TimePs>((window_ + 1) * window_ps_);
   }
+  TimePs window() const { return static_cast<TimePs>(window_ps_); }
   // fn(process) for each that may have something to do in this window, once.
   template <class Function>
   void each(Function fn) {

@@ -183,12 +183,17 @@ void Simulator::plan_sources() {
   const auto of = [&](std::int32_t node) -> std::vector<std::uint32_t>& {
     return sources[process_of_node_[index(node)]];
   };
+  std::vector<std::uint32_t> nodes(processes_.size());
+  for (const std::uint32_t process : process_of_node_) ++nodes[process];
+  const auto is_alone = [&](std::int32_t node) {  // a switch that is a process: its arrivals have no agenda
+    return node >= network_->hosts && nodes[process_of_node_[index(node)]] == 1;
+  };
   const auto ranks = static_cast<std::uint32_t>(walkers_.size());
   const auto is_used = [&](std::uint32_t link) {  // a link to the same host only where ranks share one
     return link < static_cast<std::uint32_t>(network_->links()) || nic_of_link_[link] != ~std::uint32_t{0};
   };
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (is_used(link)) of(links_.target_of(link)).push_back(link);
+    if (is_used(link) && !is_alone(links_.target_of(link))) of(links_.target_of(link)).push_back(link);
   }
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
     if (links_.source_of(link) >= network_->hosts) of(links_.source_of(link)).push_back(links_.links() + link);
@@ -229,6 +234,11 @@ bool Simulator::run(std::uint64_t events) {
 // A process's events before `end`, at most about so many.
 std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t most) {
   Process& process = processes_[number];
+  if (links_.is_switch(number)) {
+    const std::uint64_t events = links_.play_switch(number, end);
+    process.events += events;
+    return events;
+  }
   Agenda& agenda = schedule_.agenda(number);
   const std::uint32_t* sources = schedule_.sources(number);
   std::uint64_t count = 0;
