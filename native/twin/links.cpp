@@ -88,20 +88,15 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
 // -- a switch ---------------------------------------------------------------------------------------------------
 
 std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
-  // Arrivals of the window, in order: by time, then by input. A key has the time left until the window's end,
-  // turned around, and the input.
+  // Arrivals of the window, in order: by time from its beginning, then by input.
   constexpr unsigned kInputBits = 16;
   const std::vector<std::uint32_t>& inputs = inputs_[process];
   const TimePs begin = end - schedule_->window();
   TimePs next = kNever;
   batch_.clear();
-  runs_.clear();
   for (std::size_t input = 0; input < inputs.size(); ++input) {
     const Link& link = links_[inputs[input]];
-    if (link.flying == 0) continue;
-    runs_.push_back(static_cast<std::uint32_t>(batch_.size()));
-    for (std::uint32_t place = 0;; ++place) {
-      if (place == link.flying) break;
+    for (std::uint32_t place = 0; place < link.flying; ++place) {
       const TimePs arrival = link.slots[(link.head + place) & (link.capacity - 1)].arrival;
       if (arrival >= end) {
         next = std::min(next, arrival);
@@ -109,9 +104,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       }
       batch_.push_back(static_cast<std::uint64_t>(arrival - begin) << kInputBits | input);
     }
-    if (runs_.back() == batch_.size()) runs_.pop_back();
   }
-  merge_runs();
+  sort_batch(kInputBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
   std::uint64_t events = batch_.size();
@@ -145,28 +139,25 @@ void Links::pass(std::uint32_t number, TimePs now) {
   --link.flying;
 }
 
-// Sorts the batch, whose runs are in order.
-void Links::merge_runs() {
-  merged_.resize(batch_.size());
-  while (runs_.size() > 1) {
-    runs_.push_back(static_cast<std::uint32_t>(batch_.size()));
-    std::size_t kept = 0;
-    std::uint64_t* out = merged_.data();
-    for (std::size_t run = 0; run + 1 < runs_.size(); run += 2) {
-      const std::uint64_t *a = batch_.data() + runs_[run], *const middle = batch_.data() + runs_[run + 1];
-      const std::uint64_t *b = middle, *const end = run + 2 < runs_.size() ? batch_.data() + runs_[run + 2] : middle;
-      runs_[kept++] = static_cast<std::uint32_t>(out - merged_.data());
-      while (a != middle && b != end) {
-        const bool second = *b < *a;
-        *out++ = second ? *b : *a;
-        a += second ? 0 : 1;
-        b += second ? 1 : 0;
-      }
-      out = std::copy(a, middle, out);
-      out = std::copy(b, end, out);
-    }
-    runs_.resize(kept);
-    batch_.swap(merged_);
+// Sorts the batch: into as many buckets as there are arrivals, which leaves nearly nothing to do in each.
+void Links::sort_batch(unsigned key_bits) {
+  const std::size_t count = batch_.size();
+  if (count > 8) {
+    const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)), kBucketBits);
+    const unsigned shift = key_bits > bits ? key_bits - bits : 0;
+    const std::size_t buckets = std::size_t{1} << bits;
+    std::fill_n(places_.begin(), buckets + 1, std::uint32_t{0});
+    for (const std::uint64_t key : batch_) ++places_[(key >> shift) + 1];
+    for (std::size_t bucket = 1; bucket < buckets; ++bucket) places_[bucket] += places_[bucket - 1];
+    sorted_.resize(count);
+    for (const std::uint64_t key : batch_) sorted_[places_[key >> shift]++] = key;
+    batch_.swap(sorted_);
+  }
+  for (std::size_t at = 1; at < count; ++at) {
+    const std::uint64_t key = batch_[at];
+    std::size_t hole = at;
+    for (; hole > 0 && key < batch_[hole - 1]; --hole) batch_[hole] = batch_[hole - 1];
+    batch_[hole] = key;
   }
 }
 

@@ -195,7 +195,7 @@ class Links {
   static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity);
 
   void pass(std::uint32_t number, TimePs now);
-  void merge_runs();
+  void sort_batch(unsigned key_bits);
   void forward(Flight& flight, std::uint32_t ingress, TimePs now) {
     const std::uint32_t number = paths_[++flight.route];
     Link& link = links_[number];
@@ -244,8 +244,9 @@ class Links {
   std::vector<LinkCounters> counters_;
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<std::vector<std::uint32_t>> inputs_;   // by process, of switches of their own: links that lead to it
-  std::vector<std::uint64_t> batch_, merged_;        // of play_switch, kept for their memory
-  std::vector<std::uint32_t> runs_;
+  std::vector<std::uint64_t> batch_, sorted_;        // of play_switch, kept for their memory
+  static constexpr unsigned kBucketBits = 10;
+  std::array<std::uint32_t, (1u << kBucketBits) + 1> places_{};
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };
