@@ -196,15 +196,16 @@ void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flig
 void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
   Port& port = ports_[number];
+  Switch& node = switch_of(port);
   const bool full = port.buffer_bytes >= 0 && port.waiting_bytes + wire_bytes > port.buffer_bytes;
-  if (full || !admit(port.node, ingress, flight.priority, wire_bytes, now)) {
+  if (full || (node.shared_bytes > 0 && !admit(node, ingress, flight.priority, wire_bytes, now))) {
     ++counters_[number].dropped;
     counters_[number].dropped_bytes += wire_bytes;
     return;
   }
   put(link, number, port, flight, wire_bytes);
   port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
-  if (has_start_events(link, port)) expect_start(link, number, now);
+  if (has_start_events(link, node)) expect_start(link, number, now);
 }
 
 // The next start of a port has an event.
@@ -224,7 +225,7 @@ void Links::starts(std::uint32_t number, TimePs now) {
   Port& port = ports_[number];
   while (link.free <= now && (link.waiting & ~link.paused) != 0) start_next(link, number, port);
   schedule_->set(links() + number, kNever);
-  if (has_start_events(link, port)) expect_start(link, number, now);
+  if (has_start_events(link, switch_of(port))) expect_start(link, number, now);
 }
 
 TimePs Links::finish(std::uint32_t process, TimePs end) {
@@ -259,7 +260,8 @@ void Links::start_next(Link& link, std::uint32_t number, Port& port) {
   const TimePs at = link.free;
   if (flight.connection != kPauseFrame) {
     if ((link.flags & kMarks) != 0 && flight.capable != 0) mark(number, port, own.bytes, flight);
-    release(port.node, paths_[flight.route - 1], priority, wire_bytes, at);
+    if (Switch& node = switch_of(port); node.shared_bytes > 0)
+      release(node, paths_[flight.route - 1], priority, wire_bytes, at);
   }
   start(link, number, flight, wire_bytes, at);
 }
@@ -310,17 +312,22 @@ void Links::mark(std::uint32_t number, Port& port, std::int64_t queued, Flight& 
 
 // Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
 // threshold leaves it.
-bool Links::admit(std::int32_t number, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-                  TimePs now) {
-  Switch& node = switches_[index(number)];
-  if (node.shared_bytes == 0) return true;
+bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes, TimePs now) {
   const BufferConfig& buffer = network_->buffer;
   Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
+  if (node.pausing == 0) {
+    const std::int64_t most = in.bytes + wire_bytes - buffer.reserve_bytes;
+    if (most < threshold() - wire_bytes) {  // far from anything, by bounds that are upper ones
+      const std::int64_t before = taken();
+      in.bytes += wire_bytes;
+      node.used_bytes += taken() - before;
+      return true;
+    }
+    work_out_all(node, now);
+  }
   const bool lossless = (buffer.lossless >> priority & 1) != 0;
-  if (node.pausing == 0 && in.bytes + wire_bytes - buffer.reserve_bytes >= threshold() - wire_bytes)
-    work_out_all(node, now);  // those bounds were upper ones
   const std::int64_t wanted = in.bytes + wire_bytes;
   if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
     if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress])
@@ -342,10 +349,8 @@ bool Links::admit(std::int32_t number, std::uint32_t ingress, std::uint32_t prio
 }
 
 // A packet has left the buffer.
-void Links::release(std::int32_t number, std::uint32_t ingress, std::uint32_t priority,
-                    std::uint32_t wire_bytes, TimePs now) {
-  Switch& node = switches_[index(number)];
-  if (node.shared_bytes == 0) return;
+void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+                    TimePs now) {
   const BufferConfig& buffer = network_->buffer;
   Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
@@ -394,7 +399,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
     return;
   }
   put(link, number, ports_[number], frame, wire_bytes);
-  if (has_start_events(link, ports_[number])) expect_start(link, number, now);
+  if (has_start_events(link, switch_of(ports_[number]))) expect_start(link, number, now);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
@@ -409,7 +414,7 @@ bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
     link.paused &= static_cast<std::uint8_t>(~bit);
     if ((link.waiting & bit) != 0) link.free = std::max(link.free, now);
   }
-  if (has_start_events(link, ports_[other])) expect_start(link, other, now);
+  if (has_start_events(link, switch_of(ports_[other]))) expect_start(link, other, now);
   return (link.paused & bit) == 0;
 }
 

@@ -71,9 +71,7 @@ class Links {
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
   }
-  bool paused(std::uint32_t link, std::uint32_t priority) const {
-    return (links_[link].paused >> priority & 1) != 0;
-  }
+  std::uint32_t paused(std::uint32_t link) const { return links_[link].paused; }  // bit of each priority
 
   // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
   //   void received(flight)   a packet has come
@@ -220,15 +218,16 @@ class Links {
   }
   void mark(std::uint32_t number, Port& port, std::int64_t queued_bytes, Flight& flight);
 
-  bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
              TimePs now);
-  void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+  void release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                TimePs now);
   void work_out_all(const Switch& node, TimePs now);
   void watch(const Switch& node);
-  bool has_start_events(const Link& link, const Port& port) const {
-    return (link.flags & kInside) != 0 || switches_[static_cast<std::size_t>(port.node)].pausing > 0;
+  bool has_start_events(const Link& link, const Switch& node) const {
+    return (link.flags & kInside) != 0 || node.pausing > 0;
   }
+  Switch& switch_of(const Port& port) { return switches_[static_cast<std::size_t>(port.node)]; }
   void expect_start(const Link& link, std::uint32_t number, TimePs now);
   void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
   bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);

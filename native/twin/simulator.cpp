@@ -129,6 +129,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
       groups_(index(network.groups())),
+      capable_(congestion::needs_marks(config.congestion.control)),
       links_(network, schedule_, seed) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
@@ -319,10 +320,11 @@ void Simulator::wake(Process& process, std::uint32_t number) {
 // Sends the next packet of a NIC's port that is free.
 void Simulator::transmit(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
-  const bool data_paused = links_.paused(nic.link, network_->data_priority);
-  const bool control_paused = links_.paused(nic.link, network_->control_priority);
+  const std::uint32_t paused = links_.paused(nic.link);
+  const bool data_allowed = (paused >> network_->data_priority & 1) == 0;
+  const bool control_allowed = (paused >> network_->control_priority & 1) == 0;
   roce::NicPort::Pick pick;
-  while (!nic.sending && nic.port.pick(process.now, pick, !control_paused, !data_paused)) {
+  while (!nic.sending && nic.port.pick(process.now, pick, control_allowed, data_allowed)) {
     const std::uint32_t id = nic.queue_pairs[pick.id];
     Connection& connection = connections_[id];
     Sink sink{*this, process, id};
@@ -335,7 +337,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     flight.connection = connection.peer;
     flight.route = connection.route;
     flight.priority = (pick.control ? network_->control_priority : network_->data_priority) & 7u;
-    flight.capable = !pick.control && congestion::needs_marks(config_.congestion.control);
+    flight.capable = !pick.control && capable_;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
     const TimePs departure = nic.port.depart(process.now, serialisation);
