@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from genie.config.congestion import name_of
 from genie.config.strict_toml import Document, SettingsError
 from genie.config.units import Duration, Rate, Size
 from simtwin.fabric_schema import (
@@ -104,7 +105,7 @@ def _refuse_not_built(document: Document) -> None:
     """What the design names and this version cannot do is refused by name, never ignored."""
     data = document.data
     for key, names, built in (
-        (("topology", "kind"), Fabric.NOT_BUILT_KINDS, '"single-switch", "leaf-spine" or "explicit"'),
+        (("topology", "kind"), Fabric.NOT_BUILT_KINDS, '"single-switch", "leaf-spine", "fat-tree" or "explicit"'),
         (("load_balancing", "mode"), Fabric.NOT_BUILT_MODES, '"ecmp"'),
     ):
         table: Any = data.get(key[0])
@@ -140,6 +141,11 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
 
 def _check_queues(document: Document, fabric: Fabric) -> None:
     """Thresholds in order; lossless priorities have a buffer to be lossless in."""
+    control, name = fabric.congestion_control, fabric.transport.congestion_control
+    if control is not None and name not in (None, name_of(control)):
+        raise document.error(
+            ("congestion_control", "kind"), f' is {name_of(control)}, and [transport] says "{name}": give one'
+        )
     if (ecn := fabric.ecn) is not None and ecn.minimum > ecn.maximum:
         raise document.error(("ecn", "minimum"), f" = {ecn.minimum} B is above maximum = {ecn.maximum} B: give less")
     if fabric.pfc is not None and fabric.switch.shared_buffer is None:

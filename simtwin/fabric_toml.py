@@ -16,7 +16,11 @@ _COMMENTS = {
     "transport": "RoCE reliable connections; what is absent is the transport's default",
     "frame": "what the link layer adds to each IP packet",
     "host": "latencies as genie calibrate measures them",
-    "switch": "output-queued, drop-tail",
+    "switch": "output-queued",
+    "ecn": "where switches mark",
+    "pfc": "priorities that pause before they drop",
+    "priority": "of packets",
+    "congestion_control": "at the senders",
     "load_balancing": "among equally short paths",
 }
 
@@ -56,7 +60,11 @@ def _value(value: object) -> str:
         return f'"{format_duration(value)}"'
     if isinstance(value, Size):
         return f'"{format_size(value)}"'
-    if isinstance(value, int):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, int | float):
         return str(value)
     return _string(str(value))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,14 +133,14 @@ def test_the_chance_of_a_mark_grows_with_the_queue() -> None:
     transport = Transport(window_packets=150, congestion_control="dcqcn", ack_timeout=Duration(50_000 * US))
     twin = twin_of(one_switch(5, ecn=ecn, transport=transport), seed=3)
     # Notifications that say nothing: senders keep their rate, the windows the queue.
-    twin._config.dcqcn.minimum_rate_bps = twin._config.dcqcn.line_rate_bps
-    result = twin.play(incast(4, 32 * MIB))
+    twin._config.congestion.dcqcn.minimum_rate_bps = twin._config.congestion.line_rate_bps
+    result = twin.play(incast(4, 128 * MIB))
     port = twin.network.link_names.index("switch->host4")
     links = result.counters["links"]
     queue = links["longest_queue_bytes"][port]
     expected = 0.5 * (queue - 100_000) / 3_900_000
     share = links["marked"][port] / links["packets"][port]
-    # The queue is full but for the first and last round trips; binomial noise of 32,768 packets is below 0.3 %.
+    # The queue is full but for the first and last round trips, 1 % of it; binomial noise of 131,072 packets is below 1 %.
     assert share == pytest.approx(expected, rel=0.03)
 
 
@@ -151,14 +152,15 @@ def test_acknowledgements_in_a_priority_of_their_own_pass_the_data() -> None:
         back = RankBuilder(4)
         for rank in range(4):
             back.add(rank, "recv", Kind.RECV, size_bytes=4 * MIB, peer=rank, tag=0)
-        back.add(4, "send", Kind.SEND, size_bytes=256, peer=0, tag=9)
+        wait = back.add(4, "until the queue is long", Kind.COMP, duration_ns=100_000)
+        back.add(5, "send", Kind.SEND, (wait,), size_bytes=256, peer=0, tag=9)
         workload.ranks[4], _ = back.finish()
         first = RankBuilder(0)
         first.add(0, "send", Kind.SEND, size_bytes=4 * MIB, peer=4, tag=0)
         first.add(1, "recv", Kind.RECV, size_bytes=256, peer=4, tag=9)
         workload.ranks[0], _ = first.finish()
         result = twin_of(one_switch(5, priority=priority)).play(workload)
-        row = result.transfers.row(by_predicate=result.transfers["src"] == 4, named=True)
+        row = result.transfers.row(by_predicate=pl.col("src") == 4, named=True)
         return int(row["acked_ns"] - row["last_ns"])
 
     together, apart = slowest_ack_ns(Priority(data=3, control=3)), slowest_ack_ns(Priority(data=3, control=6))
