@@ -51,7 +51,8 @@ std::unique_ptr<Network> make_network(
 
 std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::QueuePairConfig& config,
                                           const Plan& plan, const Column<std::int32_t>& host_of_rank,
-                                          std::uint64_t seed, std::uint32_t queue_pairs, bool split) {
+                                          std::uint64_t seed, std::uint32_t queue_pairs, bool split,
+                                          std::uint32_t threads) {
   std::vector<const RankPlan*> plans;
   for (const auto& rank : plan.ranks) {
     if (rank->rank != static_cast<std::int32_t>(plans.size()))
@@ -59,13 +60,14 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
     plans.push_back(rank.get());
   }
   std::vector<std::int32_t> hosts = to_vector(host_of_rank);
+  if (threads == 0) throw std::invalid_argument("the twin needs a thread");
   if (queue_pairs == 0) throw std::invalid_argument("a connection needs a queue pair");
   if (hosts.size() != plans.size()) throw std::invalid_argument("every rank needs a host");
   for (std::int32_t host : hosts) {
     if (host < 0 || host >= network.hosts) throw std::invalid_argument("a rank's host is not in the network");
   }
   return std::make_unique<Simulator>(network, config, plan.shared, std::move(plans), std::move(hosts), seed,
-                                     roce::SpreadConfig{queue_pairs, split});
+                                     roce::SpreadConfig{queue_pairs, split}, threads);
 }
 
 nb::list trace_of(const Simulator& simulator) {
@@ -130,7 +132,7 @@ void register_twin(nb::module_& m) {
       }, "data"_a, "control"_a);
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
-           "queue_pairs"_a = 1, "split"_a = false, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
+           "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
       .def(
           "lose",
           [](Simulator& simulator, std::int32_t source, std::int32_t target, std::uint64_t every,

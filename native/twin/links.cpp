@@ -68,11 +68,15 @@ TimePs Links::lookahead(std::uint32_t number) const {
 
 void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   waiting_.assign(schedule_->processes(), {});
+  scratch_.resize(schedule_->threads());
+  mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
   for (std::uint32_t number = 0; number < links(); ++number) {
     Port& port = ports_[number];
     port.process = process_of_node[index(port.node)];
     links_[number].target_process = process_of_node[index(port.target)];
-    if (port.process == links_[number].target_process) links_[number].flags |= kInside;
+    Link& link = links_[number];
+    if (port.process == link.target_process) link.flags |= kInside;
+    if (schedule_->thread_of(port.process) != schedule_->thread_of(link.target_process)) link.flags |= kAbroad;
   }
   std::vector<std::uint32_t> nodes(schedule_->processes());
   for (const std::uint32_t process : process_of_node) ++nodes[process];
@@ -91,9 +95,11 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   // Arrivals of the window, in order: by time from its beginning, then by input.
   constexpr unsigned kInputBits = 16;
   const std::vector<std::uint32_t>& inputs = inputs_[process];
-  const TimePs begin = end - schedule_->window();
+  Scratch& scratch = scratch_[schedule_->thread_of(process)];
+  std::vector<std::uint64_t>& batch = scratch.batch;
+  const TimePs begin = end - schedule_->window_ps();
   TimePs next = kNever;
-  batch_.clear();
+  batch.clear();
   for (std::size_t input = 0; input < inputs.size(); ++input) {
     const Link& link = links_[inputs[input]];
     for (std::uint32_t place = 0; place < link.flying; ++place) {
@@ -102,13 +108,13 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
         next = std::min(next, arrival);
         break;
       }
-      batch_.push_back(static_cast<std::uint64_t>(arrival - begin) << kInputBits | input);
+      batch.push_back(static_cast<std::uint64_t>(arrival - begin) << kInputBits | input);
     }
   }
-  sort_batch(kInputBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
+  sort_batch(scratch, kInputBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
-  std::uint64_t events = batch_.size();
+  std::uint64_t events = batch.size();
   const auto starts_before = [&](TimePs time) {
     while (agenda.next_time() < time) {
       const TimePs now = agenda.next_time();
@@ -116,7 +122,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       ++events;
     }
   };
-  for (const std::uint64_t key : batch_) {
+  for (const std::uint64_t key : batch) {
     const TimePs now = begin + static_cast<TimePs>(key >> kInputBits);
     starts_before(now);
     pass(inputs[key & ((1u << kInputBits) - 1)], now);
@@ -140,24 +146,45 @@ void Links::pass(std::uint32_t number, TimePs now) {
 }
 
 // Sorts the batch: into as many buckets as there are arrivals, which leaves nearly nothing to do in each.
-void Links::sort_batch(unsigned key_bits) {
-  const std::size_t count = batch_.size();
+void Links::sort_batch(Scratch& scratch, unsigned key_bits) {
+  std::vector<std::uint64_t>& batch = scratch.batch;
+  const std::size_t count = batch.size();
   if (count > 8) {
     const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)), kBucketBits);
     const unsigned shift = key_bits > bits ? key_bits - bits : 0;
     const std::size_t buckets = std::size_t{1} << bits;
-    std::fill_n(places_.begin(), buckets + 1, std::uint32_t{0});
-    for (const std::uint64_t key : batch_) ++places_[(key >> shift) + 1];
-    for (std::size_t bucket = 1; bucket < buckets; ++bucket) places_[bucket] += places_[bucket - 1];
-    sorted_.resize(count);
-    for (const std::uint64_t key : batch_) sorted_[places_[key >> shift]++] = key;
-    batch_.swap(sorted_);
+    std::uint32_t* const places = scratch.places.data();
+    std::fill_n(places, buckets + 1, std::uint32_t{0});
+    for (const std::uint64_t key : batch) ++places[(key >> shift) + 1];
+    for (std::size_t bucket = 1; bucket < buckets; ++bucket) places[bucket] += places[bucket - 1];
+    scratch.sorted.resize(count);
+    for (const std::uint64_t key : batch) scratch.sorted[places[key >> shift]++] = key;
+    batch.swap(scratch.sorted);
   }
   for (std::size_t at = 1; at < count; ++at) {
-    const std::uint64_t key = batch_[at];
+    const std::uint64_t key = batch[at];
     std::size_t hole = at;
-    for (; hole > 0 && key < batch_[hole - 1]; --hole) batch_[hole] = batch_[hole - 1];
-    batch_[hole] = key;
+    for (; hole > 0 && key < batch[hole - 1]; --hole) batch[hole] = batch[hole - 1];
+    batch[hole] = key;
+  }
+}
+
+// -- threads ----------------------------------------------------------------------------------------------------
+
+void Links::post(std::uint32_t number, const Flight& flight, TimePs arrival) {
+  const std::uint32_t from = schedule_->thread_of(ports_[number].process);
+  const std::uint32_t to = schedule_->thread_of(links_[number].target_process);
+  std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + to].letters;
+  letters.push_back({number, flight});
+  letters.back().flight.arrival = arrival;
+}
+
+void Links::take_mail(std::uint32_t thread) {
+  for (std::uint32_t from = 0; from < schedule_->threads(); ++from) {
+    std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + thread].letters;
+    for (const Letter& letter : letters)
+      put_on_wire(links_[letter.link], letter.link, letter.flight, letter.flight.arrival);
+    letters.clear();
   }
 }
 

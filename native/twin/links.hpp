@@ -97,6 +97,8 @@ class Links {
   // What a switch that is a process of its own does before `end`; the number of events. Its arrivals have no
   // agenda: all of a window are on their wires when it begins.
   std::uint64_t play_switch(std::uint32_t process, TimePs end);
+  // Packets that came from other threads in the last window are on their wires now.
+  void take_mail(std::uint32_t thread);
 
   // A process has done all events before `end`: packets that start before it are put on their wires. When the next one
   // starts; kNever: none waits, or it has an event.
@@ -125,6 +127,7 @@ class Links {
   static constexpr std::uint8_t kInside = 2;  // both ends in one process
   static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
   static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
+  static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
   // The packets of one priority that wait for a port.
   struct Queue {
     std::unique_ptr<Flight[]> slots;
@@ -177,23 +180,29 @@ class Links {
     link.free = at + serialisation(link, number, wire_bytes);
     ++link.packets;
     link.bytes += wire_bytes;
+    if ((link.flags & kAbroad) != 0) return post(number, flight, link.free + link.delay);
+    put_on_wire(link, number, flight, link.free + link.delay);
+  }
+  void put_on_wire(Link& link, std::uint32_t number, const Flight& flight, TimePs arrival) {
     if (link.flying == link.capacity) grow(link.slots, link.head, link.capacity);
     Flight& on_wire = link.slots[(link.head + link.flying) & (link.capacity - 1)];
     on_wire = flight;
-    on_wire.arrival = link.free + link.delay;
+    on_wire.arrival = arrival;
     if (link.flying++ > 0) return;
     if ((link.flags & kToSwitch) != 0) {
-      schedule_->wake(link.target_process, on_wire.arrival);
+      schedule_->wake(link.target_process, arrival);
     } else if ((link.flags & kInside) != 0) {
-      schedule_->set(number, on_wire.arrival);
+      schedule_->set(number, arrival);
     } else {
-      schedule_->set_afar(number, on_wire.arrival);
+      schedule_->set_afar(number, arrival);
     }
   }
+  void post(std::uint32_t number, const Flight& flight, TimePs arrival);
   static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity);
 
   void pass(std::uint32_t number, TimePs now);
-  void sort_batch(unsigned key_bits);
+  struct Scratch;
+  static void sort_batch(Scratch& scratch, unsigned key_bits);
   void forward(Flight& flight, std::uint32_t ingress, TimePs now) {
     const std::uint32_t number = paths_[++flight.route];
     Link& link = links_[number];
@@ -243,9 +252,20 @@ class Links {
   std::vector<LinkCounters> counters_;
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<std::vector<std::uint32_t>> inputs_;   // by process, of switches of their own: links that lead to it
-  std::vector<std::uint64_t> batch_, sorted_;        // of play_switch, kept for their memory
   static constexpr unsigned kBucketBits = 10;
-  std::array<std::uint32_t, (1u << kBucketBits) + 1> places_{};
+  struct alignas(64) Scratch {  // of play_switch in one thread, kept for its memory
+    std::vector<std::uint64_t> batch, sorted;
+    std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
+  };
+  struct Letter {
+    std::uint32_t link;
+    Flight flight;
+  };
+  struct alignas(64) Mailbox {  // from one thread to another, of one window
+    std::vector<Letter> letters;
+  };
+  std::vector<Scratch> scratch_;     // by thread
+  std::vector<Mailbox> mailboxes_;   // by sending thread, then by receiving thread
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/mix.hpp"
 
 namespace genie::twin {
 namespace {
+
+constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
@@ -117,12 +120,14 @@ struct Simulator::Hosts {
   Simulator& twin;
   Process& process;
   void received(const Flight& flight) { twin.receive(process, flight); }
-  void resumed(std::uint32_t link) { twin.wake(process, twin.nic_of(link)); }
+  void resumed(std::uint32_t link) {
+    if (twin.nic_of_link_[link] != kNoNic) twin.wake(process, twin.nic_of_link_[link]);
+  }
 };
 
 Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                      std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-                     std::uint64_t seed, const roce::SpreadConfig& spread)
+                     std::uint64_t seed, const roce::SpreadConfig& spread, std::uint32_t threads)
     : network_(&network),
       config_(config),
       spread_(spread),
@@ -130,7 +135,8 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       seed_(seed),
       groups_(index(network.groups())),
       capable_(congestion::needs_marks(config.congestion.control)),
-      links_(network, schedule_, seed) {
+      links_(network, schedule_, seed),
+      threads_(threads) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
@@ -140,7 +146,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
   walker_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
   delay_source_ = walker_source_ + static_cast<std::uint32_t>(plans.size());
   timer_source_ = delay_source_ + static_cast<std::uint32_t>(plans.size());
-  nic_of_link_.assign(links_.links(), ~std::uint32_t{0});
+  nic_of_link_.assign(links_.links(), kNoNic);
   divide();
 }
 
@@ -177,6 +183,47 @@ void Simulator::divide() {
   }
 }
 
+// The thread of each process: hosts in order, in parts of equal size, as most of their traffic stays near; a switch goes
+// with most of what it is cabled to, or where there is least.
+std::vector<std::uint32_t> Simulator::share_out() const {
+  const auto hosts = static_cast<std::uint32_t>(network_->hosts);
+  const auto threads = std::clamp<std::uint32_t>(threads_, 1, std::max(1u, static_cast<std::uint32_t>(processes_.size())));
+  constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  std::vector<std::uint32_t> thread_of(processes_.size(), kNobody);
+  std::vector<std::uint64_t> load(threads, 0);
+  for (std::uint32_t host = 0; host < hosts; ++host) {
+    std::uint32_t& thread = thread_of[process_of_node_[host]];
+    if (thread == kNobody) thread = static_cast<std::uint32_t>(std::uint64_t{host} * threads / hosts);
+  }
+  std::vector<std::vector<std::uint32_t>> beside(processes_.size());
+  for (std::uint32_t link = 0; link < links_.links(); ++link)
+    beside[process_of_node_[index(links_.source_of(link))]].push_back(process_of_node_[index(links_.target_of(link))]);
+  for (bool changed = true; changed;) {  // a tier further from the hosts each time
+    changed = false;
+    const std::vector<std::uint32_t> before = thread_of;
+    for (std::uint32_t process = 0; process < thread_of.size(); ++process) {
+      if (before[process] != kNobody) continue;
+      std::vector<std::uint32_t> votes(threads, 0);
+      std::uint32_t known = 0;
+      for (const std::uint32_t other : beside[process]) {
+        if (before[other] == kNobody) continue;
+        ++votes[before[other]];
+        ++known;
+      }
+      if (known == 0) continue;
+      std::uint32_t best = 0;
+      for (std::uint32_t thread = 1; thread < threads; ++thread) {
+        if (votes[thread] > votes[best] || (votes[thread] == votes[best] && load[thread] < load[best])) best = thread;
+      }
+      thread_of[process] = best;
+      load[best] += beside[process].size();
+      changed = true;
+    }
+  }
+  for (std::uint32_t& thread : thread_of) thread = thread == kNobody ? 0 : thread;
+  return thread_of;
+}
+
 // Events of the processes, in the order in which they win ties: arrivals, starts, NICs, sleeps, completions that
 // are delayed, timers.
 void Simulator::plan_sources() {
@@ -191,7 +238,7 @@ void Simulator::plan_sources() {
   };
   const auto ranks = static_cast<std::uint32_t>(walkers_.size());
   const auto is_used = [&](std::uint32_t link) {  // a link to the same host only where ranks share one
-    return link < static_cast<std::uint32_t>(network_->links()) || nic_of_link_[link] != ~std::uint32_t{0};
+    return link < static_cast<std::uint32_t>(network_->links()) || nic_of_link_[link] != kNoNic;
   };
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
     if (is_used(link) && !is_alone(links_.target_of(link))) of(links_.target_of(link)).push_back(link);
@@ -200,13 +247,18 @@ void Simulator::plan_sources() {
     if (links_.source_of(link) >= network_->hosts) of(links_.source_of(link)).push_back(links_.links() + link);
   }
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (nic_of_link_[link] != ~std::uint32_t{0}) of(links_.source_of(link)).push_back(nic_source_ + link);
+    if (nic_of_link_[link] != kNoNic) of(links_.source_of(link)).push_back(nic_source_ + link);
   }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(walker_source_ + rank);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
   for (std::uint32_t id = 0; id < connections_.size(); ++id)
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()), lookahead_);
+  std::vector<std::uint32_t> thread_of_process = share_out();
+  const std::uint32_t threads = 1 + *std::max_element(thread_of_process.begin(), thread_of_process.end());
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()),
+                 std::move(thread_of_process), threads, lookahead_);
+  standings_.resize(threads);
+  barrier_ = std::make_unique<std::barrier<>>(threads);
   links_.attach(process_of_node_);
 }
 
@@ -224,12 +276,49 @@ void Simulator::start() {
 }
 
 bool Simulator::run(std::uint64_t events) {
-  for (std::uint64_t count = 0; count < events && !failed_;) {
-    if (!schedule_.next_window()) return false;
-    const TimePs end = schedule_.end();
-    schedule_.each([&](std::uint32_t process) { count += play(process, end, events); });
+  std::vector<std::thread> others;
+  for (std::uint32_t thread = 1; thread < standings_.size(); ++thread)
+    others.emplace_back([this, thread, events] { run_thread(thread, events); });
+  run_thread(0, events);
+  for (std::thread& other : others) other.join();
+  return !over_ && !failed_;
+}
+
+// A thread's part of windows, until about so many events have been handled by all. Between a window's two barriers threads
+// read each other's standings, play and send mail; between windows they take it and write how they stand.
+void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
+  Calendar& calendar = schedule_.calendar(thread);
+  Standing& own = standings_[thread];
+  const bool alone = standings_.size() == 1;
+  bool own_failed = own.failed;
+  std::uint64_t own_events = 0;
+  while (true) {
+    if (!alone) links_.take_mail(thread);
+    own = {calendar.next(), own_events, own_failed};
+    if (!alone) barrier_->arrive_and_wait();
+    std::uint64_t window = Calendar::kNone, handled = 0;
+    bool failed = false;
+    for (const Standing& standing : standings_) {
+      window = std::min(window, standing.next_window);
+      handled += standing.events;
+      failed |= standing.failed;
+    }
+    if (thread == 0) {
+      over_ = window == Calendar::kNone;
+      failed_ = failed;
+    }
+    if (window == Calendar::kNone || failed || handled >= events) {
+      if (!alone) barrier_->arrive_and_wait();  // all have read what they decide by
+      return;
+    }
+    calendar.enter(window);
+    const TimePs end = calendar.end_of(window);
+    calendar.each([&](std::uint32_t process) {
+      own_events += play(process, end, events);
+      own_failed |= !processes_[process].errors.empty();
+    });
+    if (!alone) barrier_->arrive_and_wait();
   }
-  return !failed_;
 }
 
 // A process's events before `end`, at most about so many.
@@ -259,7 +348,6 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
     }
   }
   process.events += count;
-  failed_ |= !process.errors.empty();
   schedule_.rest(number, links_.finish(number, std::min(end, agenda.next_time())));
   return count;
 }
@@ -420,7 +508,7 @@ void Simulator::perform(Process& process, std::int32_t rank) {
 
 std::uint32_t Simulator::nic_of(std::uint32_t link) {
   std::uint32_t& number = nic_of_link_[link];
-  if (number == ~std::uint32_t{0}) {
+  if (number == kNoNic) {
     number = static_cast<std::uint32_t>(nics_.size());
     nics_.emplace_back().link = link;
   }

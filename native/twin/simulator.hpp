@@ -1,7 +1,9 @@
 // The packet level: walkers and queue pairs of all ranks on simulated links, under the virtual clock.
 #pragma once
+#include <barrier>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +31,7 @@ class Simulator {
  public:
   Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
             std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank, std::uint64_t seed,
-            const roce::SpreadConfig& spread = {});
+            const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1);
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
@@ -106,6 +108,8 @@ class Simulator {
   void connect_all();
   void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
   void divide();
+  std::vector<std::uint32_t> share_out() const;
+  void run_thread(std::uint32_t thread, std::uint64_t events);
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   std::span<const std::int32_t> next_links(std::int32_t node, std::int32_t to);
@@ -148,7 +152,14 @@ class Simulator {
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
   TimePs lookahead_ = kNever;  // least time that a packet takes from one process to another
-  bool failed_ = false;
+  std::uint32_t threads_;      // that were asked for
+  struct alignas(64) Standing {  // of a thread, when a window is over
+    std::uint64_t next_window = 0, events = 0;
+    bool failed = false;
+  };
+  std::vector<Standing> standings_;  // by thread
+  std::unique_ptr<std::barrier<>> barrier_;
+  bool failed_ = false, over_ = false;
   bool keep_trace_ = false;
 };
 
