@@ -38,9 +38,9 @@ class Queues:
     reserve_bytes: int
     resume_bytes: int
     alpha: Fraction
-    lossless: int  # bit of each priority
-    data_priority: int
-    control_priority: int
+    lossless: int  # bit of each class
+    data_class: int  # classes of packets: the higher goes first
+    control_class: int
 
     def give(self, network: _core.Network) -> None:
         """Set them in a network of the kernel."""
@@ -54,7 +54,7 @@ class Queues:
             alpha_shift=self.alpha.denominator.bit_length() - 1,
             lossless=self.lossless,
         )
-        network.set_priorities(self.data_priority, self.control_priority)
+        network.set_classes(self.data_class, self.control_class)
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:
@@ -68,7 +68,8 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         maximum[of_switch] = np.rint(int(ecn.maximum) * scale)[of_switch]
         probability[of_switch] = ecn.probability
     pfc, switch = fabric.pfc, fabric.switch
-    lossless = sum(1 << priority for priority in set(pfc.priorities)) if pfc else 0
+    priorities = sorted({fabric.priority.data, fabric.priority.control})
+    lossless = sum(1 << number for number, priority in enumerate(priorities) if pfc and priority in pfc.priorities)
     headroom = np.zeros(network.links, np.int64)
     if pfc:
         headroom[:] = _headroom_bytes(fabric, network) if pfc.headroom is None else int(pfc.headroom)
@@ -82,8 +83,8 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         int(pfc.resume) if pfc else 0,
         Fraction(round(switch.alpha * ALPHA_UNIT), ALPHA_UNIT),
         lossless,
-        fabric.priority.data,
-        fabric.priority.control,
+        priorities.index(fabric.priority.data),
+        priorities.index(fabric.priority.control),
     )
 
 

@@ -126,9 +126,9 @@ void register_twin(nb::module_& m) {
       .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(), "reserve_bytes"_a,
            "resume_bytes"_a, "alpha_numerator"_a, "alpha_shift"_a, "lossless"_a,
            "What switches share, (nodes,), and the headroom of their links, (links,).")
-      .def("set_priorities", [](Network& n, std::uint32_t data, std::uint32_t control) {
-        n.data_priority = data;
-        n.control_priority = control;
+      .def("set_classes", [](Network& n, std::uint32_t data, std::uint32_t control) {
+        n.data_class = data;
+        n.control_class = control;
       }, "data"_a, "control"_a);
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,

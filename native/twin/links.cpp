@@ -1,7 +1,7 @@
 #include "twin/links.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "core/mix.hpp"
 
@@ -19,43 +19,48 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     : network_(&network), schedule_(&schedule), seed_(seed) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
-  links_.resize(cables + hosts);  // the network's, then one from each host to itself
-  ports_.resize(cables + hosts);
-  queues_.resize((cables + hosts) * kPriorities);
-  ingress_.resize((cables + hosts) * kPriorities);
-  counters_.resize(cables + hosts);
+  count_ = static_cast<std::uint32_t>(cables + hosts);  // the network's, then one from each host to itself
+  blocks_.resize(count_);
+  inbound_.resize(count_);
+  targets_.resize(count_);
+  ingress_.resize(std::size_t{count_} * kClasses);
+  counters_.resize(count_);
+  deficit_bytes_.resize(count_);
   switches_.resize(index(network.nodes));
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] = static_cast<std::uint16_t>(
         roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
   header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] = static_cast<std::uint16_t>(
       kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes);
-  for (std::size_t number = 0; number < cables; ++number) {
-    Link& link = links_[number];
+  for (std::uint32_t number = 0; number < cables; ++number) {
+    Block& block = blocks_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
-    ports_[number].rate_bps = network.link_rate_bps[number];
-    link.delay = network.link_delay_ps[number];
-    link.to_host = target < network.hosts;
-    if (link.to_host) link.delay += network.packet_latency_ps[index(target)];
-    ports_[number].node = source;
-    ports_[number].target = target;
-    ports_[number].buffer_bytes = network.link_buffer_bytes[number];
+    inbound_[number] = number;
+    targets_[number] = target;
+    block.node = source;
+    block.rate_bps = network.link_rate_bps[number];
+    block.delay = network.link_delay_ps[number];
+    block.to_host = target < network.hosts;
+    if (block.to_host) block.delay += network.packet_latency_ps[index(target)];
+    block.buffer_bytes = network.link_buffer_bytes[number];
     if (source < network.hosts) {
-      ports_[cables + index(source)].rate_bps = ports_[number].rate_bps;
+      blocks_[cables + index(source)].rate_bps = block.rate_bps;
     } else {
-      switches_[index(source)].ports.push_back(static_cast<std::uint32_t>(number));
-      if (network.link_ecn[number].minimum_bytes >= 0) link.flags |= kMarks;
+      switches_[index(source)].ports.push_back(number);
+      if (network.link_ecn[number].minimum_bytes >= 0) block.flags |= kMarks;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
-    links_[cables + host].to_host = true;
-    links_[cables + host].delay = network.packet_latency_ps[host];
-    ports_[cables + host].node = ports_[cables + host].target = static_cast<std::int32_t>(host);
+    Block& block = blocks_[cables + host];
+    inbound_[cables + host] = static_cast<std::uint32_t>(cables + host);
+    block.node = targets_[cables + host] = static_cast<std::int32_t>(host);
+    block.to_host = true;
+    block.delay = network.packet_latency_ps[host];
   }
-  for (std::size_t number = 0; number < links_.size(); ++number) {
-    const std::int64_t rate_bps = ports_[number].rate_bps;
+  for (Block& block : blocks_) {
+    const std::int64_t rate_bps = block.rate_bps;
     if (rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 && 8 * kPsPerSecond / rate_bps < 1u << 31)
-      links_[number].ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
+      block.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
@@ -63,117 +68,167 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
 
 TimePs Links::lookahead(std::uint32_t number) const {
   const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
-  return links_[number].delay + serialisation(links_[number], number, least);
+  return blocks_[number].delay + serialisation(blocks_[number], least);
 }
 
 void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
-  waiting_.assign(schedule_->processes(), {});
-  scratch_.resize(schedule_->threads());
-  mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
-  for (std::uint32_t number = 0; number < links(); ++number) {
-    Port& port = ports_[number];
-    port.process = process_of_node[index(port.node)];
-    links_[number].target_process = process_of_node[index(port.target)];
-    Link& link = links_[number];
-    if (port.process == link.target_process) link.flags |= kInside;
-    if (schedule_->thread_of(port.process) != schedule_->thread_of(link.target_process)) link.flags |= kAbroad;
-  }
   std::vector<std::uint32_t> nodes(schedule_->processes());
   for (const std::uint32_t process : process_of_node) ++nodes[process];
+  waiting_.assign(schedule_->processes(), {});
   inputs_.assign(schedule_->processes(), {});
-  for (std::uint32_t number = 0; number < links(); ++number) {
-    Link& link = links_[number];
-    if (ports_[number].target < network_->hosts || nodes[link.target_process] > 1) continue;
-    link.flags |= kToSwitch;
-    inputs_[link.target_process].push_back(number);
+  scratch_.resize(schedule_->threads());
+  mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
+  for (std::uint32_t number = 0; number < count_; ++number) {
+    Block& block = blocks_[number];
+    block.process = process_of_node[index(block.node)];
+    block.target_process = process_of_node[index(targets_[number])];
+    if (block.process == block.target_process) block.flags |= kInside;
+    if (targets_[number] >= network_->hosts && nodes[block.target_process] == 1) {
+      block.flags |= kToSwitch;
+      inputs_[block.target_process].push_back(number);
+    }
   }
+  for (std::uint32_t number = 0; number < count_; ++number) {
+    const Block& block = blocks_[number];
+    if (schedule_->thread_of(block.process) == schedule_->thread_of(block.target_process)) continue;
+    inbound_[number] = static_cast<std::uint32_t>(blocks_.size());
+    Block far;
+    far.target_process = block.target_process;
+    far.flags = block.flags;
+    far.to_host = block.to_host;
+    blocks_.push_back(std::move(far));
+    blocks_[number].flags |= kAbroad;
+  }
+}
+
+LinkCounters Links::totals(std::uint32_t number) const {
+  LinkCounters counters = counters_[number];
+  counters.packets = blocks_[number].packets;
+  counters.bytes = blocks_[number].bytes;
+  counters.longest_queue_bytes = blocks_[number].longest_bytes;
+  return counters;
+}
+
+// A full ring gets twice the room.
+void Links::Lane::grow() {
+  const std::uint32_t size = capacity == 0 ? 8 : 2 * capacity;
+  auto larger = std::make_unique<Flight[]>(size);
+  for (std::uint32_t place = 0; place < capacity; ++place) larger[place] = at(place);
+  slots = std::move(larger);
+  capacity = size;
+  head = 0;
 }
 
 // -- a switch ---------------------------------------------------------------------------------------------------
 
 std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   // Arrivals of the window, in order: by time from its beginning, then by input.
-  constexpr unsigned kInputBits = 16;
-  const std::vector<std::uint32_t>& inputs = inputs_[process];
+  constexpr unsigned kNumberBits = 20;
   Scratch& scratch = scratch_[schedule_->thread_of(process)];
-  std::vector<std::uint64_t>& batch = scratch.batch;
   const TimePs begin = end - schedule_->window_ps();
   TimePs next = kNever;
-  batch.clear();
+  scratch.keys.clear();
+  scratch.arrivals.clear();
+  const std::vector<std::uint32_t>& inputs = inputs_[process];
   for (std::size_t input = 0; input < inputs.size(); ++input) {
-    const Link& link = links_[inputs[input]];
-    for (std::uint32_t place = 0; place < link.flying; ++place) {
-      const TimePs arrival = link.slots[(link.head + place) & (link.capacity - 1)].arrival;
-      if (arrival >= end) {
-        next = std::min(next, arrival);
-        break;
+    fetch(inputs, input);
+    const std::uint32_t link = inputs[input];
+    Block& block = blocks_[inbound_[link]];
+    for (unsigned left = block.flying; left != 0; left &= left - 1) {
+      Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
+      std::uint32_t taken = 0;
+      for (; taken < lane.flying; ++taken) {
+        Flight& flight = lane.at(taken);
+        if (flight.arrival >= end) {
+          next = std::min(next, flight.arrival);
+          break;
+        }
+        std::uint32_t onward = kPauseFrame;
+        if (flight.connection != kPauseFrame) {
+          onward = paths_[++flight.route];
+          __builtin_prefetch(&blocks_[onward], 1);
+        }
+        scratch.keys.push_back(static_cast<std::uint64_t>(flight.arrival - begin) << kNumberBits |
+                               scratch.arrivals.size());
+        scratch.arrivals.push_back({&flight, link, onward});
       }
-      batch.push_back(static_cast<std::uint64_t>(arrival - begin) << kInputBits | input);
+      // Nobody puts anything on these wires before the window is over.
+      lane.head = (lane.head + taken) & (lane.capacity - 1);
+      lane.flying -= taken;
+      if (lane.flying == 0) block.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
     }
   }
-  sort_batch(scratch, kInputBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
+  sort_keys(scratch, kNumberBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
-  std::uint64_t events = batch.size();
+  std::uint64_t events = scratch.keys.size();
   const auto starts_before = [&](TimePs time) {
     while (agenda.next_time() < time) {
       const TimePs now = agenda.next_time();
-      starts(sources[agenda.next_source()] - links(), now);
+      starts(sources[agenda.next_source()] - count_, now);
       ++events;
     }
   };
-  for (const std::uint64_t key : batch) {
-    const TimePs now = begin + static_cast<TimePs>(key >> kInputBits);
+  for (const std::uint64_t key : scratch.keys) {
+    const TimePs now = begin + static_cast<TimePs>(key >> kNumberBits);
+    const Arrival& arrival = scratch.arrivals[key & ((1u << kNumberBits) - 1)];
     starts_before(now);
-    pass(inputs[key & ((1u << kInputBits) - 1)], now);
+    if (arrival.next != kPauseFrame) {
+      forward(*arrival.flight, arrival.link, arrival.next, now);
+    } else {
+      paused_by(*arrival.flight, arrival.link, now);
+    }
   }
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
   return events;
 }
 
-// The first arrival of a switch's input.
-void Links::pass(std::uint32_t number, TimePs now) {
-  Link& link = links_[number];
-  Flight& first = link.slots[link.head];
-  if (first.connection != kPauseFrame) {
-    forward(first, number, now);
-  } else {
-    paused_by(first, number, now);
+// Fetches early what play_switch is about to read of the inputs after this one.
+void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const {
+  if (input + 3 < inputs.size()) {
+    const Block& block = blocks_[inbound_[inputs[input + 3]]];
+    __builtin_prefetch(&block);
+    __builtin_prefetch(&block.lanes[0]);
   }
-  link.head = (link.head + 1) & (link.capacity - 1);
-  --link.flying;
+  if (input + 1 < inputs.size()) {
+    const Block& block = blocks_[inbound_[inputs[input + 1]]];
+    for (unsigned left = block.flying; left != 0; left &= left - 1) {
+      const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
+      __builtin_prefetch(&lane.at(0), 1);
+      __builtin_prefetch(&lane.at(2), 1);
+    }
+  }
 }
 
-// Sorts the batch: into as many buckets as there are arrivals, which leaves nearly nothing to do in each.
-void Links::sort_batch(Scratch& scratch, unsigned key_bits) {
-  std::vector<std::uint64_t>& batch = scratch.batch;
-  const std::size_t count = batch.size();
+// Sorts the keys: into as many buckets as there are, which leaves nearly nothing to do in each.
+void Links::sort_keys(Scratch& scratch, unsigned key_bits) {
+  std::vector<std::uint64_t>& keys = scratch.keys;
+  const std::size_t count = keys.size();
   if (count > 8) {
     const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)), kBucketBits);
     const unsigned shift = key_bits > bits ? key_bits - bits : 0;
     const std::size_t buckets = std::size_t{1} << bits;
     std::uint32_t* const places = scratch.places.data();
     std::fill_n(places, buckets + 1, std::uint32_t{0});
-    for (const std::uint64_t key : batch) ++places[(key >> shift) + 1];
+    for (const std::uint64_t key : keys) ++places[(key >> shift) + 1];
     for (std::size_t bucket = 1; bucket < buckets; ++bucket) places[bucket] += places[bucket - 1];
     scratch.sorted.resize(count);
-    for (const std::uint64_t key : batch) scratch.sorted[places[key >> shift]++] = key;
-    batch.swap(scratch.sorted);
+    for (const std::uint64_t key : keys) scratch.sorted[places[key >> shift]++] = key;
+    keys.swap(scratch.sorted);
   }
   for (std::size_t at = 1; at < count; ++at) {
-    const std::uint64_t key = batch[at];
+    const std::uint64_t key = keys[at];
     std::size_t hole = at;
-    for (; hole > 0 && key < batch[hole - 1]; --hole) batch[hole] = batch[hole - 1];
-    batch[hole] = key;
+    for (; hole > 0 && key < keys[hole - 1]; --hole) keys[hole] = keys[hole - 1];
+    keys[hole] = key;
   }
 }
 
 // -- threads ----------------------------------------------------------------------------------------------------
 
-void Links::post(std::uint32_t number, const Flight& flight, TimePs arrival) {
-  const std::uint32_t from = schedule_->thread_of(ports_[number].process);
-  const std::uint32_t to = schedule_->thread_of(links_[number].target_process);
+void Links::post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
+  const std::uint32_t from = schedule_->thread_of(block.process), to = schedule_->thread_of(block.target_process);
   std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + to].letters;
   letters.push_back({number, flight});
   letters.back().flight.arrival = arrival;
@@ -183,76 +238,56 @@ void Links::take_mail(std::uint32_t thread) {
   for (std::uint32_t from = 0; from < schedule_->threads(); ++from) {
     std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + thread].letters;
     for (const Letter& letter : letters)
-      put_on_wire(links_[letter.link], letter.link, letter.flight, letter.flight.arrival);
+      put_on_wire(blocks_[inbound_[letter.link]], letter.link, letter.flight, letter.flight.arrival);
     letters.clear();
   }
 }
 
-LinkCounters Links::totals(std::uint32_t number) const {
-  LinkCounters counters = counters_[number];
-  counters.packets = links_[number].packets;
-  counters.bytes = links_[number].bytes;
-  counters.longest_queue_bytes = ports_[number].longest_bytes;
-  return counters;
-}
-
 // -- ports ------------------------------------------------------------------------------------------------------
 
-// A full ring gets twice the room.
-void Links::grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity) {
-  const std::uint32_t size = capacity == 0 ? 8 : 2 * capacity;
-  auto larger = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < capacity; ++place) larger[place] = slots[(head + place) & (capacity - 1)];
-  slots = std::move(larger);
-  capacity = size;
-  head = 0;
+void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes) {
+  Lane& lane = block.lanes[flight.lane];
+  lane.push(flight);
+  ++lane.waiting;
+  lane.waiting_bytes += wire_bytes;
+  block.waiting_bytes += wire_bytes;
+  block.waiting |= static_cast<std::uint8_t>(1u << flight.lane);
+  if ((block.flags & kListed) != 0) return;
+  block.flags |= kListed;
+  waiting_[block.process].push_back(number);
 }
 
-void Links::put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes) {
-  Queue& own = queue(number, flight.priority);
-  if (own.count == own.capacity) grow(own.slots, own.head, own.capacity);
-  own.slots[(own.head + own.count++) & (own.capacity - 1)] = flight;
-  own.bytes += wire_bytes;
-  port.waiting_bytes += wire_bytes;
-  link.waiting |= static_cast<std::uint8_t>(1u << flight.priority);
-  if ((link.flags & kListed) != 0) return;
-  link.flags |= kListed;
-  waiting_[ports_[number].process].push_back(number);
-}
-
-void Links::wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
-  Port& port = ports_[number];
-  Switch& node = switch_of(port);
-  const bool full = port.buffer_bytes >= 0 && port.waiting_bytes + wire_bytes > port.buffer_bytes;
-  if (full || (node.shared_bytes > 0 && !admit(node, ingress, flight.priority, wire_bytes, now))) {
+  Switch& node = switch_of(block);
+  const bool full = block.buffer_bytes >= 0 && block.waiting_bytes + wire_bytes > block.buffer_bytes;
+  if (full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
     ++counters_[number].dropped;
     counters_[number].dropped_bytes += wire_bytes;
     return;
   }
-  put(link, number, port, flight, wire_bytes);
-  port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
-  if (has_start_events(link, node)) expect_start(link, number, now);
+  put(block, number, flight, wire_bytes);
+  block.longest_bytes = std::max(block.longest_bytes, block.waiting_bytes);
+  if (has_start_events(block, node)) expect_start(block, number, now);
 }
 
 // The next start of a port has an event.
-void Links::expect_start(const Link& link, std::uint32_t number, TimePs now) {
-  const std::uint32_t source = links() + number;
-  if ((link.waiting & ~link.paused) != 0 && schedule_->time_of(source) == kNever)
-    schedule_->set(source, std::max(link.free, now));
+void Links::expect_start(const Block& block, std::uint32_t number, TimePs now) {
+  const std::uint32_t source = count_ + number;
+  if ((block.waiting & ~block.paused) != 0 && schedule_->time_of(source) == kNever)
+    schedule_->set(source, std::max(block.free, now));
 }
 
 // Packets that have started before `now`.
-void Links::work_out(Link& link, std::uint32_t number, TimePs now) {
-  while (link.free < now && (link.waiting & ~link.paused) != 0) start_next(link, number, ports_[number]);
+void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
+  while (block.free < now && (block.waiting & ~block.paused) != 0) start_next(block, number);
 }
 
 void Links::starts(std::uint32_t number, TimePs now) {
-  Link& link = links_[number];
-  Port& port = ports_[number];
-  while (link.free <= now && (link.waiting & ~link.paused) != 0) start_next(link, number, port);
-  schedule_->set(links() + number, kNever);
-  if (has_start_events(link, switch_of(port))) expect_start(link, number, now);
+  Block& block = blocks_[number];
+  while (block.free <= now && (block.waiting & ~block.paused) != 0) start_next(block, number);
+  schedule_->set(count_ + number, kNever);
+  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
 }
 
 TimePs Links::finish(std::uint32_t process, TimePs end) {
@@ -260,88 +295,96 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
   TimePs next = kNever;
   for (std::size_t at = 0; at < waiting.size();) {
     const std::uint32_t number = waiting[at];
-    Link& link = links_[number];
-    work_out(link, number, end);
-    if (link.waiting == 0) {
-      link.flags &= static_cast<std::uint8_t>(~kListed);
+    Block& block = blocks_[number];
+    work_out(block, number, end);
+    if (block.waiting == 0) {
+      block.flags &= static_cast<std::uint8_t>(~kListed);
       waiting[at] = waiting.back();
       waiting.pop_back();
       continue;
     }
-    if ((link.waiting & ~link.paused) != 0) next = std::min(next, link.free);
+    if ((block.waiting & ~block.paused) != 0) next = std::min(next, block.free);
     ++at;
   }
   return next;
 }
 
-void Links::start_next(Link& link, std::uint32_t number, Port& port) {
-  const std::uint32_t priority = take_priority(link, number, port);
-  Queue& own = queue(number, priority);
-  Flight& flight = own.slots[own.head];
+void Links::start_next(Block& block, std::uint32_t number) {
+  const std::uint32_t own = take_class(block, number);
+  Lane& lane = block.lanes[own];
+  Flight& flight = lane.at(lane.flying);
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
-  own.head = (own.head + 1) & (own.capacity - 1);
-  __builtin_prefetch(&own.slots[(own.head + 1) & (own.capacity - 1)]);
-  own.bytes -= wire_bytes;
-  port.waiting_bytes -= wire_bytes;
-  if (--own.count == 0) link.waiting &= static_cast<std::uint8_t>(~(1u << priority));
-  const TimePs at = link.free;
+  __builtin_prefetch(&lane.at(lane.flying + 2));
+  lane.waiting_bytes -= wire_bytes;
+  block.waiting_bytes -= wire_bytes;
+  if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));
+  const TimePs at = block.free;
   if (flight.connection != kPauseFrame) {
-    if ((link.flags & kMarks) != 0 && flight.capable != 0) mark(number, port, own.bytes, flight);
-    if (Switch& node = switch_of(port); node.shared_bytes > 0)
-      release(node, paths_[flight.route - 1], priority, wire_bytes, at);
+    if ((block.flags & kMarks) != 0 && flight.capable != 0 && is_marked(number, block, lane.waiting_bytes))
+      flight.congested = 1;
+    if (Switch& node = switch_of(block); node.shared_bytes > 0)
+      release(node, paths_[flight.route - 1], own, wire_bytes, at);
   }
-  start(link, number, flight, wire_bytes, at);
+  const TimePs arrival = occupy(block, wire_bytes, at);
+  ++lane.flying;
+  if ((block.flags & kAbroad) != 0) {
+    post(block, number, flight, arrival);
+    return lane.pop();
+  }
+  flight.arrival = arrival;
+  tell_target(block, number, own, arrival);
 }
 
-// Strict priorities from the highest; then deficit round robin among the others (Shreedhar and Varghese,
+// Strict classes from the highest; then deficit round robin among the others (Shreedhar and Varghese,
 // SIGCOMM 1995), whose quantum is proportional to their weight.
-std::uint32_t Links::take_priority(const Link& link, std::uint32_t number, Port& port) {
-  const auto ready = static_cast<std::uint8_t>(link.waiting & ~link.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_priorities);
+std::uint32_t Links::take_class(Block& block, std::uint32_t number) {
+  const auto ready = static_cast<std::uint8_t>(block.waiting & ~block.paused);
+  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
   if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+  std::array<std::int64_t, kClasses>& deficit = deficit_bytes_[number];
   if (std::has_single_bit(ready)) {
     const auto only = static_cast<std::uint32_t>(std::countr_zero(ready));
-    port.turn = only;
-    port.deficit_bytes[only] = 0;
+    block.turn = only;
+    deficit[only] = 0;
     return only;
   }
   while (true) {
-    const std::uint32_t priority = port.turn;
-    if ((ready >> priority & 1) != 0) {
-      const std::int64_t size = wire_bytes_of(next_of(number, priority));
-      if (port.deficit_bytes[priority] >= size) {
-        port.deficit_bytes[priority] -= size;
-        return priority;
+    const std::uint32_t own = block.turn;
+    if ((ready >> own & 1) != 0) {
+      const std::int64_t size = wire_bytes_of(block.lanes[own].at(block.lanes[own].flying));
+      if (deficit[own] >= size) {
+        deficit[own] -= size;
+        return own;
       }
     } else {
-      port.deficit_bytes[priority] = 0;
+      deficit[own] = 0;
     }
-    port.turn = (priority + 1) % kPriorities;
-    port.deficit_bytes[port.turn] += network_->weight_bytes[port.turn];
+    block.turn = (own + 1) % kClasses;
+    deficit[block.turn] += network_->weight_bytes[block.turn];
   }
 }
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
-void Links::mark(std::uint32_t number, Port& port, std::int64_t queued, Flight& flight) {
+bool Links::is_marked(std::uint32_t number, Block& block, std::int64_t queued) {
   const EcnProfile& profile = network_->link_ecn[number];
-  if (queued <= profile.minimum_bytes) return;
+  if (queued <= profile.minimum_bytes) return false;
   if (queued <= profile.maximum_bytes) {
-    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++port.marks_drawn));
+    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++block.marks_drawn));
     const double chance = profile.chance_at_maximum * static_cast<double>(queued - profile.minimum_bytes) /
                           static_cast<double>(profile.maximum_bytes - profile.minimum_bytes);
-    if (static_cast<double>(drawn >> 11) * 0x1p-53 >= chance) return;
+    if (static_cast<double>(drawn >> 11) * 0x1p-53 >= chance) return false;
   }
-  flight.congested = 1;
   ++counters_[number].marked;
+  return true;
 }
 
 // -- the buffer that a switch's ports share, and pauses ------------------------------------------------------------
 
 // Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
 // threshold leaves it.
-bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes, TimePs now) {
+bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now) {
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
   if (node.pausing == 0) {
@@ -354,32 +397,29 @@ bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, s
     }
     work_out_all(node, now);
   }
-  const bool lossless = (buffer.lossless >> priority & 1) != 0;
+  const bool lossless = (buffer.lossless >> lane & 1) != 0;
   const std::int64_t wanted = in.bytes + wire_bytes;
   if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
-    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress])
-      return false;
+    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress]) return false;
     in.headroom_bytes += wire_bytes;
   } else {
     const std::int64_t before = taken();
     in.bytes = wanted;
     node.used_bytes += taken() - before;
   }
-  if (lossless && !in.pausing &&
-      (in.headroom_bytes > 0 || taken() >= threshold())) {
+  if (lossless && !in.pausing && (in.headroom_bytes > 0 || taken() >= threshold())) {
     in.pausing = true;
     in.paused_since = now;
     if (node.pausing++ == 0) watch(node);
-    tell(ingress, priority, true, now);
+    tell(ingress, lane, true, now);
   }
   return true;
 }
 
 // A packet has left the buffer.
-void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-                    TimePs now) {
+void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now) {
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kPriorities + priority];
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
   in.headroom_bytes -= of_headroom;
@@ -392,57 +432,54 @@ void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t priority,
   in.pausing = false;
   counters_[ingress].paused_ps += now - in.paused_since;
   --node.pausing;
-  tell(ingress, priority, false, now);
+  tell(ingress, lane, false, now);
 }
 
 void Links::work_out_all(const Switch& node, TimePs now) {
   for (const std::uint32_t number : node.ports) {
-    if (links_[number].waiting != 0) work_out(links_[number], number, now);
+    if (blocks_[number].waiting != 0) work_out(blocks_[number], number, now);
   }
 }
 
 // From now on every start at this switch has an event, so that it resumes in time.
 void Links::watch(const Switch& node) {
-  for (const std::uint32_t number : node.ports) {
-    Link& link = links_[number];
-    expect_start(link, number, link.free);
-  }
+  for (const std::uint32_t number : node.ports) expect_start(blocks_[number], number, blocks_[number].free);
 }
 
 // A pause frame, or one that ends a pause, to the source of a link: back along its cable.
-void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now) {
+void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now) {
   if (pause) ++counters_[ingress].pauses;
   const std::uint32_t number = ingress ^ 1;
-  Link& link = links_[number];
-  if (link.waiting != 0) work_out(link, number, now);
+  Block& block = blocks_[number];
+  if (block.waiting != 0) work_out(block, number, now);
   Flight frame;
   frame.connection = kPauseFrame;
-  frame.priority = kLinkControl;
-  frame.value = priority << 1 | (pause ? 1u : 0u);
+  frame.lane = kPauseClass;
+  frame.value = lane << 1 | (pause ? 1u : 0u);
   frame.opcode = kPauseOpcode;
   const std::uint32_t wire_bytes = wire_bytes_of(frame);
-  if (link.free <= now) {
-    start(link, number, frame, wire_bytes, now);
+  if (block.free <= now && (block.waiting >> kPauseClass & 1) == 0) {
+    start(block, number, frame, wire_bytes, now);
     return;
   }
-  put(link, number, ports_[number], frame, wire_bytes);
-  if (has_start_events(link, switch_of(ports_[number]))) expect_start(link, number, now);
+  put(block, number, frame, wire_bytes);
+  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
 bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
-  const std::uint32_t other = number ^ 1, priority = frame.value >> 1;
-  Link& link = links_[other];
-  if (link.waiting != 0) work_out(link, other, now);
-  const auto bit = static_cast<std::uint8_t>(1u << priority);
+  const std::uint32_t other = number ^ 1, lane = frame.value >> 1;
+  Block& block = blocks_[other];
+  if (block.waiting != 0) work_out(block, other, now);
+  const auto bit = static_cast<std::uint8_t>(1u << lane);
   if ((frame.value & 1) != 0) {
-    link.paused |= bit;
+    block.paused |= bit;
   } else {
-    link.paused &= static_cast<std::uint8_t>(~bit);
-    if ((link.waiting & bit) != 0) link.free = std::max(link.free, now);
+    block.paused &= static_cast<std::uint8_t>(~bit);
+    if ((block.waiting & bit) != 0) block.free = std::max(block.free, now);
   }
-  if (has_start_events(link, switch_of(ports_[other]))) expect_start(link, other, now);
-  return (link.paused & bit) == 0;
+  if (has_start_events(block, switch_of(block))) expect_start(block, other, now);
+  return (block.paused & bit) == 0;
 }
 
 }  // namespace genie::twin

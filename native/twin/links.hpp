@@ -1,14 +1,14 @@
 // All links of the network with their queues: what a packet meets between two hosts.
 //
-// A directed link is the output port of its source. What is on its wire lies in a ring, with one pending event,
-// for the first to arrive; what waits lies in a queue for each priority. A packet that finds its port free
-// starts at once. Nothing happens when a waiting packet starts, except that it leaves the switch's buffer: starts are
-// therefore worked out late, in order, whenever somebody looks at the port, at the latest at the end of a window, and cost
-// no event of their own. Arrivals at an instant come before starts at that instant.
+// A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in one ring: first
+// those on the wire, by arrival, then those that wait; to start is to move on the line between. A packet
+// that finds its port free starts at once. Nothing else happens when a waiting packet starts than that it leaves the
+// switch's buffer: starts are therefore worked out late, in order, whenever somebody looks at the port, at the
+// latest at the end of a window, and cost no event of their own. Arrivals at an instant come before starts.
 //
 // What needs every start in time has events for starts: links inside a process, whose packets may arrive in the
-// same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
-// bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of the switch are
+// same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper bounds (what
+// has left but has not been worked out still counts); when these reach a threshold, all ports of the switch are
 // worked out.
 #pragma once
 #include <array>
@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/time.hpp"
@@ -26,8 +25,6 @@
 
 namespace genie::twin {
 
-inline constexpr std::uint32_t kPriorities = 8;
-inline constexpr std::uint32_t kLinkControl = 7;  // priority of pause frames, above all others and never paused
 inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};  // in place of a connection
 
 struct LinkCounters {
@@ -41,10 +38,10 @@ class Links {
   Links(const Network& network, Schedule& schedule, std::uint64_t seed);
 
   // Events that are theirs: a link's arrivals are source `link`, starts at its port source links() + `link`.
-  std::uint32_t links() const { return static_cast<std::uint32_t>(links_.size()); }
-  std::uint32_t sources() const { return 2 * links(); }
-  std::int32_t source_of(std::uint32_t link) const { return ports_[link].node; }
-  std::int32_t target_of(std::uint32_t link) const { return ports_[link].target; }
+  std::uint32_t links() const { return count_; }
+  std::uint32_t sources() const { return 2 * count_; }
+  std::int32_t source_of(std::uint32_t link) const { return blocks_[link].node; }
+  std::int32_t target_of(std::uint32_t link) const { return targets_[link]; }
   // Least time from a packet's start on a link to its arrival.
   TimePs lookahead(std::uint32_t link) const;
   // The schedule has its plan now; by node: its process.
@@ -57,39 +54,35 @@ class Links {
     paths_.insert(paths_.end(), path.begin(), path.end());
     return first;
   }
-
   std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
 
-  // A host's port begins to send at `now`; when it is free again. The flight's route is its place on `link`.
-  TimePs launch(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes, TimePs now) {
-    start(links_[link], link, flight, wire_bytes, now);
-    return links_[link].free;
+  // A host's port begins to send at `now`. The flight's route is its place on `link`.
+  void launch(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes, TimePs now) {
+    start(blocks_[link], link, flight, wire_bytes, now);
   }
   TimePs serialisation(std::uint32_t link, std::uint32_t wire_bytes) const {
-    return serialisation(links_[link], link, wire_bytes);
+    return serialisation(blocks_[link], wire_bytes);
   }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
   }
-  std::uint32_t paused(std::uint32_t link) const { return links_[link].paused; }  // bit of each priority
+  std::uint32_t paused(std::uint32_t link) const { return blocks_[link].paused; }  // bit of each class
 
   // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
   //   void received(flight)   a packet has come
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
   void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
-    Link& link = links_[number];
-    Flight& first = link.slots[link.head];
-    if (!link.to_host && first.connection != kPauseFrame) {
-      forward(first, number, now);  // to another link: this one's packets stay where they are
-      return land(link, agenda, at);
-    }
-    const Flight flight = first;
-    land(link, agenda, at);
-    if (flight.connection != kPauseFrame) {
+    Block& block = blocks_[inbound_[number]];
+    Flight flight = take_first(block);
+    agenda.set(at, first_arrival(block));
+    if (flight.connection == kPauseFrame) {
+      if (paused_by(flight, number, now) && block.to_host) sink.resumed(number ^ 1);
+    } else if (block.to_host) {
       sink.received(flight);
-    } else if (paused_by(flight, number, now) && link.to_host) {
-      sink.resumed(number ^ 1);
+    } else {
+      const std::uint32_t next = paths_[++flight.route];
+      forward(flight, number, next, now);
     }
   }
   // A port whose starts have events may start its next packet.
@@ -99,52 +92,62 @@ class Links {
   std::uint64_t play_switch(std::uint32_t process, TimePs end);
   // Packets that came from other threads in the last window are on their wires now.
   void take_mail(std::uint32_t thread);
-
-  // A process has done all events before `end`: packets that start before it are put on their wires. When the next one
-  // starts; kNever: none waits, or it has an event.
+  // A process has done all events before `end`: packets that start before it are put on their wires. When the next
+  // one starts; kNever: none waits, or it has an event.
   TimePs finish(std::uint32_t process, TimePs end);
 
-  const LinkCounters& counters(std::uint32_t link) const { return counters_[link]; }
   LinkCounters totals(std::uint32_t link) const;
 
  private:
-  struct alignas(64) Link {  // a port and its wire: what every packet touches
-    std::unique_ptr<Flight[]> slots;  // a ring of what is on the wire
-    std::uint32_t head = 0, flying = 0, capacity = 0;
+  // The packets of one class, in a ring: `flying` on the wire, then `waiting`.
+  struct Lane {
+    std::unique_ptr<Flight[]> slots;
+    std::uint32_t head = 0, flying = 0, waiting = 0, capacity = 0;
+    std::int64_t waiting_bytes = 0;
+
+    Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
+    const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
+    Flight& push(const Flight& flight) {
+      if (flying + waiting == capacity) grow();
+      Flight& last = at(flying + waiting);
+      last = flight;
+      return last;
+    }
+    void pop() {
+      head = (head + 1) & (capacity - 1);
+      --flying;
+    }
+    void grow();
+  };
+  struct alignas(64) Block {  // a port and its wire
+    TimePs free = 0;          // when the port can start the next
+    TimePs delay = 0;         // from the last bit sent until it is dealt with at the other end
+    std::uint64_t packets = 0, bytes = 0;
     std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
     std::uint32_t target_process = 0;
-    std::uint8_t waiting = 0;  // bit of each priority that has packets which have not started
-    std::uint8_t paused = 0;
+    std::uint8_t flying = 0, waiting = 0;  // bit of each class that has packets on the wire, or that wait
+    std::uint8_t paused = 0;               // bit of each class
     std::uint8_t flags = 0;
     bool to_host = false;
-    TimePs free = 0;   // when the port can start the next
-    TimePs delay = 0;  // from the last bit sent until it is dealt with at the other end
-    std::uint64_t packets = 0, bytes = 0;
+    std::int64_t waiting_bytes = 0, longest_bytes = 0;
+    std::array<Lane, kClasses> lanes;  // from a cache line's beginning
+    // What only packets that wait touch.
+    std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
+    std::int64_t rate_bps = 0;
+    std::int32_t node = 0;           // that the port belongs to
+    std::uint32_t process = 0;       // of that
+    std::uint32_t turn = 0;          // of the weighted classes
+    std::uint64_t marks_drawn = 0;
   };
-  static_assert(sizeof(Link) == 64);
-  // Of Link::flags.
-  static constexpr std::uint8_t kMarks = 1;   // ECN
-  static constexpr std::uint8_t kInside = 2;  // both ends in one process
+  static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
+  // Of Block::flags.
+  static constexpr std::uint8_t kMarks = 1;     // ECN
+  static constexpr std::uint8_t kInside = 2;    // both ends in one process
   static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
   static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
   static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
-  // The packets of one priority that wait for a port.
-  struct Queue {
-    std::unique_ptr<Flight[]> slots;
-    std::uint32_t head = 0, count = 0, capacity = 0;
-    std::int64_t bytes = 0;
-  };
-  struct alignas(64) Port {  // what only packets that wait touch
-    std::int64_t rate_bps = 0;
-    std::int64_t waiting_bytes = 0, longest_bytes = 0;
-    std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
-    std::int32_t node = 0, target = 0;  // that it belongs to, and that its link leads to
-    std::uint32_t process = 0;       // of that
-    std::uint32_t turn = 0;          // of the weighted priorities
-    std::uint64_t marks_drawn = 0;
-    std::array<std::int64_t, kPriorities> deficit_bytes{};
-  };
-  struct Ingress {  // by link and priority: what has come by it and waits in its target
+
+  struct Ingress {  // by link and class: what has come by it and waits in its target
     std::int64_t bytes = 0, headroom_bytes = 0;
     TimePs paused_since = 0;
     bool pausing = false;  // its source has been told to pause
@@ -152,109 +155,17 @@ class Links {
   struct alignas(64) Switch {
     std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
     std::int64_t used_bytes = 0;    // of it
-    std::uint32_t pausing = 0;      // (ingress, priority) that have been told to pause
+    std::uint32_t pausing = 0;      // (ingress, class) that have been told to pause
     std::vector<std::uint32_t> ports;
   };
-
-  Queue& queue(std::uint32_t number, std::uint32_t priority) {
-    return queues_[std::size_t{number} * kPriorities + priority];
-  }
-
-  TimePs serialisation(const Link& link, std::uint32_t number, std::uint32_t size_bytes) const {
-    return link.ps_per_byte != 0 ? TimePs{link.ps_per_byte} * size_bytes
-                                 : serialisation_ps(size_bytes, ports_[number].rate_bps);
-  }
-
-  // The packet that has arrived first is not on the link any more.
-  void land(Link& link, Agenda& agenda, std::uint32_t at) {
-    link.head = (link.head + 1) & (link.capacity - 1);
-    if (--link.flying == 0) return agenda.set(at, kNever);
-    const Flight& next = link.slots[link.head];
-    agenda.set(at, next.arrival);
-    // Its turn comes when some other links have had theirs: time enough to fetch what it will touch.
-    __builtin_prefetch(&link.slots[(link.head + 1) & (link.capacity - 1)]);
-    if (!link.to_host) __builtin_prefetch(&links_[paths_[next.route + 1]], 1);
-  }
-
-  void start(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
-    link.free = at + serialisation(link, number, wire_bytes);
-    ++link.packets;
-    link.bytes += wire_bytes;
-    if ((link.flags & kAbroad) != 0) return post(number, flight, link.free + link.delay);
-    put_on_wire(link, number, flight, link.free + link.delay);
-  }
-  void put_on_wire(Link& link, std::uint32_t number, const Flight& flight, TimePs arrival) {
-    if (link.flying == link.capacity) grow(link.slots, link.head, link.capacity);
-    Flight& on_wire = link.slots[(link.head + link.flying) & (link.capacity - 1)];
-    on_wire = flight;
-    on_wire.arrival = arrival;
-    if (link.flying++ > 0) return;
-    if ((link.flags & kToSwitch) != 0) {
-      schedule_->wake(link.target_process, arrival);
-    } else if ((link.flags & kInside) != 0) {
-      schedule_->set(number, arrival);
-    } else {
-      schedule_->set_afar(number, arrival);
-    }
-  }
-  void post(std::uint32_t number, const Flight& flight, TimePs arrival);
-  static void grow(std::unique_ptr<Flight[]>& slots, std::uint32_t& head, std::uint32_t& capacity);
-
-  void pass(std::uint32_t number, TimePs now);
-  struct Scratch;
-  static void sort_batch(Scratch& scratch, unsigned key_bits);
-  void forward(Flight& flight, std::uint32_t ingress, TimePs now) {
-    const std::uint32_t number = paths_[++flight.route];
-    Link& link = links_[number];
-    if (link.waiting != 0) work_out(link, number, now);
-    const std::uint32_t wire_bytes = wire_bytes_of(flight);
-    if (link.free <= now && (link.waiting & ~link.paused) == 0 && (link.paused >> flight.priority & 1) == 0) {
-      start(link, number, flight, wire_bytes, now);
-    } else {
-      wait(link, number, flight, ingress, wire_bytes, now);
-    }
-  }
-
-  void wait(Link& link, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
-            std::uint32_t wire_bytes, TimePs now);
-  void work_out(Link& link, std::uint32_t number, TimePs now);
-  void start_next(Link& link, std::uint32_t number, Port& port);
-  void put(Link& link, std::uint32_t number, Port& port, const Flight& flight, std::uint32_t wire_bytes);
-  std::uint32_t take_priority(const Link& link, std::uint32_t number, Port& port);
-  const Flight& next_of(std::uint32_t number, std::uint32_t priority) {
-    const Queue& own = queue(number, priority);
-    return own.slots[own.head];
-  }
-  void mark(std::uint32_t number, Port& port, std::int64_t queued_bytes, Flight& flight);
-
-  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-             TimePs now);
-  void release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-               TimePs now);
-  void work_out_all(const Switch& node, TimePs now);
-  void watch(const Switch& node);
-  bool has_start_events(const Link& link, const Switch& node) const {
-    return (link.flags & kInside) != 0 || node.pausing > 0;
-  }
-  Switch& switch_of(const Port& port) { return switches_[static_cast<std::size_t>(port.node)]; }
-  void expect_start(const Link& link, std::uint32_t number, TimePs now);
-  void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
-  bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);
-
-  const Network* network_;
-  Schedule* schedule_;
-  std::uint64_t seed_;
-  std::vector<Link> links_;
-  std::vector<Queue> queues_;      // by link and priority
-  std::vector<Port> ports_;        // by link
-  std::vector<Ingress> ingress_;   // by link and priority
-  std::vector<Switch> switches_;   // by node
-  std::vector<LinkCounters> counters_;
-  std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
-  std::vector<std::vector<std::uint32_t>> inputs_;   // by process, of switches of their own: links that lead to it
+  struct Arrival {
+    Flight* flight;
+    std::uint32_t link, next;
+  };
   static constexpr unsigned kBucketBits = 10;
   struct alignas(64) Scratch {  // of play_switch in one thread, kept for its memory
-    std::vector<std::uint64_t> batch, sorted;
+    std::vector<std::uint64_t> keys, sorted;
+    std::vector<Arrival> arrivals;
     std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
   };
   struct Letter {
@@ -264,8 +175,113 @@ class Links {
   struct alignas(64) Mailbox {  // from one thread to another, of one window
     std::vector<Letter> letters;
   };
-  std::vector<Scratch> scratch_;     // by thread
-  std::vector<Mailbox> mailboxes_;   // by sending thread, then by receiving thread
+
+  static TimePs serialisation(const Block& block, std::uint32_t size_bytes) {
+    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes
+                                  : serialisation_ps(size_bytes, block.rate_bps);
+  }
+
+  // Which lane's packet arrives first; one is on the wire.
+  static Lane& first_lane(Block& block) {
+    unsigned best = static_cast<unsigned>(std::countr_zero(block.flying));
+    for (unsigned left = block.flying & (block.flying - 1u); left != 0; left &= left - 1) {
+      const auto other = static_cast<unsigned>(std::countr_zero(left));
+      if (block.lanes[other].at(0).arrival < block.lanes[best].at(0).arrival) best = other;
+    }
+    return block.lanes[best];
+  }
+  static TimePs first_arrival(Block& block) { return block.flying == 0 ? kNever : first_lane(block).at(0).arrival; }
+  static Flight take_first(Block& block) {
+    Lane& lane = first_lane(block);
+    const Flight flight = lane.at(0);
+    lane.pop();
+    if (lane.flying == 0) block.flying &= static_cast<std::uint8_t>(~(1u << flight.lane));
+    return flight;
+  }
+
+  void start(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+    const TimePs arrival = occupy(block, wire_bytes, at);
+    if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
+    put_on_wire(block, number, flight, arrival);
+  }
+  // A packet's turn on the port; when it arrives.
+  static TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
+    block.free = at + serialisation(block, wire_bytes);
+    ++block.packets;
+    block.bytes += wire_bytes;
+    return block.free + block.delay;
+  }
+  void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
+    Lane& lane = block.lanes[flight.lane];
+    lane.push(flight).arrival = arrival;
+    ++lane.flying;
+    tell_target(block, number, flight.lane, arrival);
+  }
+  // A packet of a class is on the wire; where it is the first, the target may have to be woken.
+  void tell_target(Block& block, std::uint32_t number, std::uint32_t lane, TimePs arrival) {
+    const bool first = block.flying == 0;
+    block.flying |= static_cast<std::uint8_t>(1u << lane);
+    if (!first) return;
+    if ((block.flags & kToSwitch) != 0) {
+      schedule_->wake(block.target_process, arrival);
+    } else if ((block.flags & kInside) != 0) {
+      schedule_->set(number, arrival);
+    } else {
+      schedule_->set_afar(number, arrival);
+    }
+  }
+  void post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival);
+
+  // From a link to the next. The flight's route has its place there.
+  void forward(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+    Block& block = blocks_[number];
+    if (block.waiting != 0) work_out(block, number, now);
+    const std::uint32_t wire_bytes = wire_bytes_of(flight);
+    const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
+    if (block.free <= now && (ready | ((block.waiting | block.paused) & own)) == 0) {
+      start(block, number, flight, wire_bytes, now);
+    } else {
+      wait(block, number, flight, ingress, wire_bytes, now);
+    }
+  }
+
+  void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
+  static void sort_keys(Scratch& scratch, unsigned key_bits);
+  void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
+  void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+            std::uint32_t wire_bytes, TimePs now);
+  void work_out(Block& block, std::uint32_t number, TimePs now);
+  void start_next(Block& block, std::uint32_t number);
+  std::uint32_t take_class(Block& block, std::uint32_t number);
+  bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);
+
+  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now);
+  void release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now);
+  void work_out_all(const Switch& node, TimePs now);
+  void watch(const Switch& node);
+  void tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now);
+  bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);
+  Switch& switch_of(const Block& block) { return switches_[static_cast<std::size_t>(block.node)]; }
+  static bool has_start_events(const Block& block, const Switch& node) {
+    return (block.flags & kInside) != 0 || node.pausing > 0;
+  }
+  void expect_start(const Block& block, std::uint32_t number, TimePs now);
+
+  const Network* network_;
+  Schedule* schedule_;
+  std::uint64_t seed_;
+  std::uint32_t count_;                                              // of links
+  std::vector<Block> blocks_;                                        // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;                               // by link: block in which its packets arrive
+  std::vector<std::int32_t> targets_;                                // by link: node
+  std::vector<Ingress> ingress_;                                     // by link and class
+  std::vector<Switch> switches_;                                     // by node
+  std::vector<LinkCounters> counters_;                               // by link
+  std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;    // by link, of the weighted classes
+  std::vector<std::vector<std::uint32_t>> waiting_;                  // by process: links with packets that wait
+  std::vector<std::vector<std::uint32_t>> inputs_;                   // by process that is a switch: links to it
+  std::vector<Scratch> scratch_;                                     // by thread
+  std::vector<Mailbox> mailboxes_;                                   // by sending thread, then by receiving thread
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

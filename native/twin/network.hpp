@@ -16,13 +16,17 @@ struct EcnProfile {
   double chance_at_maximum = 0;
 };
 
-// How a switch's ports share its buffer. Each ingress and priority has a reserve; beyond that it may take
-// alpha times of what is left for all, and of a lossless priority its headroom while its source pauses.
+// Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each, or one
+// together; pause frames (IEEE 802.1Qbb) are never paused.
+inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
+
+// How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha times of
+// what is left for all, and of a lossless class its headroom while its source pauses.
 struct BufferConfig {
   std::int64_t reserve_bytes = 0;
   std::int64_t resume_bytes = 0;  // below the threshold by so much a pause ends
   std::uint32_t alpha_numerator = 1, alpha_shift = 3;
-  std::uint8_t lossless = 0;  // bit of each priority
+  std::uint8_t lossless = 0;  // bit of each class
 
   std::int64_t threshold_bytes(std::int64_t left_bytes) const {
     return (left_bytes * alpha_numerator) >> alpha_shift;
@@ -39,11 +43,11 @@ struct Network {
   std::vector<std::int64_t> link_delay_ps;
   std::vector<std::int64_t> link_buffer_bytes;  // -1: unlimited
   std::vector<EcnProfile> link_ecn;                 // of the queues before the link
-  std::vector<std::int64_t> link_headroom_bytes;    // at its target, of each lossless priority
+  std::vector<std::int64_t> link_headroom_bytes;    // at its target, of each lossless class
   std::vector<std::int64_t> shared_bytes;           // by node; 0: no shared buffer
   BufferConfig buffer;
-  std::uint8_t strict_priorities = 0xFF;            // bit of each; the others share what these leave, by weight
-  std::array<std::int64_t, 8> weight_bytes{};       // of a turn
+  std::uint8_t strict_classes = 0xFF;               // bit of each; the others share what these leave, by weight
+  std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
   // Next links of shortest paths, see simtwin/routing.py: links to a host are its doors, doors[door_start[host]
   // ...); elsewhere they are route_links[route_start[node * groups + group] ...) of the host's group.
   std::vector<std::int32_t> group_of_host;
@@ -53,16 +57,7 @@ struct Network {
   std::vector<std::int32_t> doors;
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
 
-  std::uint32_t control_priority = 0, data_priority = 0;
-
-  // Of the event wheel's buckets: about as long as there are eight arrivals.
-  unsigned bucket_shift() const {
-    double packets_per_ps = 0;
-    for (const std::int64_t rate : link_rate_bps) packets_per_ps += static_cast<double>(rate) / 8 / 4096 / 1e12;
-    unsigned shift = 3;
-    while (shift < 16 && packets_per_ps * static_cast<double>(2u << shift) < 8) ++shift;
-    return shift;
-  }
+  std::uint32_t control_class = 0, data_class = 0;
 
   std::int32_t groups() const {
     std::int32_t most = -1;

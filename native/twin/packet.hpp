@@ -13,7 +13,7 @@ struct Flight {
   std::uint32_t connection = 0;   // queue pair that gets it
   std::uint32_t route = 0;        // place of its next link in the network's paths
   std::uint32_t psn : 24 = 0;
-  std::uint32_t priority : 3 = 0;
+  std::uint32_t lane : 3 = 0;  // its class
   std::uint32_t ack_request : 1 = 0;
   std::uint32_t solicited : 1 = 0;
   std::uint32_t capable : 1 = 0;    // ECN: may be marked

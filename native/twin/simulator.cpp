@@ -409,8 +409,8 @@ void Simulator::wake(Process& process, std::uint32_t number) {
 void Simulator::transmit(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
   const std::uint32_t paused = links_.paused(nic.link);
-  const bool data_allowed = (paused >> network_->data_priority & 1) == 0;
-  const bool control_allowed = (paused >> network_->control_priority & 1) == 0;
+  const bool data_allowed = (paused >> network_->data_class & 1) == 0;
+  const bool control_allowed = (paused >> network_->control_class & 1) == 0;
   roce::NicPort::Pick pick;
   while (!nic.sending && nic.port.pick(process.now, pick, control_allowed, data_allowed)) {
     const std::uint32_t id = nic.queue_pairs[pick.id];
@@ -424,7 +424,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     Flight flight = flight_of(packet);
     flight.connection = connection.peer;
     flight.route = connection.route;
-    flight.priority = (pick.control ? network_->control_priority : network_->data_priority) & 7u;
+    flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
