@@ -178,7 +178,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
     links = simulator.links()
     records = [simulator.records(rank) for rank in plan.ranks]
     hops = int(links["packets"].sum())
-    row = {
+    row: dict[str, Any] = {
         "case": name,
         "hosts": workload.world_size,
         "flows": sum(len(set(record["sends"]["peer"].tolist())) for record in records),

@@ -30,7 +30,8 @@ def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
 def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
     """From any host to any other by the slowest of their paths, store and forward at each switch."""
     rate = network.rate_bps.astype(np.float64)
-    takes = network.delay_ps + np.where(rate > 0, size_bytes * 8.0 * PS_PER_S / np.maximum(rate, 1.0), 0.0)
+    takes: NDArray[np.float64] = network.delay_ps.astype(np.float64)
+    takes += np.where(rate > 0, size_bytes * 8.0 * PS_PER_S / np.maximum(rate, 1.0), 0.0)
     last = np.zeros(network.hosts)
     np.maximum.at(last, network.dst_node[routes.doors], takes[routes.doors])
     last += network.packet_latency_ps

@@ -19,8 +19,8 @@ from genie.plan.tables import Records, join_transfers, receives_of, sends_of, ti
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.queues import queues_of
-from simtwin.routing import shortest_path_routes
 from simtwin.round_trip import base_round_trip_ps
+from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
 from simtwin.transport import queue_pair_config
 

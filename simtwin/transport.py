@@ -7,9 +7,7 @@ from genie.config.congestion import set_control
 from simtwin.fabric_schema import Fabric
 
 
-def queue_pair_config(
-    fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0
-) -> _core.QueuePairConfig:
+def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0) -> _core.QueuePairConfig:
     """What the fabric says; the core's defaults where it is silent.
 
     `line_rate_bps`: of the hosts' links, which congestion control starts from; `base_round_trip_ps`: of a full packet

@@ -5,14 +5,11 @@ Names are those of the papers that `native/congestion/` cites; what a control do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from genie.config.units import Duration, Rate, Size
-
-if TYPE_CHECKING:
-    from genie import _core
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -126,7 +123,7 @@ class Nscc(_Control, frozen=True, tag="nscc"):
 
 
 Control = NoControl | Window | Dcqcn | DcqcnTimer | Hpcc | Timely | Swift | Dctcp | Nscc
-CONTROLS: dict[str, type[_Control]] = {
+CONTROLS: dict[str, type[Control]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (NoControl, Window, Dcqcn, DcqcnTimer, Hpcc, Timely, Swift, Dctcp, Nscc)
 }
@@ -138,10 +135,8 @@ def name_of(control: Control) -> str:
     return str(control.__struct_config__.tag)
 
 
-def set_control(
-    config: _core.QueuePairConfig, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1
-) -> None:
-    """Let a queue pair be controlled so. Dilation stretches its times and divides its rates."""
+def set_control(config: Any, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1) -> None:
+    """Let the native `config` of a queue pair say so. Dilation stretches its times and divides its rates."""
     name = name_of(control)
     congestion = config.congestion
     congestion.control = name

@@ -102,7 +102,8 @@ void register_congestion_config(nb::module_& m) {
       .def_rw("decrease_maximum", &NsccConfig::decrease_maximum)
       .def_rw("average", &NsccConfig::average)
       .def_rw("maximum", &NsccConfig::maximum);
-  nb::class_<Config>(m, "CongestionConfig", "What a sender's congestion control is; times in ps, rates in bits/s.")
+  nb::class_<Config>(m, "CongestionConfig",
+                     "What a sender's congestion control is; times in ps, rates in bits/s.")
       .def(nb::init<>())
       .def_prop_rw(
           "control", [](const Config& c) { return name_of(c.control); },

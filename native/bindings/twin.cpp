@@ -23,8 +23,8 @@ std::unique_ptr<Network> make_network(
     const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
     const Column<std::int64_t>& buffer_bytes, const Column<std::int32_t>& group_of_host,
     const Column<std::int64_t>& route_start, const Column<std::int32_t>& route_links,
-    const Column<std::int64_t>& door_start, const Column<std::int32_t>& doors, const Column<std::int64_t>& packet_latency_ps,
-    const Column<std::int64_t>& message_latency_ps) {
+    const Column<std::int64_t>& door_start, const Column<std::int32_t>& doors,
+    const Column<std::int64_t>& packet_latency_ps, const Column<std::int64_t>& message_latency_ps) {
   auto network = std::make_unique<Network>();
   network->hosts = hosts;
   network->nodes = nodes;
@@ -118,21 +118,24 @@ void register_twin(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
       .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
-           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "route_start"_a,
-           "route_links"_a, "door_start"_a, "doors"_a,
-           "packet_latency_ps"_a, "message_latency_ps"_a)
+           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "route_start"_a, "route_links"_a,
+           "door_start"_a, "doors"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
       .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
            "Where links mark, each (links,).")
-      .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(), "reserve_bytes"_a,
-           "resume_bytes"_a, "alpha_numerator"_a, "alpha_shift"_a, "lossless"_a,
+      .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(),
+           "reserve_bytes"_a, "resume_bytes"_a, "alpha_numerator"_a, "alpha_shift"_a, "lossless"_a,
            "What switches share, (nodes,), and the headroom of their links, (links,).")
-      .def("set_classes", [](Network& n, std::uint32_t data, std::uint32_t control) {
-        n.data_class = data;
-        n.control_class = control;
-      }, "data"_a, "control"_a);
+      .def(
+          "set_classes",
+          [](Network& n, std::uint32_t data, std::uint32_t control) {
+            n.data_class = data;
+            n.control_class = control;
+          },
+          "data"_a, "control"_a);
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
-           "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
+           "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, nb::keep_alive<0, 2>(),
+           nb::keep_alive<0, 4>())
       .def(
           "lose",
           [](Simulator& simulator, std::int32_t source, std::int32_t target, std::uint64_t every,

@@ -11,7 +11,17 @@
 
 namespace genie::congestion {
 
-enum class Control : std::uint8_t { kNone, kWindow, kDcqcn, kDcqcnTimer, kHpcc, kTimely, kSwift, kDctcp, kNscc };
+enum class Control : std::uint8_t {
+  kNone,
+  kWindow,
+  kDcqcn,
+  kDcqcnTimer,
+  kHpcc,
+  kTimely,
+  kSwift,
+  kDctcp,
+  kNscc
+};
 
 // What the network or the receiver must do for a control.
 constexpr bool needs_notifications(Control control) {  // CNPs
@@ -64,7 +74,7 @@ class Controller {
 
   virtual std::int64_t rate_bps(TimePs) { return kUnlimited; }
   virtual void sent(std::uint64_t /*size_bytes*/, TimePs) {}  // called while paced
-  virtual void notified(TimePs) {}                             // a congestion notification packet has come
+  virtual void notified(TimePs) {}                            // a congestion notification packet has come
   virtual void acknowledged(const Acknowledgement&) {}
   virtual void lost(TimePs) {}  // something is to be sent again
 

@@ -19,9 +19,9 @@ namespace genie::congestion {
 struct Config {
   Control control = Control::kNone;
   std::int64_t line_rate_bps = 0;
-  TimePs base_round_trip = 0;              // of a packet on an idle network
-  TimePs cnp_interval = 50 * kPsPerUs;     // least time between two notifications of one queue pair
-  bool notify_in_acks = false;             // acknowledgements of marked packets notify, instead of CNPs
+  TimePs base_round_trip = 0;           // of a packet on an idle network
+  TimePs cnp_interval = 50 * kPsPerUs;  // least time between two notifications of one queue pair
+  bool notify_in_acks = false;          // acknowledgements of marked packets notify, instead of CNPs
   DcqcnConfig dcqcn;
   DcqcnTimerConfig dcqcn_timer;
   HpccConfig hpcc;
@@ -41,8 +41,8 @@ inline std::unique_ptr<Controller> make_controller(const Config& config, std::ui
     case Control::kNone:
       return nullptr;
     case Control::kWindow:
-      return std::make_unique<FixedWindow>(config.fixed_window.window_bytes > 0 ? config.fixed_window.window_bytes
-                                                                                : config.product_bytes());
+      return std::make_unique<FixedWindow>(
+          config.fixed_window.window_bytes > 0 ? config.fixed_window.window_bytes : config.product_bytes());
     case Control::kDcqcn:
       return std::make_unique<Dcqcn>(config.dcqcn, config.line_rate_bps);
     case Control::kDcqcnTimer:

@@ -26,7 +26,10 @@ struct DcqcnConfig {
 class Dcqcn final : public Controller {
  public:
   Dcqcn(const DcqcnConfig& config, std::int64_t line_rate_bps)
-      : config_(&config), line_rate_bps_(line_rate_bps), rate_bps_(line_rate_bps), target_bps_(line_rate_bps) {}
+      : config_(&config),
+        line_rate_bps_(line_rate_bps),
+        rate_bps_(line_rate_bps),
+        target_bps_(line_rate_bps) {}
 
   std::int64_t rate_bps(TimePs now) override {
     advance(now);

@@ -22,8 +22,8 @@ struct DcqcnTimerConfig {
   TimePs increase_timer = 900 * kPsPerUs;
   std::uint32_t fast_recovery = 1;  // raises to the target before it moves
   double gain = 1.0 / 256;
-  bool clamp_target = false;  // the target follows every cut, also those with no raise between
-  bool rate_window = false;   // the window shrinks with the rate
+  bool clamp_target = false;      // the target follows every cut, also those with no raise between
+  bool rate_window = false;       // the window shrinks with the rate
   std::int64_t window_bytes = 0;  // 0: none
   friend bool operator==(const DcqcnTimerConfig&, const DcqcnTimerConfig&) = default;
 };
@@ -87,7 +87,8 @@ class DcqcnTimer final : public Controller {
 
   void increase() {
     if (raises_ >= config_->fast_recovery) {
-      const std::int64_t step = raises_ == config_->fast_recovery ? config_->additive_bps : config_->hyper_bps;
+      const std::int64_t step =
+          raises_ == config_->fast_recovery ? config_->additive_bps : config_->hyper_bps;
       target_bps_ = std::min(target_bps_ + static_cast<double>(step), line_rate_bps_);
     }
     rate_bps_ = (rate_bps_ + target_bps_) / 2;

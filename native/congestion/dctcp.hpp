@@ -1,7 +1,7 @@
 // DCTCP: once a window, as much of it goes as there were marks. Pure.
 //
-// Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010; RFC 8257. It begins with the bandwidth-delay product instead
-// of slow start, as RDMA does.
+// Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010; RFC 8257. It begins with the bandwidth-delay
+// product instead of slow start, as RDMA does.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace genie::congestion {
 
 struct DctcpConfig {
-  double gain = 1.0 / 16;           // g
-  double additive = 1.0;            // packets a round trip
-  std::int64_t initial_bytes = 0;   // 0: the bandwidth-delay product
-  std::int64_t maximum_bytes = 0;   // 0: eight times that
+  double gain = 1.0 / 16;          // g
+  double additive = 1.0;           // packets a round trip
+  std::int64_t initial_bytes = 0;  // 0: the bandwidth-delay product
+  std::int64_t maximum_bytes = 0;  // 0: eight times that
   friend bool operator==(const DctcpConfig&, const DctcpConfig&) = default;
 };
 

@@ -1,7 +1,7 @@
 // HPCC: the rate follows what every port on the way says of its queue and its utilisation. Pure.
 //
-// Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1; the window is the rate times the
-// base round trip.
+// Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1; the window is the rate
+// times the base round trip.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace genie::congestion {
 
 struct HpccConfig {
-  double utilisation = 0.95;  // eta
-  std::uint32_t stages = 0;   // maxStage: additive raises before a multiplicative one
+  double utilisation = 0.95;               // eta
+  std::uint32_t stages = 0;                // maxStage: additive raises before a multiplicative one
   std::int64_t additive_bps = 50'000'000;  // W_AI, as a rate
   std::int64_t minimum_rate_bps = 100'000'000;
   bool window = true;  // otherwise only the rate
@@ -73,7 +73,8 @@ class Hpcc final : public Controller {
   void react(bool round) {
     const double excess = utilisation_ / config_->utilisation;
     const bool multiply = excess >= 1 || stage_ >= config_->stages;
-    rate_bps_ = (multiply ? reference_bps_ / excess : reference_bps_) + static_cast<double>(config_->additive_bps);
+    rate_bps_ =
+        (multiply ? reference_bps_ / excess : reference_bps_) + static_cast<double>(config_->additive_bps);
     rate_bps_ = std::clamp(rate_bps_, static_cast<double>(config_->minimum_rate_bps), line_rate_bps_);
     set_window();
     if (!round) return;

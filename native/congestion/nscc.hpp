@@ -1,8 +1,9 @@
-// A window that marks and delay move together, after the network signaled congestion control of Ultra Ethernet. Pure.
+// A window that marks and delay move together, after the network signaled congestion control of Ultra
+// Ethernet. Pure.
 //
-// Ultra Ethernet Specification 1.0, section 3.6.13 (NSCC): four cases, by whether an acknowledgement is marked and whether the queuing delay is
-// above its target; and a quick adaptation to what was acknowledged in a round trip when that is far below the
-// window after a loss.
+// Ultra Ethernet Specification 1.0, section 3.6.13 (NSCC): four cases, by whether an acknowledgement is
+// marked and whether the queuing delay is above its target; and a quick adaptation to what was acknowledged
+// in a round trip when that is far below the window after a loss.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +13,10 @@
 namespace genie::congestion {
 
 struct NsccConfig {
-  TimePs target = 0;         // queuing delay; 0: 3/4 of the base round trip
-  double proportional = 4;   // packets a round trip at no delay, in proportion to what the target leaves
-  double fair = 0.25;        // packets a round trip without marks
-  double decrease = 0.8;     // gamma: of the share of the delay that is above the target
+  TimePs target = 0;        // queuing delay; 0: 3/4 of the base round trip
+  double proportional = 4;  // packets a round trip at no delay, in proportion to what the target leaves
+  double fair = 0.25;       // packets a round trip without marks
+  double decrease = 0.8;    // gamma: of the share of the delay that is above the target
   double decrease_maximum = 0.5;
   double average = 1.0 / 8;  // weight of the newest delay
   double maximum = 1.5;      // bandwidth-delay products
@@ -29,7 +30,8 @@ class Nscc final : public Controller {
         mtu_bytes_(mtu_bytes),
         base_(base_round_trip),
         target_(static_cast<double>(config.target > 0 ? config.target : base_round_trip * 3 / 4)),
-        maximum_(std::max(config.maximum * static_cast<double>(product_bytes), static_cast<double>(mtu_bytes))),
+        maximum_(
+            std::max(config.maximum * static_cast<double>(product_bytes), static_cast<double>(mtu_bytes))),
         window_(maximum_) {
     apply();
   }
@@ -44,7 +46,8 @@ class Nscc final : public Controller {
     if (news.round_trip < 0) return;
     const auto delay = static_cast<double>(std::max<TimePs>(news.round_trip - base_, 0));
     delay_ += config_->average * (delay - delay_);
-    const double packets = mtu_bytes_ * static_cast<double>(news.bytes) / window_;  // spread over a round trip
+    const double packets =
+        mtu_bytes_ * static_cast<double>(news.bytes) / window_;  // spread over a round trip
     if (!news.congested && delay < target_) {
       window_ += config_->proportional * packets * (1 - delay / target_) + config_->fair * packets;
     } else if (!news.congested) {

@@ -1,8 +1,8 @@
-// Swift: the window follows the distance of the delay to a target that grows with the path and shrinks with the window.
-// Pure.
+// Swift: the window follows the distance of the delay to a target that grows with the path and shrinks with
+// the window. Pure.
 //
-// Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020,
-// algorithms 1 and 2, with the fabric's window alone.
+// Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM
+// 2020, algorithms 1 and 2, with the fabric's window alone.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,22 +25,28 @@ struct SwiftConfig {
 
 class Swift final : public Controller {
  public:
-  Swift(const SwiftConfig& config, std::int64_t line_rate_bps, TimePs base_round_trip, std::uint32_t mtu_bytes)
+  Swift(const SwiftConfig& config, std::int64_t line_rate_bps, TimePs base_round_trip,
+        std::uint32_t mtu_bytes)
       : config_(&config),
         mtu_bytes_(mtu_bytes),
-        base_target_(static_cast<double>(config.base_target > 0 ? config.base_target : base_round_trip * 3 / 2)),
+        base_target_(
+            static_cast<double>(config.base_target > 0 ? config.base_target : base_round_trip * 3 / 2)),
         round_trip_(static_cast<double>(base_round_trip)) {
     const double range = static_cast<double>(config.flow_range > 0 ? config.flow_range : base_round_trip);
     slope_ = range / (1 / std::sqrt(config.flow_minimum) - 1 / std::sqrt(config.flow_maximum));
     offset_ = -slope_ / std::sqrt(config.flow_maximum);
     range_ = range;
     // The window of a path that is all its own and may hold what the target allows.
-    maximum_ = std::max(static_cast<double>(bytes_in(line_rate_bps, static_cast<TimePs>(base_target_ + range))) / mtu_bytes_, 1.0);
+    maximum_ = std::max(
+        static_cast<double>(bytes_in(line_rate_bps, static_cast<TimePs>(base_target_ + range))) / mtu_bytes_,
+        1.0);
     window_ = std::max(static_cast<double>(bytes_in(line_rate_bps, base_round_trip)) / mtu_bytes_, 1.0);
     apply();
   }
 
-  std::int64_t rate_bps(TimePs) override { return rate_of(window_ * mtu_bytes_, static_cast<TimePs>(round_trip_)); }
+  std::int64_t rate_bps(TimePs) override {
+    return rate_of(window_ * mtu_bytes_, static_cast<TimePs>(round_trip_));
+  }
   double window_packets() const { return window_; }
 
   void acknowledged(const Acknowledgement& news) override {
@@ -52,7 +58,8 @@ class Swift final : public Controller {
     if (delay < target) {
       window_ += config_->additive * packets / std::max(window_, 1.0);
     } else if (may_decrease(news.now)) {
-      cut(std::max(1 - config_->decrease * (delay - target) / delay, 1 - config_->decrease_maximum), news.now);
+      cut(std::max(1 - config_->decrease * (delay - target) / delay, 1 - config_->decrease_maximum),
+          news.now);
     }
     apply();
   }
@@ -78,8 +85,8 @@ class Swift final : public Controller {
   const SwiftConfig* config_;
   double mtu_bytes_;
   double base_target_, slope_ = 0, offset_ = 0, range_ = 0;  // ps
-  double window_ = 1, maximum_ = 1;                            // packets
-  double round_trip_;                                          // ps, the newest
+  double window_ = 1, maximum_ = 1;                          // packets
+  double round_trip_;                                        // ps, the newest
   TimePs cut_at_ = -kNever / 2;
 };
 

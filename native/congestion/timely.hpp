@@ -1,8 +1,8 @@
 // TIMELY: the rate follows the gradient of round trips. Pure.
 //
-// Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, algorithm 1. It has no unique
-// fixed point (Zhu et al., "ECN or Delay", CoNEXT 2016): it keeps round trips between its thresholds, not
-// flows equal.
+// Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, algorithm 1. It has
+// no unique fixed point (Zhu et al., "ECN or Delay", CoNEXT 2016): it keeps round trips between its
+// thresholds, not flows equal.
 #pragma once
 #include <algorithm>
 #include <cstdint>

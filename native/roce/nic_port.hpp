@@ -69,7 +69,8 @@ class NicPort {
     // Control goes first unless data would have left before it was there.
     const TimePs earliest = now - debt_limit_;
     out.control = control;
-    if (control && data) out.control = std::max(start(control_), earliest) <= std::max(start(data_), earliest);
+    if (control && data)
+      out.control = std::max(start(control_), earliest) <= std::max(start(data_), earliest);
     const Waiting next = out.control ? control_.pop(free_) : data_.pop(free_);
     out.id = next.id;
     picked_since_ = next.since;

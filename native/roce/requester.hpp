@@ -3,15 +3,13 @@
 // the InfiniBand Architecture Specification, volume 1.
 #pragma once
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "congestion/controllers.hpp"
 #include "core/time.hpp"
 #include "roce/opcode.hpp"
+#include "roce/sender_control.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -26,12 +24,7 @@ class Requester {
         unacked_psn_(send_psn_),
         sent_end_psn_(send_psn_),
         post_psn_(send_psn_),
-        window_packets_(config.window_packets),
-        controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
-    follow();
-    if (congestion::needs_round_trips(config.congestion.control))
-      sent_at_.resize(std::bit_ceil(std::size_t{config.window_packets}));
-  }
+        control_(config) {}
 
   RequesterState state() const { return state_; }
   std::size_t pending() const { return count_; }
@@ -39,12 +32,12 @@ class Requester {
   std::uint32_t unacked_psn() const { return unacked_psn_; }
   std::uint8_t last_syndrome() const { return last_syndrome_; }
   // When congestion control lets the next packet begin to leave.
-  TimePs data_from() const { return data_from_; }
+  TimePs data_from() const { return control_.data_from(); }
 
   bool has_data() const {
     if (state_ != RequesterState::kActive || cursor_ == count_) return false;
     const std::int32_t in_flight = psn_diff(send_psn_, unacked_psn_);
-    return in_flight < static_cast<std::int32_t>(window_packets_) &&
+    return in_flight < static_cast<std::int32_t>(control_.window_packets()) &&
            (!restrained_ || in_flight == 0 || !must_wait());
   }
 
@@ -107,20 +100,11 @@ class Requester {
 
   // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start) {
-    if (!sent_at_.empty()) sent_at_[(send_psn_ - 1) & (sent_at_.size() - 1)] = start;
-    if (!paced_) return;
-    const std::int64_t rate_bps = controller_->rate_bps(start);
-    data_from_ = controller_->paced() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps) : 0;
-    controller_->sent(wire_bytes, start);
-    follow();
+    control_.departed(wire_bytes, start, send_psn_ - 1);
   }
 
   // A congestion notification packet (A17.9.3).
-  void notified(TimePs now) {
-    if (controller_ == nullptr) return;
-    controller_->notified(now);
-    follow();
-  }
+  void notified(TimePs now) { control_.notified(now); }
 
   // An acknowledgement or NAK (section 9.7.6). A ghost, for a PSN that is not in flight, changes nothing
   // (9.7.6.1).
@@ -139,7 +123,10 @@ class Requester {
     const std::uint32_t before = unacked_psn_;
     const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
-    if (controller_ != nullptr) hear(packet, before, now, telemetry);
+    if (control_.listens()) {
+      control_.acknowledged(packet, now, psn_diff(unacked_psn_, before), psn_diff(send_psn_, unacked_psn_),
+                            psn_diff(sent_end_psn_, unacked_psn_), telemetry);
+    }
     if (positive) {
       if (progress) {
         progressed(now, sink);
@@ -204,7 +191,7 @@ class Requester {
     if (state_ != RequesterState::kActive) return;
     // Nothing acknowledged for a whole timeout: send again from the oldest (section 9.9.2.4.1).
     ++counters.timeouts;
-    lost(now);
+    control_.lost(now);
     backoff_ = std::min(backoff_ + 1, kBackoffMax);
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     gap_ = false;
@@ -399,44 +386,10 @@ class Requester {
   template <class Sink>
   void send_again(std::uint32_t psn, TimePs now, Sink& sink) {
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
-    lost(now);
+    control_.lost(now);
     go_back(psn);
     restart_timer(now, sink);
     if (has_data()) sink.ready();
-  }
-
-  // What an acknowledgement says to congestion control.
-  void hear(const Packet& packet, std::uint32_t before, TimePs now, const congestion::Telemetry* telemetry) {
-    const std::int32_t packets = psn_diff(unacked_psn_, before);
-    if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
-    if (packet.echo && config_->congestion.notify_in_acks) controller_->notified(now);
-    const std::int64_t mtu_bytes = config_->mtu_bytes;
-    congestion::Acknowledgement news{.now = now,
-                                     .bytes = std::max(packets, 0) * mtu_bytes,
-                                     .flight_bytes = psn_diff(send_psn_, unacked_psn_) * mtu_bytes,
-                                     .acknowledged = acknowledged_,
-                                     .congested = packet.echo,
-                                     .telemetry = telemetry};
-    news.sent = acknowledged_ + static_cast<std::uint64_t>(psn_diff(sent_end_psn_, unacked_psn_));
-    if (!sent_at_.empty() && packets > 0) news.round_trip = now - sent_at_[packet.psn & (sent_at_.size() - 1)];
-    controller_->acknowledged(news);
-    follow();
-  }
-
-  void lost(TimePs now) {
-    if (controller_ == nullptr) return;
-    controller_->lost(now);
-    follow();
-  }
-
-  // What congestion control wants now.
-  void follow() {
-    if (controller_ == nullptr) return;
-    paced_ = controller_->paced();
-    const std::int64_t window_bytes = controller_->window_bytes();
-    if (window_bytes == congestion::Controller::kUnlimited) return;
-    const std::int64_t packets = (window_bytes + config_->mtu_bytes - 1) / config_->mtu_bytes;
-    window_packets_ = static_cast<std::uint32_t>(std::clamp<std::int64_t>(packets, 1, config_->window_packets));
   }
 
   // The oldest message ends with `status`, all others are flushed (section 10.3.1.7).
@@ -471,12 +424,7 @@ class Requester {
   std::uint32_t since_request_ = 0;
   std::vector<Entry> queue_;                   // ring of a power of two
   TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
-  TimePs data_from_ = 0;
-  std::uint32_t window_packets_;                        // under way, at most
-  bool paced_ = false;                                  // congestion control moves data_from_
-  std::unique_ptr<congestion::Controller> controller_;  // none without congestion control
-  std::uint64_t acknowledged_ = 0;                      // packets, ever; counted for it
-  std::vector<TimePs> sent_at_;                         // by PSN, a ring, where it wants round trips
+  SenderControl control_;
   std::uint32_t retries_ = 0, rnr_retries_ = 0;
   std::uint32_t backoff_ = 0;  // timeouts in a row
   std::uint32_t reads_ = 0;    // asked for and not complete

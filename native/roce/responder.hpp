@@ -109,7 +109,8 @@ class Responder {
     const congestion::Config& control = config_->congestion;
     if (control.notify_in_acks || congestion::needs_echo(control.control)) {
       echo_ = true;
-    } else if (congestion::needs_notifications(control.control) && notify_.marked(now, control.cnp_interval)) {
+    } else if (congestion::needs_notifications(control.control) &&
+               notify_.marked(now, control.cnp_interval)) {
       cnp_due_ = true;
     }
   }

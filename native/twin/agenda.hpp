@@ -1,5 +1,6 @@
-// The next event of each of a few sources, and which of them is first: a tournament of times, in which sources with
-// lower numbers win ties. Setting a time costs one comparison a round; a round has half the players of the one before.
+// The next event of each of a few sources, and which of them is first: a tournament of times, in which
+// sources with lower numbers win ties. Setting a time costs one comparison a round; a round has half the
+// players of the one before.
 #pragma once
 #include <bit>
 #include <cstddef>

@@ -8,9 +8,8 @@
 namespace genie::twin {
 namespace {
 
-// A pause frame, IEEE 802.1Qbb; it has the Ethernet header and FCS in it that the frame overhead counts.
+// A pause frame has the Ethernet header and FCS in it that the frame overhead counts.
 constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
-constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
@@ -119,7 +118,8 @@ void Links::Lane::grow() {
   head = 0;
 }
 
-// -- a switch ---------------------------------------------------------------------------------------------------
+// -- a switch
+// ---------------------------------------------------------------------------------------------------
 
 std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   // Arrivals of the window, in order: by time from its beginning, then by input.
@@ -158,7 +158,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       if (lane.flying == 0) block.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
     }
   }
-  sort_keys(scratch, kNumberBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
+  sort_keys(scratch,
+            kNumberBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
   std::uint64_t events = scratch.keys.size();
@@ -225,10 +226,12 @@ void Links::sort_keys(Scratch& scratch, unsigned key_bits) {
   }
 }
 
-// -- threads ----------------------------------------------------------------------------------------------------
+// -- threads
+// ----------------------------------------------------------------------------------------------------
 
 void Links::post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
-  const std::uint32_t from = schedule_->thread_of(block.process), to = schedule_->thread_of(block.target_process);
+  const std::uint32_t from = schedule_->thread_of(block.process),
+                      to = schedule_->thread_of(block.target_process);
   std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + to].letters;
   letters.push_back({number, flight});
   letters.back().flight.arrival = arrival;
@@ -243,7 +246,8 @@ void Links::take_mail(std::uint32_t thread) {
   }
 }
 
-// -- ports ------------------------------------------------------------------------------------------------------
+// -- ports
+// ------------------------------------------------------------------------------------------------------
 
 void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes) {
   Lane& lane = block.lanes[flight.lane];
@@ -264,6 +268,7 @@ void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::
   if (full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
     ++counters_[number].dropped;
     counters_[number].dropped_bytes += wire_bytes;
+    telemetry_.give(flight.telemetry);
     return;
   }
   put(block, number, flight, wire_bytes);
@@ -325,6 +330,8 @@ void Links::start_next(Block& block, std::uint32_t number) {
     if (Switch& node = switch_of(block); node.shared_bytes > 0)
       release(node, paths_[flight.route - 1], own, wire_bytes, at);
   }
+  if (flight.telemetry != 0) [[unlikely]]
+    describe(block, flight, at);
   const TimePs arrival = occupy(block, wire_bytes, at);
   ++lane.flying;
   if ((block.flags & kAbroad) != 0) {
@@ -376,110 +383,6 @@ bool Links::is_marked(std::uint32_t number, Block& block, std::int64_t queued) {
   }
   ++counters_[number].marked;
   return true;
-}
-
-// -- the buffer that a switch's ports share, and pauses ------------------------------------------------------------
-
-// Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
-// threshold leaves it.
-bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now) {
-  const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
-  const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
-  if (node.pausing == 0) {
-    const std::int64_t most = in.bytes + wire_bytes - buffer.reserve_bytes;
-    if (most < threshold() - wire_bytes) {  // far from anything, by bounds that are upper ones
-      const std::int64_t before = taken();
-      in.bytes += wire_bytes;
-      node.used_bytes += taken() - before;
-      return true;
-    }
-    work_out_all(node, now);
-  }
-  const bool lossless = (buffer.lossless >> lane & 1) != 0;
-  const std::int64_t wanted = in.bytes + wire_bytes;
-  if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
-    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress]) return false;
-    in.headroom_bytes += wire_bytes;
-  } else {
-    const std::int64_t before = taken();
-    in.bytes = wanted;
-    node.used_bytes += taken() - before;
-  }
-  if (lossless && !in.pausing && (in.headroom_bytes > 0 || taken() >= threshold())) {
-    in.pausing = true;
-    in.paused_since = now;
-    if (node.pausing++ == 0) watch(node);
-    tell(ingress, lane, true, now);
-  }
-  return true;
-}
-
-// A packet has left the buffer.
-void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now) {
-  const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
-  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
-  in.headroom_bytes -= of_headroom;
-  const std::int64_t before = taken();
-  in.bytes -= wire_bytes - of_headroom;
-  node.used_bytes += taken() - before;
-  if (!in.pausing || in.headroom_bytes > 0) return;
-  const std::int64_t threshold = buffer.threshold_bytes(node.shared_bytes - node.used_bytes);
-  if (taken() > 0 && taken() + buffer.resume_bytes > threshold) return;
-  in.pausing = false;
-  counters_[ingress].paused_ps += now - in.paused_since;
-  --node.pausing;
-  tell(ingress, lane, false, now);
-}
-
-void Links::work_out_all(const Switch& node, TimePs now) {
-  for (const std::uint32_t number : node.ports) {
-    if (blocks_[number].waiting != 0) work_out(blocks_[number], number, now);
-  }
-}
-
-// From now on every start at this switch has an event, so that it resumes in time.
-void Links::watch(const Switch& node) {
-  for (const std::uint32_t number : node.ports) expect_start(blocks_[number], number, blocks_[number].free);
-}
-
-// A pause frame, or one that ends a pause, to the source of a link: back along its cable.
-void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now) {
-  if (pause) ++counters_[ingress].pauses;
-  const std::uint32_t number = ingress ^ 1;
-  Block& block = blocks_[number];
-  if (block.waiting != 0) work_out(block, number, now);
-  Flight frame;
-  frame.connection = kPauseFrame;
-  frame.lane = kPauseClass;
-  frame.value = lane << 1 | (pause ? 1u : 0u);
-  frame.opcode = kPauseOpcode;
-  const std::uint32_t wire_bytes = wire_bytes_of(frame);
-  if (block.free <= now && (block.waiting >> kPauseClass & 1) == 0) {
-    start(block, number, frame, wire_bytes, now);
-    return;
-  }
-  put(block, number, frame, wire_bytes);
-  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
-}
-
-// A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
-bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
-  const std::uint32_t other = number ^ 1, lane = frame.value >> 1;
-  Block& block = blocks_[other];
-  if (block.waiting != 0) work_out(block, other, now);
-  const auto bit = static_cast<std::uint8_t>(1u << lane);
-  if ((frame.value & 1) != 0) {
-    block.paused |= bit;
-  } else {
-    block.paused &= static_cast<std::uint8_t>(~bit);
-    if ((block.waiting & bit) != 0) block.free = std::max(block.free, now);
-  }
-  if (has_start_events(block, switch_of(block))) expect_start(block, other, now);
-  return (block.paused & bit) == 0;
 }
 
 }  // namespace genie::twin

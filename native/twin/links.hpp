@@ -1,15 +1,16 @@
 // All links of the network with their queues: what a packet meets between two hosts.
 //
-// A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in one ring: first
-// those on the wire, by arrival, then those that wait; to start is to move on the line between. A packet
-// that finds its port free starts at once. Nothing else happens when a waiting packet starts than that it leaves the
-// switch's buffer: starts are therefore worked out late, in order, whenever somebody looks at the port, at the
-// latest at the end of a window, and cost no event of their own. Arrivals at an instant come before starts.
+// A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in
+// one ring: first those on the wire, by arrival, then those that wait; to start is to move on the line
+// between. A packet that finds its port free starts at once. Nothing else happens when a waiting packet
+// starts than that it leaves the switch's buffer: starts are therefore worked out late, in order, whenever
+// somebody looks at the port, at the latest at the end of a window, and cost no event of their own. Arrivals
+// at an instant come before starts.
 //
-// What needs every start in time has events for starts: links inside a process, whose packets may arrive in the
-// same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper bounds (what
-// has left but has not been worked out still counts); when these reach a threshold, all ports of the switch are
-// worked out.
+// What needs every start in time has events for starts: links inside a process, whose packets may arrive in
+// the same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
+// bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
+// the switch are worked out.
 #pragma once
 #include <array>
 #include <bit>
@@ -22,10 +23,12 @@
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
 #include "twin/schedule.hpp"
+#include "twin/telemetry.hpp"
 
 namespace genie::twin {
 
-inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};  // in place of a connection
+inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};        // in place of a connection
+inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
 
 struct LinkCounters {
   std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, pauses = 0;
@@ -92,11 +95,12 @@ class Links {
   std::uint64_t play_switch(std::uint32_t process, TimePs end);
   // Packets that came from other threads in the last window are on their wires now.
   void take_mail(std::uint32_t thread);
-  // A process has done all events before `end`: packets that start before it are put on their wires. When the next
-  // one starts; kNever: none waits, or it has an event.
+  // A process has done all events before `end`: packets that start before it are put on their wires. When the
+  // next one starts; kNever: none waits, or it has an event.
   TimePs finish(std::uint32_t process, TimePs end);
 
   LinkCounters totals(std::uint32_t link) const;
+  TelemetryPool& telemetry() { return telemetry_; }
 
  private:
   // The packets of one class, in a ring: `flying` on the wire, then `waiting`.
@@ -134,9 +138,9 @@ class Links {
     // What only packets that wait touch.
     std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
     std::int64_t rate_bps = 0;
-    std::int32_t node = 0;           // that the port belongs to
-    std::uint32_t process = 0;       // of that
-    std::uint32_t turn = 0;          // of the weighted classes
+    std::int32_t node = 0;      // that the port belongs to
+    std::uint32_t process = 0;  // of that
+    std::uint32_t turn = 0;     // of the weighted classes
     std::uint64_t marks_drawn = 0;
   };
   static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
@@ -190,7 +194,9 @@ class Links {
     }
     return block.lanes[best];
   }
-  static TimePs first_arrival(Block& block) { return block.flying == 0 ? kNever : first_lane(block).at(0).arrival; }
+  static TimePs first_arrival(Block& block) {
+    return block.flying == 0 ? kNever : first_lane(block).at(0).arrival;
+  }
   static Flight take_first(Block& block) {
     Lane& lane = first_lane(block);
     const Flight flight = lane.at(0);
@@ -239,10 +245,17 @@ class Links {
     const std::uint32_t wire_bytes = wire_bytes_of(flight);
     const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
     if (block.free <= now && (ready | ((block.waiting | block.paused) & own)) == 0) {
+      if (flight.telemetry != 0) [[unlikely]]
+        describe(block, flight, now);
       start(block, number, flight, wire_bytes, now);
     } else {
       wait(block, number, flight, ingress, wire_bytes, now);
     }
+  }
+  // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
+  void describe(const Block& block, const Flight& flight, TimePs at) {
+    if (flight.opcode == roce::Opcode::kAcknowledge) return;
+    telemetry_.write(flight.telemetry, {at, block.waiting_bytes, block.bytes, block.rate_bps});
   }
 
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
@@ -270,18 +283,19 @@ class Links {
   const Network* network_;
   Schedule* schedule_;
   std::uint64_t seed_;
-  std::uint32_t count_;                                              // of links
-  std::vector<Block> blocks_;                                        // by link; then far ends of links abroad
-  std::vector<std::uint32_t> inbound_;                               // by link: block in which its packets arrive
-  std::vector<std::int32_t> targets_;                                // by link: node
-  std::vector<Ingress> ingress_;                                     // by link and class
-  std::vector<Switch> switches_;                                     // by node
-  std::vector<LinkCounters> counters_;                               // by link
-  std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;    // by link, of the weighted classes
-  std::vector<std::vector<std::uint32_t>> waiting_;                  // by process: links with packets that wait
-  std::vector<std::vector<std::uint32_t>> inputs_;                   // by process that is a switch: links to it
-  std::vector<Scratch> scratch_;                                     // by thread
-  std::vector<Mailbox> mailboxes_;                                   // by sending thread, then by receiving thread
+  std::uint32_t count_;                 // of links
+  std::vector<Block> blocks_;           // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;  // by link: block in which its packets arrive
+  std::vector<std::int32_t> targets_;   // by link: node
+  std::vector<Ingress> ingress_;        // by link and class
+  std::vector<Switch> switches_;        // by node
+  std::vector<LinkCounters> counters_;  // by link
+  std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
+  std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
+  std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it
+  std::vector<Scratch> scratch_;                                   // by thread
+  std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread
+  TelemetryPool telemetry_;         // of one thread: who asks for it plays in one
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

@@ -16,12 +16,12 @@ struct EcnProfile {
   double chance_at_maximum = 0;
 };
 
-// Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each, or one
-// together; pause frames (IEEE 802.1Qbb) are never paused.
+// Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each,
+// or one together; pause frames (IEEE 802.1Qbb) are never paused.
 inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
 
-// How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha times of
-// what is left for all, and of a lossless class its headroom while its source pauses.
+// How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha
+// times of what is left for all, and of a lossless class its headroom while its source pauses.
 struct BufferConfig {
   std::int64_t reserve_bytes = 0;
   std::int64_t resume_bytes = 0;  // below the threshold by so much a pause ends
@@ -41,14 +41,15 @@ struct Network {
   std::vector<std::int32_t> link_source, link_target;
   std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
   std::vector<std::int64_t> link_delay_ps;
-  std::vector<std::int64_t> link_buffer_bytes;  // -1: unlimited
-  std::vector<EcnProfile> link_ecn;                 // of the queues before the link
-  std::vector<std::int64_t> link_headroom_bytes;    // at its target, of each lossless class
-  std::vector<std::int64_t> shared_bytes;           // by node; 0: no shared buffer
+  std::vector<std::int64_t> link_buffer_bytes;    // -1: unlimited
+  std::vector<EcnProfile> link_ecn;               // of the queues before the link
+  std::vector<std::int64_t> link_headroom_bytes;  // at its target, of each lossless class
+  std::vector<std::int64_t> shared_bytes;         // by node; 0: no shared buffer
   BufferConfig buffer;
-  std::uint8_t strict_classes = 0xFF;               // bit of each; the others share what these leave, by weight
+  std::uint8_t strict_classes = 0xFF;  // bit of each; the others share what these leave, by weight
   std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
-  // Next links of shortest paths, see simtwin/routing.py: links to a host are its doors, doors[door_start[host]
+  // Next links of shortest paths, see simtwin/routing.py: links to a host are its doors,
+  // doors[door_start[host]
   // ...); elsewhere they are route_links[route_start[node * groups + group] ...) of the host's group.
   std::vector<std::int32_t> group_of_host;
   std::vector<std::int64_t> route_start;
@@ -76,8 +77,8 @@ struct Network {
       return "the network's link columns differ in length";
     if (packet_latency_ps.size() != host_count || message_latency_ps.size() != host_count)
       return "the network's host columns differ in length";
-    if (group_of_host.size() != host_count || door_start.size() != host_count + 1 || door_start.front() != 0 ||
-        door_start.back() != static_cast<std::int64_t>(doors.size()))
+    if (group_of_host.size() != host_count || door_start.size() != host_count + 1 ||
+        door_start.front() != 0 || door_start.back() != static_cast<std::int64_t>(doors.size()))
       return "the network's doors do not fit its hosts";
     if (route_start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(groups()) + 1 ||
         route_start.front() != 0 || route_start.back() != static_cast<std::int64_t>(route_links.size()))

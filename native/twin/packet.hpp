@@ -9,9 +9,9 @@
 namespace genie::twin {
 
 struct Flight {
-  TimePs arrival = 0;             // at the end of the link that it is on
-  std::uint32_t connection = 0;   // queue pair that gets it
-  std::uint32_t route = 0;        // place of its next link in the network's paths
+  TimePs arrival = 0;            // at the end of the link that it is on
+  std::uint32_t connection = 0;  // queue pair that gets it
+  std::uint32_t route = 0;       // place of its next link in the network's paths
   std::uint32_t psn : 24 = 0;
   std::uint32_t lane : 3 = 0;  // its class
   std::uint32_t ack_request : 1 = 0;
@@ -19,8 +19,8 @@ struct Flight {
   std::uint32_t capable : 1 = 0;    // ECN: may be marked
   std::uint32_t congested : 1 = 0;  // ECN: has been marked
   std::uint32_t trimmed : 1 = 0;
-  std::uint32_t value = 0;        // immediate, length of the message, or syndrome and MSN: by opcode
-  std::uint32_t telemetry = 0;    // place of what switches write about themselves; 0: none
+  std::uint32_t value = 0;      // immediate, length of the message, or syndrome and MSN: by opcode
+  std::uint32_t telemetry = 0;  // place of what switches write about themselves; 0: none
   std::uint16_t payload_bytes = 0;
   roce::Opcode opcode = roce::Opcode::kAcknowledge;
   std::uint8_t unused = 0;

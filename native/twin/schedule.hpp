@@ -1,7 +1,8 @@
-// All events of the twin. A logical process is a part of the network, a host or a switch as a rule, whose events
-// happen in the order of (time, source); processes hear of each other only by packets, which take `lookahead`
-// at least. So each may go through a window of that length on its own, in any order or at once: what it sends
-// arrives after the window's end (Chandy and Misra, 1979; the windows are those of Lubachevsky, 1989).
+// All events of the twin. A logical process is a part of the network, a host or a switch as a rule, whose
+// events happen in the order of (time, source); processes hear of each other only by packets, which take
+// `lookahead` at least. So each may go through a window of that length on its own, in any order or at once:
+// what it sends arrives after the window's end (Chandy and Misra, 1979; the windows are those of Lubachevsky,
+// 1989).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -15,8 +16,8 @@
 
 namespace genie::twin {
 
-// Which of a thread's processes have something to do in which window. Those of the next windows have a bit there, which
-// may be there for nothing and never lacks; the others wait in a tournament of times.
+// Which of a thread's processes have something to do in which window. Those of the next windows have a bit
+// there, which may be there for nothing and never lacks; the others wait in a tournament of times.
 class Calendar {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -92,8 +93,8 @@ class Calendar {
 
 class Schedule {
  public:
-  // Sources of each process, in the order in which they win ties, and the thread that plays it. `lookahead` is above
-  // 0; without other processes kNever.
+  // Sources of each process, in the order in which they win ties, and the thread that plays it. `lookahead`
+  // is above 0; without other processes kNever.
   void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources,
             std::vector<std::uint32_t> thread_of_process, std::uint32_t threads, TimePs lookahead) {
     places_.assign(sources, Place{});
@@ -101,7 +102,8 @@ class Schedule {
     sources_.clear();
     first_.clear();
     for (const std::vector<std::uint32_t>& own : sources_of_process) {
-      const auto process = static_cast<std::uint32_t>(agendas_.size()), count = static_cast<std::uint32_t>(own.size());
+      const auto process = static_cast<std::uint32_t>(agendas_.size()),
+                 count = static_cast<std::uint32_t>(own.size());
       for (std::uint32_t at = 0; at < count; ++at) places_[own[at]] = {process, at};
       agendas_.emplace_back(count);
       first_.push_back(sources_.size());
@@ -118,18 +120,25 @@ class Schedule {
   Calendar& calendar(std::uint32_t thread) { return calendars_[thread]; }
   Agenda& agenda(std::uint32_t process) { return agendas_[process]; }
   const std::uint32_t* sources(std::uint32_t process) const { return sources_.data() + first_[process]; }
-  TimePs time_of(std::uint32_t source) const { return agendas_[places_[source].process].time_of(places_[source].at); }
+  TimePs time_of(std::uint32_t source) const {
+    return agendas_[places_[source].process].time_of(places_[source].at);
+  }
 
   // The source's event is at `time`; kNever: it has none. Its process need not be told.
-  void set(std::uint32_t source, TimePs time) { agendas_[places_[source].process].set(places_[source].at, time); }
+  void set(std::uint32_t source, TimePs time) {
+    agendas_[places_[source].process].set(places_[source].at, time);
+  }
   // The same, from another process of the same thread.
   void set_afar(std::uint32_t source, TimePs time) {
     set(source, time);
     wake(places_[source].process, time);
   }
   // A process has something to do at `time`.
-  void wake(std::uint32_t process, TimePs time) { calendars_[thread_of_process_[process]].wake(process, time); }
-  // A process has done what there was in this window; next it has something to do at its next event or at `other`.
+  void wake(std::uint32_t process, TimePs time) {
+    calendars_[thread_of_process_[process]].wake(process, time);
+  }
+  // A process has done what there was in this window; next it has something to do at its next event or at
+  // `other`.
   void rest(std::uint32_t process, TimePs other) {
     const TimePs next = std::min(agendas_[process].next_time(), other);
     if (next != kNever) wake(process, next);

@@ -1,27 +1,13 @@
 #include "twin/simulator.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <thread>
 #include <utility>
-
-#include "core/mix.hpp"
 
 namespace genie::twin {
 namespace {
 
-constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
-
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
-
-std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
-  return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
-}
-
-// A counter-based random number: the same for the same seed and counter, in any order of asking.
-std::uint64_t random_of(std::uint64_t seed, std::uint64_t counter) {
-  return mixed(seed * kGoldenGamma + counter + 0x632BE59BD9B4E019ull);
-}
 
 Flight flight_of(const roce::Packet& packet) {
   Flight flight;
@@ -83,13 +69,14 @@ struct Simulator::Sink {
     if (status == roce::Status::kOk) {
       const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
       if (!over.whole) return;
-      twin.deliver(process, own.rank, {.type = Completion::Type::kSent,
-                              .handle = over.handle,
-                              .time = process.now,
-                              .retransmits = over.retransmits});
+      twin.deliver(process, own.rank,
+                   {.type = Completion::Type::kSent,
+                    .handle = over.handle,
+                    .time = process.now,
+                    .retransmits = over.retransmits});
     } else if (status != roce::Status::kFlushed) {
       process.errors.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
-                             std::to_string(own.peer_rank) + ": " + roce::describe(status));
+                               std::to_string(own.peer_rank) + ": " + roce::describe(status));
     }
   }
   bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
@@ -105,12 +92,13 @@ struct Simulator::Sink {
                                         .first = delivery.first,
                                         .time = process.now};
     twin.spreads_[own.spread].arrived(own.number, arrival, [&](const roce::Spread::Arrival& message) {
-      twin.deliver(process, own.rank, {.type = Completion::Type::kArrived,
-                              .peer = own.peer_rank,
-                              .tag = message.tag,
-                              .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                              .first = message.first,
-                              .time = message.time});
+      twin.deliver(process, own.rank,
+                   {.type = Completion::Type::kArrived,
+                    .peer = own.peer_rank,
+                    .tag = message.tag,
+                    .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                    .first = message.first,
+                    .time = message.time});
     });
   }
 };
@@ -135,8 +123,9 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       seed_(seed),
       groups_(index(network.groups())),
       capable_(congestion::needs_marks(config.congestion.control)),
+      asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
-      threads_(threads) {
+      threads_(asks_telemetry_ ? 1 : threads) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
@@ -154,112 +143,6 @@ LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
   LossPlan*& plan = loss_of_[key_of(source, target)];
   if (plan == nullptr) plan = &loss_plans_.emplace_back(source, target);
   return *plan;
-}
-
-// Nodes whose links leave no time between them are one process.
-void Simulator::divide() {
-  constexpr TimePs kLeast = 10 * kPsPerNs;
-  std::vector<std::uint32_t> leader(index(network_->nodes));
-  std::iota(leader.begin(), leader.end(), 0u);
-  const auto leader_of = [&](std::int32_t node) {
-    std::uint32_t at = static_cast<std::uint32_t>(node);
-    while (leader[at] != at) at = leader[at] = leader[leader[at]];
-    return at;
-  };
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    const std::uint32_t a = leader_of(links_.source_of(link)), b = leader_of(links_.target_of(link));
-    if (links_.lookahead(link) < kLeast) leader[std::max(a, b)] = std::min(a, b);
-  }
-  process_of_node_.resize(leader.size());
-  std::uint32_t count = 0;
-  for (std::int32_t node = 0; node < network_->nodes; ++node) {
-    const std::uint32_t own = leader_of(node);
-    process_of_node_[index(node)] = own == static_cast<std::uint32_t>(node) ? count++ : process_of_node_[own];
-  }
-  processes_.resize(count);
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
-      lookahead_ = std::min(lookahead_, links_.lookahead(link));
-  }
-}
-
-// The thread of each process: hosts in order, in parts of equal size, as most of their traffic stays near; a switch goes
-// with most of what it is cabled to, or where there is least.
-std::vector<std::uint32_t> Simulator::share_out() const {
-  const auto hosts = static_cast<std::uint32_t>(network_->hosts);
-  const auto threads = std::clamp<std::uint32_t>(threads_, 1, std::max(1u, static_cast<std::uint32_t>(processes_.size())));
-  constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-  std::vector<std::uint32_t> thread_of(processes_.size(), kNobody);
-  std::vector<std::uint64_t> load(threads, 0);
-  for (std::uint32_t host = 0; host < hosts; ++host) {
-    std::uint32_t& thread = thread_of[process_of_node_[host]];
-    if (thread == kNobody) thread = static_cast<std::uint32_t>(std::uint64_t{host} * threads / hosts);
-  }
-  std::vector<std::vector<std::uint32_t>> beside(processes_.size());
-  for (std::uint32_t link = 0; link < links_.links(); ++link)
-    beside[process_of_node_[index(links_.source_of(link))]].push_back(process_of_node_[index(links_.target_of(link))]);
-  for (bool changed = true; changed;) {  // a tier further from the hosts each time
-    changed = false;
-    const std::vector<std::uint32_t> before = thread_of;
-    for (std::uint32_t process = 0; process < thread_of.size(); ++process) {
-      if (before[process] != kNobody) continue;
-      std::vector<std::uint32_t> votes(threads, 0);
-      std::uint32_t known = 0;
-      for (const std::uint32_t other : beside[process]) {
-        if (before[other] == kNobody) continue;
-        ++votes[before[other]];
-        ++known;
-      }
-      if (known == 0) continue;
-      std::uint32_t best = 0;
-      for (std::uint32_t thread = 1; thread < threads; ++thread) {
-        if (votes[thread] > votes[best] || (votes[thread] == votes[best] && load[thread] < load[best])) best = thread;
-      }
-      thread_of[process] = best;
-      load[best] += beside[process].size();
-      changed = true;
-    }
-  }
-  for (std::uint32_t& thread : thread_of) thread = thread == kNobody ? 0 : thread;
-  return thread_of;
-}
-
-// Events of the processes, in the order in which they win ties: arrivals, starts, NICs, sleeps, completions that
-// are delayed, timers.
-void Simulator::plan_sources() {
-  std::vector<std::vector<std::uint32_t>> sources(processes_.size());
-  const auto of = [&](std::int32_t node) -> std::vector<std::uint32_t>& {
-    return sources[process_of_node_[index(node)]];
-  };
-  std::vector<std::uint32_t> nodes(processes_.size());
-  for (const std::uint32_t process : process_of_node_) ++nodes[process];
-  const auto is_alone = [&](std::int32_t node) {  // a switch that is a process: its arrivals have no agenda
-    return node >= network_->hosts && nodes[process_of_node_[index(node)]] == 1;
-  };
-  const auto ranks = static_cast<std::uint32_t>(walkers_.size());
-  const auto is_used = [&](std::uint32_t link) {  // a link to the same host only where ranks share one
-    return link < static_cast<std::uint32_t>(network_->links()) || nic_of_link_[link] != kNoNic;
-  };
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (is_used(link) && !is_alone(links_.target_of(link))) of(links_.target_of(link)).push_back(link);
-  }
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (links_.source_of(link) >= network_->hosts) of(links_.source_of(link)).push_back(links_.links() + link);
-  }
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (nic_of_link_[link] != kNoNic) of(links_.source_of(link)).push_back(nic_source_ + link);
-  }
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(walker_source_ + rank);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
-  for (std::uint32_t id = 0; id < connections_.size(); ++id)
-    of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
-  std::vector<std::uint32_t> thread_of_process = share_out();
-  const std::uint32_t threads = 1 + *std::max_element(thread_of_process.begin(), thread_of_process.end());
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()),
-                 std::move(thread_of_process), threads, lookahead_);
-  standings_.resize(threads);
-  barrier_ = std::make_unique<std::barrier<>>(threads);
-  links_.attach(process_of_node_);
 }
 
 void Simulator::start() {
@@ -284,8 +167,9 @@ bool Simulator::run(std::uint64_t events) {
   return !over_ && !failed_;
 }
 
-// A thread's part of windows, until about so many events have been handled by all. Between a window's two barriers threads
-// read each other's standings, play and send mail; between windows they take it and write how they stand.
+// A thread's part of windows, until about so many events have been handled by all. Between a window's two
+// barriers threads read each other's standings, play and send mail; between windows they take it and write
+// how they stand.
 void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
   Calendar& calendar = schedule_.calendar(thread);
   Standing& own = standings_[thread];
@@ -361,9 +245,10 @@ void Simulator::handle(Process& process, std::uint32_t source) {
     const auto rank = static_cast<std::int32_t>(source - walker_source_);
     std::vector<Sleep>& sleeps = sleeps_[index(rank)];
     while (!sleeps.empty() && sleeps.front().time <= process.now) {
-      make_ready(process, rank, {.type = Completion::Type::kTimer,
-                                 .handle = std::uint64_t{sleeps.front().node} << 32,
-                                 .time = process.now});
+      make_ready(process, rank,
+                 {.type = Completion::Type::kTimer,
+                  .handle = std::uint64_t{sleeps.front().node} << 32,
+                  .time = process.now});
       std::pop_heap(sleeps.begin(), sleeps.end());
       sleeps.pop_back();
     }
@@ -384,12 +269,22 @@ void Simulator::handle(Process& process, std::uint32_t source) {
 
 void Simulator::receive(Process& process, const Flight& flight) {
   Sink sink{*this, process, flight.connection};
-  connections_[flight.connection].queue_pair.receive(packet_of(flight), process.now, sink);
+  Connection& connection = connections_[flight.connection];
+  if (flight.telemetry == 0) return connection.queue_pair.receive(packet_of(flight), process.now, sink);
+  TelemetryPool& pool = links_.telemetry();
+  if (flight.opcode == roce::Opcode::kAcknowledge) {
+    connection.queue_pair.receive(packet_of(flight), process.now, sink, &pool.at(flight.telemetry));
+    return pool.give(flight.telemetry);
+  }
+  pool.give(connection.telemetry);
+  connection.telemetry = flight.telemetry;  // for the acknowledgement
+  connection.queue_pair.receive(packet_of(flight), process.now, sink);
 }
 
 void Simulator::port_free(Process& process, std::uint32_t number) {
   Nic& nic = nics_[number];
-  if (process.now < nic.busy_until) return expect(process, nic);  // woken for data that was held back, in the middle of a packet
+  if (process.now < nic.busy_until)
+    return expect(process, nic);  // woken for data that was held back, in the middle of a packet
   nic.sending = false;
   transmit(process, number);
 }
@@ -426,6 +321,8 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     flight.route = connection.route;
     flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
+    if (asks_telemetry_) flight.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
+    if (pick.control) connection.telemetry = 0;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
     const TimePs departure = nic.port.depart(process.now, serialisation);
@@ -437,8 +334,10 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();
     }
-    if (keep_trace_) process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
+    if (keep_trace_)
+      process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
     if (!lost) links_.launch(nic.link, flight, wire_bytes, departure - serialisation);
+    if (lost) links_.telemetry().give(flight.telemetry);
     if (departure > process.now) {
       nic.sending = true;
       nic.busy_until = departure;
@@ -506,97 +405,14 @@ void Simulator::perform(Process& process, std::int32_t rank) {
   }
 }
 
-std::uint32_t Simulator::nic_of(std::uint32_t link) {
-  std::uint32_t& number = nic_of_link_[link];
-  if (number == kNoNic) {
-    number = static_cast<std::uint32_t>(nics_.size());
-    nics_.emplace_back().link = link;
-  }
-  return number;
-}
-
-// By which a packet for a host may leave a node.
-std::span<const std::int32_t> Simulator::next_links(std::int32_t node, std::int32_t to) {
-  doors_.clear();
-  for (std::int64_t at = network_->door_start[index(to)]; at < network_->door_start[index(to) + 1]; ++at) {
-    const std::int32_t door = network_->doors[static_cast<std::size_t>(at)];
-    if (network_->link_source[index(door)] == node) doors_.push_back(door);
-  }
-  if (!doors_.empty()) return doors_;
-  const std::size_t row = index(node) * groups_ + index(network_->group_of_host[index(to)]);
-  const auto first = static_cast<std::size_t>(network_->route_start[row]);
-  return std::span(network_->route_links)
-      .subspan(first, static_cast<std::size_t>(network_->route_start[row + 1]) - first);
-}
-
-// The links from one host to another.
-std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash) {
-  std::vector<std::uint32_t> path;
-  if (from == to) path.push_back(static_cast<std::uint32_t>(network_->links() + from));
-  for (std::int32_t node = from; node != to;) {
-    const std::span<const std::int32_t> choices = next_links(node, to);
-    const std::uint64_t choice =
-        choices.size() > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % choices.size() : 0;
-    path.push_back(static_cast<std::uint32_t>(choices[choice]));
-    node = network_->link_target[path.back()];
-  }
-  return links_.add_path(path);
-}
-
-// Queue pairs of all ranks that exchange messages, by rank, then by peer.
-void Simulator::connect_all() {
-  std::vector<std::uint64_t> pairs;
-  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
-    for (const std::int32_t peer : walkers_[rank].peers()) {
-      pairs.push_back(key_of(static_cast<std::int32_t>(rank), peer));
-      pairs.push_back(key_of(peer, static_cast<std::int32_t>(rank)));
-    }
-  }
-  std::sort(pairs.begin(), pairs.end());
-  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-  std::uint32_t first = 0;
-  for (const std::uint64_t pair : pairs) {
-    connection_of_[pair] = first;
-    first += spread_.queue_pairs;
-  }
-  connections_.reserve(first);
-  for (const std::uint64_t pair : pairs) {
-    const auto rank = static_cast<std::int32_t>(pair >> 32), peer = static_cast<std::int32_t>(pair & 0xFFFFFFFFu);
-    connect(rank, peer, *connection_of_.find(pair), *connection_of_.find(key_of(peer, rank)));
-  }
-}
-
-// The queue pairs of a rank towards a peer, whose own begin at `back`.
-void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back) {
-  const bool alike = spread_.queue_pairs == 1;  // nothing to keep
-  if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
-  for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
-    const auto path_hash = static_cast<std::uint32_t>(
-        random_of(seed_, key_of(rank, peer) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
-    Connection connection{.queue_pair = roce::QueuePair(config_, first + number, 0, 0),
-                          .peer = back + number,
-                          .route = route_of(host_of(rank), host_of(peer), path_hash),
-                          .rank = rank,
-                          .peer_rank = peer,
-                          .number = number,
-                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1};
-    connection.nic = nic_of(links_.link_at(connection.route));
-    std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
-    connection.on_port = static_cast<std::uint32_t>(on_port.size());
-    on_port.push_back(first + number);
-    if (LossPlan** loss = loss_of_.find(key_of(rank, peer))) connection.loss = *loss;
-    connections_.push_back(std::move(connection));
-  }
-}
-
 bool Simulator::done() const {
-  return !failed_ &&
-         std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
+  return !failed_ && std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
 }
 
 std::vector<std::string> Simulator::problems() const {
   std::vector<std::string> lines;
-  for (const Process& process : processes_) lines.insert(lines.end(), process.errors.begin(), process.errors.end());
+  for (const Process& process : processes_)
+    lines.insert(lines.end(), process.errors.begin(), process.errors.end());
   if (!lines.empty()) return lines;
   for (const Walker& walker : walkers_) {
     if (lines.size() >= 8) break;

@@ -10,6 +10,7 @@
 
 #include "core/flat_map.hpp"
 #include "core/loss.hpp"
+#include "core/mix.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "roce/spread.hpp"
@@ -74,7 +75,7 @@ class Simulator {
     std::uint32_t number = 0;  // among those to this peer
     std::uint32_t spread = 0;  // into spreads_
     LossPlan* loss = nullptr;
-    std::uint32_t process = 0;
+    std::uint32_t telemetry = 0;  // of the newest data, for its acknowledgement
   };
   // What a part of the network and its ranks do on their own; see schedule.hpp.
   struct Process {
@@ -96,6 +97,11 @@ class Simulator {
       return a.time != b.time ? a.time > b.time : a.node > b.node;  // for a heap with the first on top
     }
   };
+
+  static constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
+  static std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
+    return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
+  }
 
   struct Sink;
   struct Hosts;
@@ -133,7 +139,8 @@ class Simulator {
   std::uint64_t seed_;
   std::size_t groups_;               // of hosts, for routes
   std::vector<std::int32_t> doors_;  // of next_links, kept for its memory
-  bool capable_;  // data may be marked
+  bool capable_;         // data may be marked
+  bool asks_telemetry_;  // of the ports on its way
   Schedule schedule_;
   Links links_;
   std::vector<Walker> walkers_;
@@ -151,8 +158,8 @@ class Simulator {
   std::uint32_t nic_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
-  TimePs lookahead_ = kNever;  // least time that a packet takes from one process to another
-  std::uint32_t threads_;      // that were asked for
+  TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
+  std::uint32_t threads_;        // that were asked for
   struct alignas(64) Standing {  // of a thread, when a window is over
     std::uint64_t next_window = 0, events = 0;
     bool failed = false;

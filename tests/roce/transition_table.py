@@ -44,9 +44,8 @@ def new_pair(retry_limit: int = 7, rnr_retry_limit: int = 6) -> Pair:
         rnr_unit_ps=1,
         retry_limit=retry_limit,
         rnr_retry_limit=rnr_retry_limit,
-        congestion="dcqcn",
     )
-    settings.dcqcn.line_rate_bps = 10**11
+    settings.congestion.control, settings.congestion.line_rate_bps = "dcqcn", 10**11
     return Pair(settings)
 
 

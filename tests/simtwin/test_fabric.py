@@ -223,7 +223,10 @@ def fabrics(draw: st.DrawFn) -> Fabric:
         frame=Frame(draw(st.integers(0, 256))),
         host=Host(draw(durations), draw(durations)),
         switch=Switch(draw(buffers)),
-        ecn=draw(st.none() | st.builds(Ecn, minimum=st.just(Size(9)), maximum=st.integers(9, 2**32).map(Size), probability=shares)),
+        ecn=draw(
+            st.none()
+            | st.builds(Ecn, minimum=st.just(Size(9)), maximum=st.integers(9, 2**32).map(Size), probability=shares)
+        ),
         priority=draw(st.builds(Priority, data=st.integers(0, 6), control=st.integers(0, 6))),
         congestion_control=draw(st.none() | controls),
     )

@@ -140,7 +140,7 @@ def test_the_chance_of_a_mark_grows_with_the_queue() -> None:
     queue = links["longest_queue_bytes"][port]
     expected = 0.5 * (queue - 100_000) / 3_900_000
     share = links["marked"][port] / links["packets"][port]
-    # The queue is full but for the first and last round trips, 1 % of it; binomial noise of 131,072 packets is below 1 %.
+    # The queue is full but for the first and last round trips, 1 % of it; noise of 131,072 packets is below 1 %.
     assert share == pytest.approx(expected, rel=0.03)
 
 

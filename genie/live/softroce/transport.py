@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from genie import _core
+from genie.config.congestion import CONTROLS, set_control
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings

@@ -1,0 +1,98 @@
+// Between a queue pair's requester and its congestion control: when data may leave, how many packets may be
+// under way, and what acknowledgements say of both. Pure.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "congestion/controllers.hpp"
+#include "core/time.hpp"
+#include "roce/types.hpp"
+
+namespace genie::roce {
+
+class SenderControl {
+ public:
+  explicit SenderControl(const QueuePairConfig& config)
+      : config_(&config),
+        window_packets_(config.window_packets),
+        controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
+    if (congestion::needs_round_trips(config.congestion.control))
+      sent_at_.resize(std::bit_ceil(std::size_t{config.window_packets}));
+    follow();
+  }
+
+  // When the next packet may begin to leave.
+  TimePs data_from() const { return data_from_; }
+  std::uint32_t window_packets() const { return window_packets_; }
+  bool listens() const { return controller_ != nullptr; }
+
+  // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
+  void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
+    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = start;
+    if (!paced_) return;
+    const std::int64_t rate_bps = controller_->rate_bps(start);
+    data_from_ =
+        controller_->paced() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps) : 0;
+    controller_->sent(wire_bytes, start);
+    follow();
+  }
+
+  void notified(TimePs now) {
+    if (controller_ == nullptr) return;
+    controller_->notified(now);
+    follow();
+  }
+
+  // Something is to be sent again.
+  void lost(TimePs now) {
+    if (controller_ == nullptr) return;
+    controller_->lost(now);
+    follow();
+  }
+
+  // An acknowledgement of `packets` that had not been; so many are under way still, or have been sent beyond.
+  // Only when somebody listens().
+  void acknowledged(const Packet& packet, TimePs now, std::int32_t packets, std::int32_t in_flight,
+                    std::int32_t beyond, const congestion::Telemetry* telemetry) {
+    if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
+    if (packet.echo && config_->congestion.notify_in_acks) controller_->notified(now);
+    const std::int64_t mtu_bytes = config_->mtu_bytes;
+    congestion::Acknowledgement news{.now = now,
+                                     .bytes = std::max(packets, 0) * mtu_bytes,
+                                     .flight_bytes = in_flight * mtu_bytes,
+                                     .acknowledged = acknowledged_,
+                                     .sent = acknowledged_ + static_cast<std::uint64_t>(std::max(beyond, 0)),
+                                     .congested = packet.echo,
+                                     .telemetry = telemetry};
+    if (!sent_at_.empty() && packets > 0)
+      news.round_trip = now - sent_at_[packet.psn & (sent_at_.size() - 1)];
+    controller_->acknowledged(news);
+    follow();
+  }
+
+ private:
+  // What the controller wants now.
+  void follow() {
+    if (controller_ == nullptr) return;
+    paced_ = controller_->paced();
+    const std::int64_t window_bytes = controller_->window_bytes();
+    if (window_bytes == congestion::Controller::kUnlimited) return;
+    const std::int64_t packets = (window_bytes + config_->mtu_bytes - 1) / config_->mtu_bytes;
+    window_packets_ =
+        static_cast<std::uint32_t>(std::clamp<std::int64_t>(packets, 1, config_->window_packets));
+  }
+
+  const QueuePairConfig* config_;
+  TimePs data_from_ = 0;
+  std::uint32_t window_packets_;  // under way, at most
+  bool paced_ = false;            // the controller moves data_from_
+  std::unique_ptr<congestion::Controller> controller_;
+  std::uint64_t acknowledged_ = 0;  // packets, ever; counted for it
+  std::vector<TimePs> sent_at_;     // by PSN, a ring, where it wants round trips
+};
+
+}  // namespace genie::roce

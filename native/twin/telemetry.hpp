@@ -1,0 +1,37 @@
+// What ports write about themselves into the packets that ask for it, and acknowledgements bring back.
+// Packets have its place; 0: they do not ask.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "congestion/controller.hpp"
+
+namespace genie::twin {
+
+class TelemetryPool {
+ public:
+  std::uint32_t take() {
+    if (free_.empty()) {
+      records_.emplace_back();
+      return static_cast<std::uint32_t>(records_.size());
+    }
+    const std::uint32_t place = free_.back();
+    free_.pop_back();
+    records_[place - 1].count = 0;
+    return place;
+  }
+  void give(std::uint32_t place) {
+    if (place != 0) free_.push_back(place);
+  }
+  const congestion::Telemetry& at(std::uint32_t place) const { return records_[place - 1]; }
+  void write(std::uint32_t place, const congestion::Hop& hop) {
+    congestion::Telemetry& record = records_[place - 1];
+    if (record.count < congestion::kHopsMax) record.hops[record.count++] = hop;
+  }
+
+ private:
+  std::vector<congestion::Telemetry> records_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace genie::twin
