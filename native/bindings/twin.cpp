@@ -93,6 +93,7 @@ nb::dict links_of(const Simulator& simulator) {
   out["marked"] = column_of<std::int64_t>(links, &LinkCounters::marked);
   out["pauses"] = column_of<std::int64_t>(links, &LinkCounters::pauses);
   out["paused_ps"] = column_of<std::int64_t>(links, &LinkCounters::paused_ps);
+  out["queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::queue_bytes);
   out["longest_queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::longest_queue_bytes);
   return out;
 }

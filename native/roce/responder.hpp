@@ -103,14 +103,15 @@ class Responder {
     }
   }
 
-  // The network has marked a packet on its way here.
-  void congested(TimePs now, QueuePairCounters& counters) {
-    ++counters.congestion_marks;
+  // A packet has come, which the network may have marked on its way here.
+  void look_for_marks(bool marked, TimePs now, QueuePairCounters& counters) {
+    if (!marked && !notify_.pending()) return;
+    if (marked) ++counters.congestion_marks;
     const congestion::Config& control = config_->congestion;
     if (control.notify_in_acks || congestion::needs_echo(control.control)) {
       echo_ = true;
     } else if (congestion::needs_notifications(control.control) &&
-               notify_.marked(now, control.cnp_interval)) {
+               notify_.arrived(marked, now, control.cnp_interval)) {
       cnp_due_ = true;
     }
   }

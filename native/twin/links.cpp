@@ -105,6 +105,7 @@ LinkCounters Links::totals(std::uint32_t number) const {
   counters.packets = blocks_[number].packets;
   counters.bytes = blocks_[number].bytes;
   counters.longest_queue_bytes = blocks_[number].longest_bytes;
+  counters.queue_bytes = blocks_[number].waiting_bytes;
   return counters;
 }
 

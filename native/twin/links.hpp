@@ -33,7 +33,7 @@ inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none o
 struct LinkCounters {
   std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, pauses = 0;
   TimePs paused_ps = 0;
-  std::int64_t longest_queue_bytes = 0;
+  std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
 };
 
 class Links {

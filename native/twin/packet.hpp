@@ -23,7 +23,7 @@ struct Flight {
   std::uint32_t telemetry = 0;  // place of what switches write about themselves; 0: none
   std::uint16_t payload_bytes = 0;
   roce::Opcode opcode = roce::Opcode::kAcknowledge;
-  std::uint8_t unused = 0;
+  bool echo = false;  // of an acknowledgement: what it acknowledges was marked
 };
 static_assert(sizeof(Flight) == 32);
 

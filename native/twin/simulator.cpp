@@ -15,6 +15,7 @@ Flight flight_of(const roce::Packet& packet) {
   flight.opcode = packet.opcode;
   flight.ack_request = packet.ack_request ? 1 : 0;
   flight.solicited = packet.solicited ? 1 : 0;
+  flight.echo = packet.echo;
   flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
@@ -31,6 +32,7 @@ roce::Packet packet_of(const Flight& flight) {
   packet.ack_request = flight.ack_request != 0;
   packet.solicited = flight.solicited != 0;
   packet.congested = flight.congested != 0;
+  packet.echo = flight.echo;
   packet.payload_bytes = flight.payload_bytes;
   if (roce::has_aeth(flight.opcode)) {
     packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);

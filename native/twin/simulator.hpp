@@ -139,8 +139,8 @@ class Simulator {
   std::uint64_t seed_;
   std::size_t groups_;               // of hosts, for routes
   std::vector<std::int32_t> doors_;  // of next_links, kept for its memory
-  bool capable_;         // data may be marked
-  bool asks_telemetry_;  // of the ports on its way
+  bool capable_;                     // data may be marked
+  bool asks_telemetry_;              // of the ports on its way
   Schedule schedule_;
   Links links_;
   std::vector<Walker> walkers_;
