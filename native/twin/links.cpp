@@ -29,6 +29,11 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] = static_cast<std::uint16_t>(
         roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
+  for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode) {
+    const bool control = !roce::is_request(static_cast<roce::Opcode>(opcode));
+    const std::uint32_t other = control ? network.control_bytes : network.data_header_bytes;
+    if (other != 0) header_bytes_[opcode] = static_cast<std::uint16_t>(other);
+  }
   header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] = static_cast<std::uint16_t>(
       kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes);
   for (std::uint32_t number = 0; number < cables; ++number) {
@@ -58,7 +63,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   }
   for (Block& block : blocks_) {
     const std::int64_t rate_bps = block.rate_bps;
-    if (rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 && 8 * kPsPerSecond / rate_bps < 1u << 31)
+    if (network.serialisation_unit == 1 && rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 && 8 * kPsPerSecond / rate_bps < 1u << 31)
       block.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)

@@ -180,9 +180,12 @@ class Links {
     std::vector<Letter> letters;
   };
 
-  static TimePs serialisation(const Block& block, std::uint32_t size_bytes) {
-    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes
-                                  : serialisation_ps(size_bytes, block.rate_bps);
+  TimePs serialisation(const Block& block, std::uint32_t size_bytes) const {
+    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes : rounded_serialisation(block, size_bytes);
+  }
+  TimePs rounded_serialisation(const Block& block, std::uint32_t size_bytes) const {
+    const TimePs unit = network_->serialisation_unit, exact = serialisation_ps(size_bytes, block.rate_bps);
+    return unit == 1 ? exact : (exact + unit / 2) / unit * unit;
   }
 
   // Which lane's packet arrives first; one is on the wire.
@@ -211,7 +214,7 @@ class Links {
     put_on_wire(block, number, flight, arrival);
   }
   // A packet's turn on the port; when it arrives.
-  static TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
+  TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
     block.free = at + serialisation(block, wire_bytes);
     ++block.packets;
     block.bytes += wire_bytes;
