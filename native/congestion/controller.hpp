@@ -69,6 +69,8 @@ class Controller {
 
   // Whether packets keep to rate_bps(); every call may change it.
   bool paced() const { return paced_; }
+  // Whether a new rate also moves the packet that waits already; otherwise it holds from the next one on.
+  bool moves_waiting() const { return moves_waiting_; }
   // Bytes that may be under way; one packet may always.
   std::int64_t window_bytes() const { return window_bytes_; }
 
@@ -83,7 +85,7 @@ class Controller {
   Controller(const Controller&) = default;
   Controller& operator=(const Controller&) = default;
 
-  bool paced_ = false;
+  bool paced_ = false, moves_waiting_ = false;
   std::int64_t window_bytes_ = kUnlimited;
 };
 

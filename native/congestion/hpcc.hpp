@@ -27,7 +27,7 @@ class Hpcc final : public Controller {
         base_(static_cast<double>(base_round_trip)),
         rate_bps_(line_rate_bps_),
         reference_bps_(line_rate_bps_) {
-    paced_ = true;
+    paced_ = moves_waiting_ = true;
     set_window();
   }
 

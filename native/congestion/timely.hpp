@@ -27,7 +27,7 @@ class Timely final : public Controller {
  public:
   Timely(const TimelyConfig& config, std::int64_t line_rate_bps)
       : config_(&config), line_rate_bps_(static_cast<double>(line_rate_bps)), rate_bps_(line_rate_bps_) {
-    paced_ = true;
+    paced_ = moves_waiting_ = true;
   }
 
   std::int64_t rate_bps(TimePs) override { return static_cast<std::int64_t>(rate_bps_); }

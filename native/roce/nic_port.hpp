@@ -31,8 +31,10 @@ class NicPort {
     if (set_mark(id, kControlMark)) control_.push({id, now});
   }
   void mark_data(std::uint32_t id, TimePs now, TimePs from = 0) {
-    if (!set_mark(id, kDataMark)) return;
-    if (from > now) {
+    if (!set_mark(id, kDataMark)) {
+      if ((marks_[id] & kHeldMark) != 0 && from != held_until_[id])
+        hold({id, from});  // it may leave at another time
+    } else if (from > now) {
       hold({id, from});
     } else {
       data_.push({id, now});
@@ -59,11 +61,7 @@ class NicPort {
   // The next queue pair to ask for a packet; it is off the list and marks itself again if it has more.
   // Only of what is allowed: flow control may have paused either.
   bool pick(TimePs now, Pick& out, bool control_allowed = true, bool data_allowed = true) {
-    while (!held_.empty() && held_.front().since <= now) {
-      data_.push(held_.front());
-      std::pop_heap(held_.begin(), held_.end(), Later());
-      held_.pop_back();
-    }
+    while (!held_.empty() && held_.front().since <= now) release();
     const bool control = control_allowed && !control_.empty(), data = data_allowed && !data_.empty();
     if (!control && !data) return false;
     // Control goes first unless data would have left before it was there.
@@ -87,7 +85,7 @@ class NicPort {
   }
 
  private:
-  static constexpr std::uint8_t kControlMark = 1, kDataMark = 2;
+  static constexpr std::uint8_t kControlMark = 1, kDataMark = 2, kHeldMark = 4;
 
   struct Waiting {
     std::uint32_t id;
@@ -153,8 +151,21 @@ class NicPort {
   TimePs start(const Ring& ring) const { return std::max(free_, ring.since(ring.first(free_))); }
 
   void hold(Waiting value) {
+    if (value.id >= held_until_.size()) held_until_.resize(marks_.size());
+    held_until_[value.id] = value.since;
+    marks_[value.id] |= kHeldMark;
     held_.push_back(value);
     std::push_heap(held_.begin(), held_.end(), Later());
+  }
+
+  // The first that is held waits for its turn, unless its time has been changed meanwhile.
+  void release() {
+    const Waiting first = held_.front();
+    std::pop_heap(held_.begin(), held_.end(), Later());
+    held_.pop_back();
+    if ((marks_[first.id] & kHeldMark) == 0 || held_until_[first.id] != first.since) return;
+    marks_[first.id] &= static_cast<std::uint8_t>(~kHeldMark);
+    data_.push(first);
   }
 
   // False when it was set already.
@@ -169,7 +180,8 @@ class NicPort {
   TimePs free_ = 0, picked_since_ = 0;
   std::vector<std::uint8_t> marks_;
   Ring control_, data_;
-  std::vector<Waiting> held_;  // a heap by Later: data that may not leave yet
+  std::vector<Waiting> held_;  // a heap by Later: data that may not leave yet, and what it waited for before
+  std::vector<TimePs> held_until_;  // by queue pair that is held
 };
 
 }  // namespace genie::roce

@@ -34,9 +34,10 @@ class SenderControl {
   void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
     if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = start;
     if (!paced_) return;
-    const std::int64_t rate_bps = controller_->rate_bps(start);
+    rate_bps_ = controller_->rate_bps(start);
+    wire_bytes_ = wire_bytes;
     data_from_ =
-        controller_->paced() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps) : 0;
+        controller_->paced() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps_) : 0;
     controller_->sent(wire_bytes, start);
     follow();
   }
@@ -72,6 +73,11 @@ class SenderControl {
       news.round_trip = now - sent_at_[packet.psn & (sent_at_.size() - 1)];
     controller_->acknowledged(news);
     follow();
+    if (!paced_ || data_from_ <= now || !controller_->moves_waiting()) return;
+    // The packet before the next one takes its time at the new rate.
+    const std::int64_t rate_bps = controller_->rate_bps(now);
+    data_from_ += serialisation_ps(wire_bytes_, rate_bps) - serialisation_ps(wire_bytes_, rate_bps_);
+    rate_bps_ = rate_bps;
   }
 
  private:
@@ -88,6 +94,8 @@ class SenderControl {
 
   const QueuePairConfig* config_;
   TimePs data_from_ = 0;
+  std::int64_t rate_bps_ = 0;     // at which it was worked out
+  std::uint32_t wire_bytes_ = 0;  // for a packet of so many
   std::uint32_t window_packets_;  // under way, at most
   bool paced_ = false;            // the controller moves data_from_
   std::unique_ptr<congestion::Controller> controller_;
