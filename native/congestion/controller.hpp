@@ -2,6 +2,7 @@
 // many bytes may be under way. Pure: no clock and no timers; whoever calls brings the time, and what was due
 // meanwhile happens then.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -94,7 +95,7 @@ inline std::int64_t bytes_in(std::int64_t rate_bps, TimePs time) {
   return static_cast<std::int64_t>(static_cast<double>(rate_bps) * static_cast<double>(time) / 8e12);
 }
 inline std::int64_t rate_of(double size_bytes, TimePs time) {
-  return static_cast<std::int64_t>(size_bytes * 8e12 / static_cast<double>(time));
+  return static_cast<std::int64_t>(std::clamp(size_bytes * 8e12 / static_cast<double>(time), 1.0, 1e15));
 }
 
 }  // namespace genie::congestion

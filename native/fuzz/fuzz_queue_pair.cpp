@@ -286,7 +286,9 @@ class Host {
     const std::uint32_t wire = wire_bytes(packet.opcode, packet.payload_bytes, 38);
     const TimePs start = std::max(now_, pair_.data_from());
     pair_.departed(wire, start);
-    REQUIRE(pair_.data_from() <= start + serialisation_ps(wire, config_.dcqcn.minimum_rate_bps));
+    // The lowest rate of all but Swift, whose window of less than a packet has no lower end in time.
+    if (config_.congestion.control != congestion::Control::kSwift)
+      REQUIRE(pair_.data_from() <= start + serialisation_ps(wire, config_.congestion.dcqcn.minimum_rate_bps));
   }
 
   // The next timer in its time, or a call that nobody asked for.

@@ -16,9 +16,9 @@ using genie::roce::NicPort;
 
 constexpr TimePs kForEver = genie::kNever / 4;
 
-NicPort::Pick picked(NicPort& port) {
+NicPort::Pick picked(NicPort& port, TimePs now = genie::kNever) {
   NicPort::Pick pick;
-  CHECK(port.pick(genie::kNever, pick));
+  CHECK(port.pick(now, pick));
   return pick;
 }
 
@@ -62,13 +62,13 @@ void a_newcomer_takes_no_part_in_catching_up() {
   CHECK_EQUAL(port.depart(0, 10), 10);
   port.mark_data(1, 99);
   port.mark_control(2, 99);  // the driver slept from 0 to 100; these came at 99
-  NicPort::Pick pick = picked(port);
+  NicPort::Pick pick = picked(port, 100);
   CHECK_EQUAL(pick.id, 0u);  // it was alone on the line at 10
   CHECK_EQUAL(port.depart(100, 10), 20);
-  pick = picked(port);
+  pick = picked(port, 100);
   CHECK(pick.control);
   CHECK_EQUAL(port.depart(100, 10), 109);
-  pick = picked(port);
+  pick = picked(port, 100);
   CHECK_EQUAL(pick.id, 1u);
   CHECK_EQUAL(port.depart(100, 10), 119);
   CHECK(!port.pick(genie::kNever, pick));
