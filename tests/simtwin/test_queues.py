@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twin_fabrics import GBPS, NS, US, twin_of
+from twin_fabrics import GBPS, NS, US, incast, twin_of
 
 from genie.config.units import Duration, Rate, Size
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Workload
+from genie.workload.graph import Kind
 from simtwin.fabric import FabricError, parse_fabric
 from simtwin.fabric_schema import Ecn, Fabric, FatTree, Link, Pfc, Priority, SingleSwitch, Switch, Transport
 from simtwin.queues import frame_bytes, queues_of
@@ -22,20 +22,6 @@ from simtwin.topology import build_network
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = Link(Rate(100 * GBPS), Duration(600 * NS))
-
-
-def incast(senders: int, size_bytes: int, messages: int = 1) -> Workload:
-    """Ranks 0 to `senders` - 1 send to the last."""
-    workload = Workload("incast", senders + 1, [Group("0", tuple(range(senders + 1)))], {})
-    receiver = RankBuilder(senders)
-    for rank in range(senders):
-        builder, sent = RankBuilder(rank), ()
-        for at in range(messages):
-            sent = (builder.add(at, "send", Kind.SEND, sent, size_bytes=size_bytes, peer=senders, tag=at),)
-            receiver.add(rank * messages + at, "recv", Kind.RECV, size_bytes=size_bytes, peer=rank, tag=at)
-        workload.ranks[rank], _ = builder.finish()
-    workload.ranks[senders], _ = receiver.finish()
-    return workload
 
 
 def one_switch(hosts: int, **more: Any) -> Fabric:

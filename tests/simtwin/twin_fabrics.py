@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from genie import _core
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Lowering, build_plan
-from genie.workload.graph import Workload
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Workload
 from simtwin.fabric_schema import (
     Downlink,
     Explicit,
@@ -104,6 +105,20 @@ def path(cables: Sequence[Cable], latencies_ps: tuple[int, int] = (0, 0), **tran
     hosts = [NamedHost("a", Duration(latencies_ps[0])), NamedHost("b", Duration(latencies_ps[1]))]
     topology = Explicit(host=hosts, switch=[NamedSwitch(name) for name in names[1:-1]], link=links)
     return Fabric(topology=topology, transport=Transport(**transport))
+
+
+def incast(senders: int, size_bytes: int, messages: int = 1) -> Workload:
+    """Ranks 0 to `senders` - 1 send to the last."""
+    workload = Workload("incast", senders + 1, [Group("0", tuple(range(senders + 1)))], {})
+    receiver = RankBuilder(senders)
+    for rank in range(senders):
+        builder, sent = RankBuilder(rank), ()
+        for at in range(messages):
+            sent = (builder.add(at, "send", Kind.SEND, sent, size_bytes=size_bytes, peer=senders, tag=at),)
+            receiver.add(rank * messages + at, "recv", Kind.RECV, size_bytes=size_bytes, peer=rank, tag=at)
+        workload.ranks[rank], _ = builder.finish()
+    workload.ranks[senders], _ = receiver.finish()
+    return workload
 
 
 def twin_of(fabric: Fabric, ranks: int | None = None, seed: int = 1, hosts: Sequence[int] = ()) -> Twin:

@@ -1,0 +1,80 @@
+"""The same bits for any number of threads (oracle 13), with all that a fabric can have switched on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from twin_fabrics import incast, twin_of
+
+from genie import _core
+from genie.config.congestion import Dcqcn
+from genie.config.units import Duration, Rate, Size
+from genie.plan.build import build_plan
+from genie.workload.generate import collective
+from genie.workload.graph import Op, Workload
+from simtwin.fabric_schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
+from simtwin.simulate import Twin
+
+KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
+
+
+def fabric(topology: Any, delay_ps: int = US // 2) -> Fabric:
+    """Buffers so small that ports pause, thresholds so low that they mark."""
+    return Fabric(
+        topology=topology,
+        link=Link(Rate(100 * GBPS), Duration(delay_ps)),
+        transport=Transport(mtu=1024, ack_every_packets=1, ack_timeout=Duration(10**10)),
+        switch=Switch(shared_buffer=Size(MIB)),
+        ecn=Ecn(minimum=Size(20 * KIB), maximum=Size(80 * KIB), probability=0.5),
+        pfc=Pfc(),
+        priority=Priority(data=3, control=6),
+        congestion_control=Dcqcn(),
+    )
+
+
+def bits_of(twin: Twin, workload: Workload, threads: int) -> tuple[dict[str, Any], int]:
+    plan = build_plan(workload)
+    simulator = _core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, 1, threads=threads)
+    simulator.start()
+    while simulator.run(3000):
+        pass
+    assert simulator.done, simulator.problems()
+    bits: dict[str, Any] = {f"link {name}": values for name, values in simulator.links().items()}
+    for rank in plan.ranks:
+        for table, record in simulator.records(rank).items():
+            bits |= {f"rank {rank} {table} {name}": values for name, values in record.items()}
+        bits[f"rank {rank} counters"] = np.array(list(simulator.counters(rank).values()))
+    return bits, simulator.events
+
+
+CASES = {
+    "incast on a switch": (fabric(SingleSwitch(hosts=9)), incast(8, 256 * KIB)),
+    "all-to-all on a fat tree": (fabric(FatTree(k=4)), collective(Op.ALL_TO_ALL, 16, MIB)),
+    "all-reduce on leaves and spines": (fabric(LeafSpine(4, 2, 4)), collective(Op.ALL_REDUCE, 16, MIB)),
+    "links without a delay": (fabric(SingleSwitch(hosts=9), delay_ps=0), incast(8, 64 * KIB)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_do_not_depend_on_the_number_of_threads(case: str) -> None:
+    built, workload = CASES[case]
+    twin = twin_of(built)
+    expected, events = bits_of(twin, workload, 1)
+    if "all-reduce" not in case:
+        assert sum(expected["link marked"]) > 0
+    if "incast" in case:
+        assert sum(expected["link pauses"]) > 0
+    for threads in (2, 3, 7):
+        bits, counted = bits_of(twin, workload, threads)
+        assert counted == events
+        for name, values in expected.items():
+            np.testing.assert_array_equal(values, bits[name], err_msg=f"{name}, {threads} threads")
+
+
+def test_more_threads_than_there_is_to_do() -> None:
+    twin = twin_of(fabric(SingleSwitch(hosts=2)))
+    one, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 1)
+    many, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 64)
+    assert all(np.array_equal(one[name], many[name]) for name in one)
