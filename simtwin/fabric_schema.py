@@ -116,9 +116,17 @@ class Transport(_Strict, frozen=True):
 
 
 class Frame(_Strict, frozen=True):
-    """What the link layer adds to each IP packet."""
+    """What the link layer adds to each IP packet; the others are another simulator's frames, in the twin alone."""
 
     overhead_bytes: Annotated[int, Meta(ge=0, le=256)] = ETHERNET_OVERHEAD_BYTES
+    payload: Size | None = None  # of a full packet, in place of [transport] mtu
+    data_header: Size | None = None  # of every data frame, beside its payload
+    control: Size | None = None  # of every acknowledgement
+    time_unit: Duration = Duration(1)  # to which times of serialisation are rounded
+
+    @property
+    def is_foreign(self) -> bool:
+        return not self.payload is self.data_header is self.control is None or self.time_unit != 1
 
 
 class Host(_Strict, frozen=True):

@@ -41,6 +41,7 @@ class Queues:
     lossless: int  # bit of each class
     data_class: int  # classes of packets: the higher goes first
     control_class: int
+    foreign_frames: tuple[int, int, int]  # data header, control frame, unit of time; 0: RoCEv2's
 
     def give(self, network: _core.Network) -> None:
         """Set them in a network of the kernel."""
@@ -55,6 +56,7 @@ class Queues:
             lossless=self.lossless,
         )
         network.set_classes(self.data_class, self.control_class)
+        network.set_frames(*self.foreign_frames)
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:
@@ -85,12 +87,15 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         lossless,
         priorities.index(fabric.priority.data),
         priorities.index(fabric.priority.control),
+        (int(fabric.frame.data_header or 0), int(fabric.frame.control or 0), int(fabric.frame.time_unit)),
     )
 
 
 def frame_bytes(fabric: Fabric) -> int:
     """The largest frame on the wire."""
-    return fabric.transport.mtu + PACKET_HEADERS_BYTES + fabric.frame.overhead_bytes
+    frame = fabric.frame
+    header = PACKET_HEADERS_BYTES + frame.overhead_bytes if frame.data_header is None else frame.data_header
+    return int(frame.payload or fabric.transport.mtu) + int(header)
 
 
 def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Timely
-from simtwin.fabric_schema import PACKET_HEADERS_BYTES, Fabric
+from simtwin.fabric_schema import Fabric
+from simtwin.queues import frame_bytes
 from simtwin.routing import Routes
 from simtwin.topology import Network
 
@@ -23,8 +24,8 @@ def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
     if isinstance(control, NEED_NONE):
         return 0
     overhead = fabric.frame.overhead_bytes
-    there = _longest_ps(network, routes, fabric.transport.mtu + PACKET_HEADERS_BYTES + overhead)
-    return there + _longest_ps(network, routes, ACKNOWLEDGE_BYTES + overhead)
+    there = _longest_ps(network, routes, frame_bytes(fabric))
+    return there + _longest_ps(network, routes, int(fabric.frame.control or ACKNOWLEDGE_BYTES + overhead))
 
 
 def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:

@@ -15,7 +15,7 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
     """
     config = _core.QueuePairConfig()
     transport = fabric.transport
-    config.mtu_bytes = transport.mtu
+    config.mtu_bytes = int(fabric.frame.payload or transport.mtu)
     if transport.window_packets is not None:
         config.window_packets = transport.window_packets
     if transport.ack_every_packets is not None:

@@ -9,11 +9,15 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
+from genie.cli.resolve import UsageError
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
 from genie.workload.pytorch_convert import check_prefix, convert
 from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_host_traces
+from genie.workload.write import save
+from simtwin.fabric_toml import to_toml
+from simtwin.ns3_import import Ns3Error, read_experiment
 
 convert_app = typer.Typer(help="Convert traces of other tools to Chakra execution traces.", no_args_is_help=True)
 
@@ -25,11 +29,21 @@ genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
 ```
 """
 
+NS3_EXAMPLES = """
+Example:
+
+```text
+genie convert ns3 mix/config.txt -o incast
+genie simulate incast/traces --fabric incast/fabric.toml -o run
+```
+"""
+
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
     app.command()(inspect)
     convert_app.command("pytorch", epilog=CONVERT_EXAMPLES)(convert_pytorch)
+    convert_app.command("ns3", epilog=NS3_EXAMPLES)(convert_ns3)
     app.add_typer(convert_app, name="convert")
 
 
@@ -72,4 +86,27 @@ def convert_pytorch(
     for note in report.notes:
         print(f"note: {note}")
     print(f"{len(report.files)} files in {out}")
+    return 0
+
+
+def convert_ns3(
+    config: Annotated[
+        Path, typer.Argument(help="Configuration of ns-3's RDMA model (HPCC's tree).", show_default=False)
+    ],
+    out: options.Out,
+) -> int:
+    """An experiment of ns-3's RDMA model: a fabric with its frames and parameters, and its flows as traces.
+
+    The topology and flow files are found by the names that the configuration gives, beside it or in the folder above.
+    """
+    try:
+        experiment = read_experiment(config)
+    except Ns3Error as wrong:
+        raise UsageError(str(wrong)) from wrong
+    save(experiment.workload, out / "traces", "flows")
+    (out / "fabric.toml").write_text(to_toml(experiment.fabric))
+    for note in experiment.notes:
+        print(f"note: {note}")
+    print(f"{len(experiment.flows)} flows among {experiment.fabric.hosts} hosts in {out}: simulate them with")
+    print(f"genie simulate {out / 'traces'} --fabric {out / 'fabric.toml'} -o {out / 'run'}")
     return 0

@@ -289,6 +289,8 @@ def settings_of(
     crowded, sharers = Counter(addresses).most_common(1)[0]
     if sharers > SHARERS_MAX:
         raise UsageError(f"{crowded}: more than {SHARERS_MAX} ranks on one address; give the host another address")
+    if fabric is not None and fabric.frame.is_foreign:
+        raise UsageError(f"{play.fabric}: [frame] has another simulator's frames, which no network sends: simulate it")
     settings = RunSettings(
         workload=str(Path(play.workload).resolve()),
         out=str(out.resolve()),
