@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -84,13 +83,14 @@ def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns
 
 
 def _checked(document: Document) -> Fabric:
-    _refuse_not_built(document)
     fabric = document.convert(Fabric)
     topology = fabric.topology
     if isinstance(topology, Explicit):
         _check_explicit(document, fabric, topology)
     elif fabric.link is None:
         raise document.error(("link",), f" is missing: give [link] with rate = {Rate.allowed}")
+    if not isinstance(topology, LeafSpine) and fabric.hosts > HOSTS_MAX:
+        raise document.error(("topology",), f" makes {fabric.hosts} hosts: give at most {HOSTS_MAX}")
     if isinstance(topology, LeafSpine) and fabric.hosts > HOSTS_MAX:
         raise document.error(
             ("topology", "hosts_per_leaf"),
@@ -99,18 +99,6 @@ def _checked(document: Document) -> Fabric:
     _check_buffers(document, fabric)
     _check_queues(document, fabric)
     return fabric
-
-
-def _refuse_not_built(document: Document) -> None:
-    """What the design names and this version cannot do is refused by name, never ignored."""
-    data = document.data
-    for key, names, built in (
-        (("topology", "kind"), Fabric.NOT_BUILT_KINDS, '"single-switch", "leaf-spine", "fat-tree" or "explicit"'),
-        (("load_balancing", "mode"), Fabric.NOT_BUILT_MODES, '"ecmp"'),
-    ):
-        table: Any = data.get(key[0])
-        if isinstance(table, dict) and table.get(key[1]) in names:
-            raise document.error(key, f' = "{table[key[1]]}" is not built yet: give {built}')
 
 
 def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> None:

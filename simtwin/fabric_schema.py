@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from math import prod
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -64,6 +65,58 @@ class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
     k: Annotated[int, Meta(ge=2, le=64, multiple_of=2)]
 
 
+class Domain(_Strict, frozen=True):
+    """What joins the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
+
+    rate: Rate
+    delay: Duration = Duration(0)
+    kind: Literal["switch", "mesh"] = "switch"
+
+
+class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):
+    """Servers with a port for each accelerator; the k-th ports of all servers hang on leaf switches of rail k.
+
+    Host h is accelerator h % rails of server h // rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each
+    and have a link to every spine `spine0`, ...
+    """
+
+    servers: Hosts
+    rails: Annotated[int, Meta(ge=1, le=64)]
+    servers_per_leaf: Hosts | None = None  # all of them when absent
+    spines: Switches
+    spine_link: Link | None = None  # as [link] when absent
+    domain: Domain | None = None
+
+
+class DualPlane(_Strict, tag_field="kind", tag="dual-plane", frozen=True):
+    """Every host has a port in each of two planes, which are leaves and spines of their own."""
+
+    leaves: Switches  # of each plane
+    spines: Switches
+    hosts_per_leaf: Hosts
+    spine_link: Link | None = None
+
+
+class Dragonfly(_Strict, tag_field="kind", tag="dragonfly", frozen=True):
+    """Groups of routers, all joined with each other; each group has one link to every other (Kim et al., ISCA 2008).
+
+    There are `routers` * `global_links` + 1 groups; hosts in order on their routers.
+    """
+
+    routers: Annotated[int, Meta(ge=1, le=256)]  # of each group
+    hosts_per_router: Hosts
+    global_links: Annotated[int, Meta(ge=1, le=256)]  # of each router
+    global_link: Link | None = None  # as [link] when absent
+
+
+class Torus(_Strict, tag_field="kind", tag="torus", frozen=True):
+    """Routers in a grid, each joined with its neighbours in every dimension, and the last with the first."""
+
+    size: Annotated[tuple[Switches, ...], Meta(min_length=1, max_length=6)]
+    hosts_per_router: Hosts = 1
+    wraps: bool = True  # false: a mesh
+
+
 class NamedHost(_Strict, frozen=True):
     """A host of an explicit topology; latencies as in [host] when absent."""
 
@@ -111,6 +164,10 @@ class Transport(_Strict, frozen=True):
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
     split: bool | None = None  # each message over all of them; otherwise one message on each in turn
+    recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; what is sent again after a loss
+    # In the twin: packets that come early are kept, and a loss is one that so many have overtaken; 0: none is kept.
+    # Absent: 0, or 256 where [load_balancing] reorders or recovery is selective.
+    reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
 
@@ -174,19 +231,25 @@ class Priority(_Strict, frozen=True):
 
 
 class LoadBalancing(_Strict, frozen=True):
-    """How a switch picks one of several equally short paths."""
+    """How a switch picks one of several equally short paths for data; control packets keep to a path of their own.
 
-    mode: Literal["ecmp"] = "ecmp"  # hash of source address, destination address and UDP source port
+    ecmp: by a hash of the connection and its queue pair; flowlet: drawn anew after a gap; spray: drawn for each packet;
+    round-robin: in turn; adaptive: the shortest queue.
+    """
+
+    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
+    flowlet_gap: Duration = Duration(50_000_000)
+
+    @property
+    def reorders(self) -> bool:
+        return self.mode in ("spray", "round-robin", "adaptive")
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file."""
 
-    NOT_BUILT_KINDS: ClassVar = ("rail-optimized", "dragonfly")
-    NOT_BUILT_MODES: ClassVar = ("spray", "round-robin", "flowlet", "adaptive")
-
     name: Name = "fabric"
-    topology: SingleSwitch | LeafSpine | FatTree | Explicit
+    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
@@ -217,4 +280,13 @@ class Fabric(_Strict, kw_only=True, frozen=True):
             return topology.leaves * topology.hosts_per_leaf
         if isinstance(topology, FatTree):
             return topology.k**3 // 4
+        if isinstance(topology, RailOptimized):
+            return topology.servers * topology.rails
+        if isinstance(topology, DualPlane):
+            return topology.leaves * topology.hosts_per_leaf
+        if isinstance(topology, Dragonfly):
+            groups = topology.routers * topology.global_links + 1
+            return groups * topology.routers * topology.hosts_per_router
+        if isinstance(topology, Torus):
+            return prod(topology.size) * topology.hosts_per_router
         return len(topology.host)

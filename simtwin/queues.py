@@ -41,6 +41,7 @@ class Queues:
     lossless: int  # bit of each class
     data_class: int  # classes of packets: the higher goes first
     control_class: int
+    balance: tuple[str, int]  # mode, gap between flowlets in ps
     foreign_frames: tuple[int, int, int]  # data header, control frame, unit of time; 0: RoCEv2's
 
     def give(self, network: _core.Network) -> None:
@@ -56,6 +57,7 @@ class Queues:
             lossless=self.lossless,
         )
         network.set_classes(self.data_class, self.control_class)
+        network.set_balance(*self.balance)
         network.set_frames(*self.foreign_frames)
 
 
@@ -87,6 +89,7 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         lossless,
         priorities.index(fabric.priority.data),
         priorities.index(fabric.priority.control),
+        (fabric.load_balancing.mode, int(fabric.load_balancing.flowlet_gap)),
         (int(fabric.frame.data_header or 0), int(fabric.frame.control or 0), int(fabric.frame.time_unit)),
     )
 

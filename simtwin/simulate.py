@@ -147,6 +147,11 @@ class Twin:
             split=self.fabric.transport.split or False,
         )
 
+    def _deadlock(self, simulator: _core.Simulator) -> str:
+        """Ports that pause each other for ever, in words; "" without such."""
+        circle = [self.network.link_names[link] for link in simulator.deadlock()]
+        return f"PFC deadlock, each waits for the next to resume: {', '.join(circle)}; " if circle else ""
+
     def _run(
         self,
         plan: Plan,
@@ -169,7 +174,7 @@ class Twin:
                 progress(iteration, simulator.events, simulator.now_ps / 1e12)
         counters["wall_s"] += time.perf_counter() - began
         if not simulator.done:
-            raise SimulationError(_explain(workload, simulator.problems()))
+            raise SimulationError(self._deadlock(simulator) + _explain(workload, simulator.problems()))
         counters["events"] += simulator.events
         counters["data_packets"] += simulator.data_packets
         counters["dropped"] += simulator.dropped

@@ -1,110 +1,26 @@
-"""Fabrics as arrays: nodes, directed links, host latencies. What the packet kernel and the routing read."""
+"""Fabrics as networks: every kind of topology, cable by cable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import chain, combinations, product
 
 from genie.config.units import Rate
 from simtwin.fabric_schema import (
-    ETHERNET_OVERHEAD_BYTES,
+    Dragonfly,
+    DualPlane,
     Explicit,
     Fabric,
     FatTree,
     LeafSpine,
     Link,
     NamedLink,
+    RailOptimized,
     SingleSwitch,
+    Torus,
 )
+from simtwin.network import UNLIMITED_BUFFER, Network, NetworkBuilder
 
-UNLIMITED_BUFFER = -1  # an output queue that never drops
-
-
-@dataclass(frozen=True, eq=False)
-class Network:
-    """Hosts, switches and the directed links between them.
-
-    Node h < `hosts` is host h; the rest are switches. Links come in pairs: link 2i goes from a to b and link
-    2i + 1 from b to a. A link is the output port of its source: its queue holds at most `buffer_bytes`, it
-    serialises at `rate_bps` and it delivers `delay_ps` after the last bit left. Hosts never forward.
-    """
-
-    hosts: int
-    frame_overhead_bytes: int  # that the link layer adds to each IP packet
-    node_names: tuple[str, ...]  # (nodes,)
-    link_names: tuple[str, ...]  # (links,) "host0->switch"
-    src_node: NDArray[np.int32]  # (links,)
-    dst_node: NDArray[np.int32]  # (links,)
-    rate_bps: NDArray[np.int64]  # (links,) 0 = unlimited
-    delay_ps: NDArray[np.int64]  # (links,)
-    buffer_bytes: NDArray[np.int64]  # (links,) -1 = unlimited; always unlimited at a host's own port
-    packet_latency_ps: NDArray[np.int64]  # (hosts,)
-    message_latency_ps: NDArray[np.int64]  # (hosts,)
-
-    @property
-    def nodes(self) -> int:
-        return len(self.node_names)
-
-    @property
-    def links(self) -> int:
-        return len(self.link_names)
-
-
-@dataclass
-class NetworkBuilder:
-    """Collects nodes and cables; every host must be added before the first switch."""
-
-    frame_overhead_bytes: int = ETHERNET_OVERHEAD_BYTES
-    names: list[str] = field(default_factory=list)
-    hosts: int = 0
-    packet_latency_ps: list[int] = field(default_factory=list)
-    message_latency_ps: list[int] = field(default_factory=list)
-    switch_buffer_bytes: list[int] = field(default_factory=list)
-    ends: list[tuple[int, int]] = field(default_factory=list)  # directed (source, destination)
-    rate_bps: list[int] = field(default_factory=list)
-    delay_ps: list[int] = field(default_factory=list)
-
-    def host(self, name: str, packet_latency_ps: int, message_latency_ps: int) -> int:
-        """Add a host and return its node number."""
-        assert len(self.names) == self.hosts, "hosts come before switches"
-        self.packet_latency_ps.append(packet_latency_ps)
-        self.message_latency_ps.append(message_latency_ps)
-        self.hosts += 1
-        return self._node(name)
-
-    def switch(self, name: str, buffer_bytes: int) -> int:
-        """Add a switch whose every output port queues at most `buffer_bytes` (-1 = unlimited)."""
-        self.switch_buffer_bytes.append(buffer_bytes)
-        return self._node(name)
-
-    def cable(self, a: int, b: int, rate_bps: int, delay_ps: int, rate_back_bps: int) -> None:
-        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a."""
-        self.ends += [(a, b), (b, a)]
-        self.rate_bps += [rate_bps, rate_back_bps]
-        self.delay_ps += [delay_ps, delay_ps]
-
-    def _node(self, name: str) -> int:
-        self.names.append(name)
-        return len(self.names) - 1
-
-    def build(self) -> Network:
-        ends = np.array(self.ends, dtype=np.int32).reshape(-1, 2)
-        node_buffer_bytes = np.array([UNLIMITED_BUFFER] * self.hosts + self.switch_buffer_bytes, dtype=np.int64)
-        return Network(
-            hosts=self.hosts,
-            frame_overhead_bytes=self.frame_overhead_bytes,
-            node_names=tuple(self.names),
-            link_names=tuple(f"{self.names[a]}->{self.names[b]}" for a, b in self.ends),
-            src_node=ends[:, 0].copy(),
-            dst_node=ends[:, 1].copy(),
-            rate_bps=np.array(self.rate_bps, dtype=np.int64),
-            delay_ps=np.array(self.delay_ps, dtype=np.int64),
-            buffer_bytes=node_buffer_bytes[ends[:, 0]],
-            packet_latency_ps=np.array(self.packet_latency_ps, dtype=np.int64),
-            message_latency_ps=np.array(self.message_latency_ps, dtype=np.int64),
-        )
+__all__ = ["UNLIMITED_BUFFER", "Network", "NetworkBuilder", "build_network", "cable_of"]
 
 
 def build_network(fabric: Fabric) -> Network:
@@ -112,67 +28,147 @@ def build_network(fabric: Fabric) -> Network:
     topology = fabric.topology
     if isinstance(topology, Explicit):
         return _explicit(fabric, topology)
-    if isinstance(topology, FatTree):
-        return _fat_tree(fabric, topology)
-    return _single_switch(fabric, topology) if isinstance(topology, SingleSwitch) else _leaf_spine(fabric, topology)
+    builder = _Generator(fabric)
+    if isinstance(topology, SingleSwitch):
+        _single_switch(builder, topology)
+    elif isinstance(topology, LeafSpine):
+        _leaf_spine(builder, topology)
+    elif isinstance(topology, FatTree):
+        _fat_tree(builder, topology)
+    elif isinstance(topology, RailOptimized):
+        _rail_optimized(builder, topology)
+    elif isinstance(topology, DualPlane):
+        _dual_plane(builder, topology)
+    elif isinstance(topology, Dragonfly):
+        _dragonfly(builder, topology)
+    else:
+        _torus(builder, topology)
+    return builder.build()
 
 
-def _with_hosts(fabric: Fabric) -> NetworkBuilder:
-    builder = NetworkBuilder(frame_overhead_bytes=fabric.frame.overhead_bytes)
-    for h in range(fabric.hosts):
-        builder.host(f"host{h}", fabric.host.packet_latency, fabric.host.message_latency)
-    return builder
+class _Generator(NetworkBuilder):
+    """All hosts of a fabric, `host0` and on, and what generators do again and again."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(frame_overhead_bytes=fabric.frame.overhead_bytes)
+        assert fabric.link is not None
+        self.link, self._fabric, self.buffer_bytes = fabric.link, fabric, fabric.switch.buffer
+        for h in range(fabric.hosts):
+            self.host(f"host{h}", fabric.host.packet_latency, fabric.host.message_latency)
+
+    def named(self, name: str, count: int) -> list[int]:
+        """Switches `name`0, `name`1, ..."""
+        return [self.switch(f"{name}{i}", self.buffer_bytes) for i in range(count)]
+
+    def attach(self, host: int, switch: int) -> None:
+        """A host's cable."""
+        down = self._fabric.downlink
+        self.cable(host, switch, self.link.rate, self.link.delay, self.link.rate if down is None else down.rate)
+
+    def join(self, a: int, b: int, link: Link | None = None) -> None:
+        """A cable of one rate."""
+        link = link or self.link
+        self.cable(a, b, link.rate, link.delay, link.rate)
 
 
-def _host_cable(fabric: Fabric, builder: NetworkBuilder, host: int, switch: int) -> None:
-    assert fabric.link is not None
-    rate_back_bps = fabric.link.rate if fabric.downlink is None else fabric.downlink.rate
-    builder.cable(host, switch, fabric.link.rate, fabric.link.delay, rate_back_bps)
-
-
-def _single_switch(fabric: Fabric, topology: SingleSwitch) -> Network:
+def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
     """Link 2h is host h's uplink, link 2h + 1 its downlink."""
-    builder = _with_hosts(fabric)
-    switch = builder.switch("switch", fabric.switch.buffer)
+    switch = builder.switch("switch", builder.buffer_bytes)
     for h in range(topology.hosts):
-        _host_cable(fabric, builder, h, switch)
-    return builder.build()
+        builder.attach(h, switch)
 
 
-def _leaf_spine(fabric: Fabric, topology: LeafSpine) -> Network:
+def _leaf_spine(builder: _Generator, topology: LeafSpine) -> None:
     """Hosts in order on their leaves, cables of the hosts first, then leaf by leaf to each spine."""
-    builder = _with_hosts(fabric)
-    leaves = [builder.switch(f"leaf{i}", fabric.switch.buffer) for i in range(topology.leaves)]
-    spines = [builder.switch(f"spine{i}", fabric.switch.buffer) for i in range(topology.spines)]
-    for h in range(fabric.hosts):
-        _host_cable(fabric, builder, h, leaves[h // topology.hosts_per_leaf])
-    link = topology.spine_link or fabric.link
-    assert link is not None
-    for leaf in leaves:
-        for spine in spines:
-            builder.cable(leaf, spine, link.rate, link.delay, link.rate)
-    return builder.build()
+    leaves, spines = builder.named("leaf", topology.leaves), builder.named("spine", topology.spines)
+    for h in range(builder.hosts):
+        builder.attach(h, leaves[h // topology.hosts_per_leaf])
+    for leaf, spine in product(leaves, spines):
+        builder.join(leaf, spine, topology.spine_link)
 
 
-def _fat_tree(fabric: Fabric, topology: FatTree) -> Network:
+def _fat_tree(builder: _Generator, topology: FatTree) -> None:
     """Cables of the hosts first, then pod by pod: edges to aggregations, aggregations to their cores."""
-    builder, link, half = _with_hosts(fabric), fabric.link, topology.k // 2
-    assert link is not None
-    tiers = (("edge", topology.k * half), ("aggregation", topology.k * half), ("core", half * half))
-    edge, aggregation, core = (
-        [builder.switch(f"{name}{i}", fabric.switch.buffer) for i in range(count)] for name, count in tiers
-    )
-    for h in range(fabric.hosts):
-        _host_cable(fabric, builder, h, edge[h // half])
+    half = topology.k // 2
+    edge, aggregation = builder.named("edge", topology.k * half), builder.named("aggregation", topology.k * half)
+    core = builder.named("core", half * half)
+    for h in range(builder.hosts):
+        builder.attach(h, edge[h // half])
     for pod in range(topology.k):
         own = slice(pod * half, (pod + 1) * half)
-        for lower in edge[own]:
-            for upper in aggregation[own]:
-                builder.cable(lower, upper, link.rate, link.delay, link.rate)
+        for lower, upper in product(edge[own], aggregation[own]):
+            builder.join(lower, upper)
         for at, lower in enumerate(aggregation[own]):
             for upper in core[at * half : (at + 1) * half]:
-                builder.cable(lower, upper, link.rate, link.delay, link.rate)
-    return builder.build()
+                builder.join(lower, upper)
+
+
+def _rail_optimized(builder: _Generator, topology: RailOptimized) -> None:
+    """Cables of the hosts first, then leaves to spines, then what joins a server's own."""
+    rails, servers = topology.rails, topology.servers
+    per_leaf = topology.servers_per_leaf or servers
+    leaves = [builder.named(f"rail{rail}leaf", -(-servers // per_leaf)) for rail in range(rails)]
+    spines = builder.named("spine", topology.spines)
+    for h in range(builder.hosts):
+        builder.attach(h, leaves[h % rails][h // rails // per_leaf])
+    for leaf, spine in product(chain.from_iterable(leaves), spines):
+        builder.join(leaf, spine, topology.spine_link)
+    if (domain := topology.domain) is None:
+        return
+    link = Link(domain.rate, domain.delay)
+    for server in range(servers):
+        own = range(server * rails, (server + 1) * rails)
+        if domain.kind == "mesh":
+            for a, b in combinations(own, 2):
+                builder.join(a, b, link)
+        else:
+            switch = builder.switch(f"server{server}", builder.buffer_bytes)
+            for h in own:
+                builder.join(h, switch, link)
+
+
+def _dual_plane(builder: _Generator, topology: DualPlane) -> None:
+    """Plane by plane: cables of the hosts, then leaf by leaf to each spine."""
+    for plane in range(2):
+        leaves = builder.named(f"plane{plane}leaf", topology.leaves)
+        spines = builder.named(f"plane{plane}spine", topology.spines)
+        for h in range(builder.hosts):
+            builder.attach(h, leaves[h // topology.hosts_per_leaf])
+        for leaf, spine in product(leaves, spines):
+            builder.join(leaf, spine, topology.spine_link)
+
+
+def _dragonfly(builder: _Generator, topology: Dragonfly) -> None:
+    """Cables of the hosts, then of groups, then between them: the q-th global link of group i goes to i + q + 1."""
+    count, ports = topology.routers, topology.global_links
+    groups = count * ports + 1
+    routers = [builder.named(f"group{group}router", count) for group in range(groups)]
+    for h in range(builder.hosts):
+        router = h // topology.hosts_per_router
+        builder.attach(h, routers[router // count][router % count])
+    for own in routers:
+        for a, b in combinations(own, 2):
+            builder.join(a, b)
+    for group, port in product(range(groups), range(groups - 1)):
+        other, other_port = (group + port + 1) % groups, groups - 2 - port
+        if group < other:
+            builder.join(routers[group][port // ports], routers[other][other_port // ports], topology.global_link)
+
+
+def _torus(builder: _Generator, topology: Torus) -> None:
+    """Cables of the hosts first, then from each router to the next one in every dimension; the last counts fastest."""
+    places = list(product(*(range(size) for size in topology.size)))
+    router = {place: builder.switch(f"router{'_'.join(map(str, place))}", builder.buffer_bytes) for place in places}
+    for h in range(builder.hosts):
+        builder.attach(h, router[places[h // topology.hosts_per_router]])
+    for place, dimension in product(places, range(len(topology.size))):
+        size = topology.size[dimension]
+        is_last = place[dimension] == size - 1
+        if size == 1 or (is_last and (not topology.wraps or size == 2)):  # of two, one cable joins both ways around
+            continue
+        builder.join(
+            router[place], router[(*place[:dimension], (place[dimension] + 1) % size, *place[dimension + 1 :])]
+        )
 
 
 def _explicit(fabric: Fabric, topology: Explicit) -> Network:

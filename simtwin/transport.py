@@ -6,6 +6,8 @@ from genie import _core
 from genie.config.congestion import set_control
 from simtwin.fabric_schema import Fabric
 
+REORDERING_PACKETS = 256
+
 
 def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0) -> _core.QueuePairConfig:
     """What the fabric says; the core's defaults where it is silent.
@@ -26,5 +28,11 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
         config.retry_limit = transport.retry_limit
     if transport.rnr_retry_limit is not None:
         config.rnr_retry_limit = transport.rnr_retry_limit
+    selective = transport.recovery == "selective-repeat"
+    if transport.reordering_packets is not None:
+        config.reordering_packets = transport.reordering_packets
+    elif selective or fabric.load_balancing.reorders:
+        config.reordering_packets = REORDERING_PACKETS
+    config.selective_repeat = selective
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config

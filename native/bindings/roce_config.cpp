@@ -74,6 +74,8 @@ void register_roce_config(nb::module_& m) {
       .def_rw("rnr_timer", &QueuePairConfig::rnr_timer)
       .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit)
       .def_rw("reads_max", &QueuePairConfig::reads_max)
+      .def_rw("reordering_packets", &QueuePairConfig::reordering_packets)
+      .def_rw("selective_repeat", &QueuePairConfig::selective_repeat)
       .def_rw("congestion", &QueuePairConfig::congestion);
 }
 

@@ -3,8 +3,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
@@ -35,6 +39,7 @@ std::unique_ptr<Network> make_network(
   network->link_delay_ps = to_vector(delay_ps);
   network->link_buffer_bytes = to_vector(buffer_bytes);
   network->group_of_host = to_vector(group_of_host);
+  network->group_count = network->groups();
   network->door_start = to_vector(door_start);
   network->doors = to_vector(doors);
   network->route_start = to_vector(route_start);
@@ -133,7 +138,24 @@ void register_twin(nb::module_& m) {
             n.control_bytes = control_bytes;
             n.serialisation_unit = unit_ps;
           },
-          "data_header_bytes"_a, "control_bytes"_a, "serialisation_unit_ps"_a, "Frames as another model has them.")
+          "data_header_bytes"_a, "control_bytes"_a, "serialisation_unit_ps"_a,
+          "Frames as another model has them.")
+      .def(
+          "set_balance",
+          [](Network& n, const std::string& mode, std::int64_t flowlet_gap_ps) {
+            using twin::Balance;
+            const std::pair<const char*, Balance> modes[] = {{"ecmp", Balance::kPath},
+                                                             {"flowlet", Balance::kFlowlet},
+                                                             {"spray", Balance::kSpray},
+                                                             {"round-robin", Balance::kRoundRobin},
+                                                             {"adaptive", Balance::kAdaptive}};
+            const auto* known = std::find_if(std::begin(modes), std::end(modes),
+                                             [&](const auto& entry) { return mode == entry.first; });
+            if (known == std::end(modes)) throw nb::value_error("no such load balancing");
+            n.balance = known->second;
+            n.flowlet_gap = flowlet_gap_ps;
+          },
+          "mode"_a, "flowlet_gap_ps"_a, "How switches pick one of several equally short ways.")
       .def(
           "set_classes",
           [](Network& n, std::uint32_t data, std::uint32_t control) {
@@ -168,6 +190,9 @@ void register_twin(nb::module_& m) {
       .def("links", &links_of)
       .def("trace", &trace_of)
       .def("problems", &Simulator::problems)
+      .def(
+          "deadlock", [](const Simulator& simulator) { return simulator.links().deadlock(); },
+          "Links whose ports wait for each other to resume, in a circle; empty when there is none.")
       .def_prop_ro("done", &Simulator::done)
       .def_prop_ro("now_ps", &Simulator::now)
       .def_prop_ro("events", &Simulator::events)

@@ -41,7 +41,7 @@ class Swift final : public Controller {
         static_cast<double>(bytes_in(line_rate_bps, static_cast<TimePs>(base_target_ + range))) / mtu_bytes_,
         1.0);
     window_ = std::max(static_cast<double>(bytes_in(line_rate_bps, base_round_trip)) / mtu_bytes_, 1.0);
-        moves_waiting_ = true;
+    moves_waiting_ = true;
     apply();
   }
 

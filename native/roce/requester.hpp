@@ -24,6 +24,8 @@ class Requester {
         unacked_psn_(send_psn_),
         sent_end_psn_(send_psn_),
         post_psn_(send_psn_),
+        again_psn_(send_psn_),
+        again_end_(send_psn_),
         control_(config) {}
 
   RequesterState state() const { return state_; }
@@ -35,7 +37,9 @@ class Requester {
   TimePs data_from() const { return control_.data_from(); }
 
   bool has_data() const {
-    if (state_ != RequesterState::kActive || cursor_ == count_) return false;
+    if (state_ != RequesterState::kActive) return false;
+    if (again_psn_ != again_end_) return true;
+    if (cursor_ == count_) return false;
     const std::int32_t in_flight = psn_diff(send_psn_, unacked_psn_);
     return in_flight < static_cast<std::int32_t>(control_.window_packets()) &&
            (!restrained_ || in_flight == 0 || !must_wait());
@@ -64,24 +68,13 @@ class Requester {
   template <class Sink>
   bool take_data(TimePs now, Packet& packet, QueuePairCounters& counters, Sink& sink) {
     if (!has_data()) return false;
+    if (again_psn_ != again_end_) return take_again(packet, counters);
     Entry& entry = entry_at(cursor_);
     const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(send_psn_, entry.first_psn));
-    const std::uint32_t offset = index * config_->mtu_bytes;
     const bool is_read = entry.request.verb == Verb::kRead;
     const bool last = is_read || index + 1 == entry.packets;
-    packet = Packet{};
-    packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
-    packet.psn = send_psn_;
-    packet.local_address = entry.request.local_address + offset;
-    packet.solicited = last && entry.request.solicited;
-    if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : config_->mtu_bytes;
-    if (has_reth(packet.opcode)) {
-      // A READ whose data has come in part asks for the rest (section 9.9.2.4.3).
-      packet.remote_address = entry.request.remote_address + offset;
-      packet.rkey = entry.request.rkey;
-      packet.message_bytes = entry.request.size_bytes - offset;
-    }
-    if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
+    describe(entry, index, packet);
+    packet.psn = last_psn_ = send_psn_;
     if (psn_diff(send_psn_, sent_end_psn_) < 0) {
       ++entry.retransmits;
       ++counters.retransmitted;
@@ -99,9 +92,7 @@ class Requester {
   }
 
   // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
-  void departed(std::uint32_t wire_bytes, TimePs start) {
-    control_.departed(wire_bytes, start, send_psn_ - 1);
-  }
+  void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
 
   // A congestion notification packet (A17.9.3).
   void notified(TimePs now) { control_.notified(now); }
@@ -275,6 +266,7 @@ class Requester {
   }
 
   void go_back(std::uint32_t psn) {
+    again_psn_ = again_end_ = psn;
     send_psn_ = psn;
     since_request_ = 0;
     cursor_ = 0;
@@ -321,6 +313,8 @@ class Requester {
       retire(sink);
     }
     unacked_psn_ = psn;
+    if (psn_diff(again_psn_, unacked_psn_) < 0) again_psn_ = unacked_psn_;
+    if (psn_diff(again_end_, again_psn_) < 0) again_end_ = again_psn_;
     if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // acknowledged while being sent again
     const bool progress = unacked_psn_ != before;
     if (progress) {
@@ -370,8 +364,10 @@ class Requester {
   void refused(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     ++counters.naks_received;
     if ((packet.syndrome & kSyndromeValid) == nak(NakCode::kSequence)) {
-      if (state_ == RequesterState::kActive) send_again(packet.psn, now, sink);
-      return;
+      if (state_ != RequesterState::kActive) return;
+      const bool says_end = psn_diff(packet.msn, packet.psn) > 0 && psn_diff(packet.msn, sent_end_psn_) <= 0;
+      if (config_->selective_repeat && says_end) return send_missing(packet.psn, packet.msn, now, sink);
+      return send_again(packet.psn, now, sink);
     }
     switch (packet.syndrome & kSyndromeValue) {
       case static_cast<std::uint8_t>(NakCode::kRemoteAccess):
@@ -381,6 +377,51 @@ class Requester {
       default:
         return fail(Status::kInvalidRequest, sink);
     }
+  }
+
+  // A packet of a message, by its place there.
+  void describe(const Entry& entry, std::uint32_t index, Packet& packet) const {
+    const std::uint32_t offset = index * config_->mtu_bytes;
+    const bool is_read = entry.request.verb == Verb::kRead;
+    const bool last = is_read || index + 1 == entry.packets;
+    packet = Packet{};
+    packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
+    packet.local_address = entry.request.local_address + offset;
+    packet.solicited = last && entry.request.solicited;
+    if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : config_->mtu_bytes;
+    if (has_reth(packet.opcode)) {
+      // A READ whose data has come in part asks for the rest (section 9.9.2.4.3).
+      packet.remote_address = entry.request.remote_address + offset;
+      packet.rkey = entry.request.rkey;
+      packet.message_bytes = entry.request.size_bytes - offset;
+    }
+    if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
+  }
+
+  // Only what lies between two PSNs.
+  template <class Sink>
+  void send_missing(std::uint32_t psn, std::uint32_t end, TimePs now, Sink& sink) {
+    if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
+    control_.lost(now);
+    again_psn_ = psn;
+    again_end_ = end;
+    restart_timer(now, sink);
+    sink.ready();
+  }
+
+  // A packet that has been sent before, alone.
+  bool take_again(Packet& packet, QueuePairCounters& counters) {
+    std::uint32_t place = 0;
+    while (psn_diff(again_psn_, psn_add(entry_at(place).first_psn, entry_at(place).packets)) >= 0) ++place;
+    Entry& entry = entry_at(place);
+    describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), packet);
+    packet.psn = last_psn_ = again_psn_;
+    packet.ack_request = true;
+    again_psn_ = psn_add(again_psn_, 1);
+    ++entry.retransmits;
+    ++counters.retransmitted;
+    ++counters.data_sent;
+    return true;
   }
 
   template <class Sink>
@@ -407,20 +448,23 @@ class Requester {
     }
     cursor_ = 0;
     reads_ = 0;
+    again_psn_ = again_end_;
   }
 
   const QueuePairConfig* config_;
   // PSNs: unacked_ <= send_ <= sent_end_ <= post_ on the circle.
   RequesterState state_ = RequesterState::kIdle;
-  bool restrained_ = false;             // there are READs or credits, which has_data must look at
-  bool credited_ = false;               // the peer's ACKs count its receives
-  bool gap_ = false;                    // a READ's missing data has been asked for again
-  std::uint32_t send_psn_;              // next to be sent
-  std::uint32_t unacked_psn_;           // oldest not acknowledged
-  std::uint32_t sent_end_psn_;          // after the highest ever sent: before it is a retransmission
-  std::uint32_t post_psn_;              // after the last posted message
-  std::uint32_t head_ = 0, count_ = 0;  // of the ring
-  std::uint32_t cursor_ = 0;            // place of the message that send_psn_ lies in
+  bool restrained_ = false;              // there are READs or credits, which has_data must look at
+  bool credited_ = false;                // the peer's ACKs count its receives
+  bool gap_ = false;                     // a READ's missing data has been asked for again
+  std::uint32_t send_psn_;               // next to be sent
+  std::uint32_t unacked_psn_;            // oldest not acknowledged
+  std::uint32_t sent_end_psn_;           // after the highest ever sent: before it is a retransmission
+  std::uint32_t post_psn_;               // after the last posted message
+  std::uint32_t again_psn_, again_end_;  // from and to which packets are sent again, alone
+  std::uint32_t last_psn_ = 0;           // that was taken
+  std::uint32_t head_ = 0, count_ = 0;   // of the ring
+  std::uint32_t cursor_ = 0;             // place of the message that send_psn_ lies in
   std::uint32_t since_request_ = 0;
   std::vector<Entry> queue_;                   // ring of a power of two
   TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call

@@ -3,6 +3,7 @@
 // InfiniBand Architecture Specification, volume 1.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,7 +18,12 @@ namespace genie::roce {
 class Responder {
  public:
   Responder(const QueuePairConfig& config, std::uint32_t first_psn)
-      : config_(&config), expected_psn_(first_psn & kPsnMask) {}
+      : config_(&config), expected_psn_(first_psn & kPsnMask) {
+    asked_end_psn_ = expected_psn_;
+    if (config.reordering_packets > 0)  // all that may be under way, within reason
+      early_.resize(
+          std::bit_ceil(std::size_t{std::clamp(config.window_packets, config.reordering_packets, 65536u)}));
+  }
 
   std::uint32_t expected_psn() const { return expected_psn_; }
 
@@ -39,6 +45,7 @@ class Responder {
     packet.opcode = Opcode::kAcknowledge;
     packet.msn = msn_;
     if (nak_due_) {
+      if (config_->selective_repeat && kept_ > 0) packet.msn = asked_end_psn_ = first_early();
       packet.psn = nak_psn_;
       packet.syndrome = nak_syndrome_;
       ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
@@ -93,13 +100,17 @@ class Responder {
       ++counters.duplicates;
       duplicate(packet, counters, sink);
     } else if (ahead > 0) {
-      // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2).
+      // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2), or
+      // kept.
       ++counters.out_of_sequence;
-      if (!nak_outstanding_) refuse(nak(NakCode::kSequence));
+      keep(packet, static_cast<std::uint32_t>(ahead));
+      if (!nak_outstanding_ && ahead >= static_cast<std::int32_t>(config_->reordering_packets))
+        refuse(nak(NakCode::kSequence));
     } else if (packet.opcode == Opcode::kReadRequest) {
       read(packet, counters, sink);
     } else {
       execute(packet, now, counters, sink);
+      if (kept_ > 0) execute_early(now, counters, sink);
     }
   }
 
@@ -123,12 +134,54 @@ class Responder {
   }
 
  private:
+  struct Early {  // a packet that has come before its turn
+    Packet packet;
+    bool kept = false;
+  };
   struct Read {  // its data, on the way to the requester
     std::uint32_t psn = 0, msn = 0;
     std::uint32_t size_bytes = 0, sent_bytes = 0;
     std::uint64_t address = 0;
     bool again = false;  // asked for once more
   };
+
+  Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
+
+  void keep(const Packet& packet, std::uint32_t ahead) {
+    if (ahead >= early_.size() || packet.opcode == Opcode::kReadRequest) return;
+    Early& place = early_at(packet.psn);
+    if (place.kept) return;
+    place = {packet, true};
+    ++kept_;
+  }
+
+  // What was waiting for the packet that has just come.
+  template <class Sink>
+  void execute_early(TimePs now, QueuePairCounters& counters, Sink& sink) {
+    while (kept_ > 0 && !broken_ && !nak_due_) {
+      Early& next = early_at(expected_psn_);
+      if (!next.kept || next.packet.psn != expected_psn_) break;
+      next.kept = false;
+      --kept_;
+      execute(next.packet, now, counters, sink);
+    }
+    // Another gap, with as many after it as make it a loss.
+    if (kept_ > 0 && !nak_outstanding_ && !broken_ && psn_diff(expected_psn_, asked_end_psn_) >= 0 &&
+        most_ahead() >= config_->reordering_packets)
+      refuse(nak(NakCode::kSequence));
+  }
+  std::uint32_t first_early() {
+    for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
+      if (early_at(expected_psn_ + ahead).kept) return psn_add(expected_psn_, ahead);
+    }
+    return expected_psn_;
+  }
+  std::uint32_t most_ahead() {
+    for (auto ahead = static_cast<std::uint32_t>(early_.size()) - 1; ahead > 0; --ahead) {
+      if (early_at(expected_psn_ + ahead).kept) return ahead;
+    }
+    return 0;
+  }
 
   // Whether a READ asks for no more than PSNs can tell apart.
   bool too_long(const Packet& packet) const {
@@ -255,7 +308,10 @@ class Responder {
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
-  std::vector<Read> reads_;  // to be answered, oldest first; at most config.reads_max
+  std::vector<Read> reads_;          // to be answered, oldest first; at most config.reads_max
+  std::vector<Early> early_;         // by PSN, a ring
+  std::uint32_t kept_ = 0;           // of it
+  std::uint32_t asked_end_psn_ = 0;  // before it, what is missing has been asked for
   congestion::NotificationPoint notify_;
   TimePs message_first_ = 0;
   std::uint64_t write_address_ = 0;

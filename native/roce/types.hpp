@@ -111,6 +111,10 @@ struct QueuePairConfig {
   std::uint8_t rnr_timer = 12;        // sent in RNR NAKs: index of kRnrDelay10us
   TimePs rnr_unit = 10 * kPsPerUs;    // of that table; dilation stretches it
   std::uint32_t reads_max = 16;       // READs under way, at most, asked for and answered
+  // Packets that come early are kept, and missing ones asked for when one comes so many PSNs after them; 0:
+  // none is kept. Only where payload needs no place of its own (the twin).
+  std::uint32_t reordering_packets = 0;
+  bool selective_repeat = false;  // what is asked for again is sent again alone
   congestion::Config congestion;
   friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;
 };

@@ -11,6 +11,8 @@ namespace {
 // A pause frame has the Ethernet header and FCS in it that the frame overhead counts.
 constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
 
+constexpr std::uint32_t kChosenLater = kPauseFrame - 1;  // in place of a link
+
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
@@ -26,6 +28,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   counters_.resize(count_);
   deficit_bytes_.resize(count_);
   switches_.resize(index(network.nodes));
+  balancers_.resize(index(network.nodes));
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] = static_cast<std::uint16_t>(
         roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
@@ -63,7 +66,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   }
   for (Block& block : blocks_) {
     const std::int64_t rate_bps = block.rate_bps;
-    if (network.serialisation_unit == 1 && rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 && 8 * kPsPerSecond / rate_bps < 1u << 31)
+    if (network.serialisation_unit == 1 && rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 &&
+        8 * kPsPerSecond / rate_bps < 1u << 31)
       block.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
@@ -151,8 +155,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
         }
         std::uint32_t onward = kPauseFrame;
         if (flight.connection != kPauseFrame) {
-          onward = paths_[++flight.route];
-          __builtin_prefetch(&blocks_[onward], 1);
+          onward = flight.is_free() ? kChosenLater : paths_[++flight.route];
+          if (onward != kChosenLater) __builtin_prefetch(&blocks_[onward], 1);
         }
         scratch.keys.push_back(static_cast<std::uint64_t>(flight.arrival - begin) << kNumberBits |
                                scratch.arrivals.size());
@@ -180,7 +184,10 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     const TimePs now = begin + static_cast<TimePs>(key >> kNumberBits);
     const Arrival& arrival = scratch.arrivals[key & ((1u << kNumberBits) - 1)];
     starts_before(now);
-    if (arrival.next != kPauseFrame) {
+    if (arrival.next == kChosenLater) {
+      const std::uint32_t onward = choose(*arrival.flight, arrival.link, now);
+      forward(*arrival.flight, arrival.link, onward, now);
+    } else if (arrival.next != kPauseFrame) {
       forward(*arrival.flight, arrival.link, arrival.next, now);
     } else {
       paused_by(*arrival.flight, arrival.link, now);
@@ -189,6 +196,46 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
   return events;
+}
+
+std::uint32_t Links::choose(Flight& flight, std::uint32_t ingress, TimePs now) {
+  const std::int32_t node = targets_[ingress], host = host_of_connection_[flight.connection];
+  flight.route = Flight::kFree | ingress;
+  std::array<std::uint32_t, kWaysMax> ways;
+  std::uint32_t count = 0;
+  network_->each_way(node, host, [&](std::uint32_t link) {
+    if (count < kWaysMax) ways[count++] = link;
+  });
+  if (count == 1) return ways[0];
+  Balancer& own = balancers_[index(node)];
+  const auto drawn = [&] {
+    return static_cast<std::uint32_t>(
+        mixed(seed_ ^ mixed(static_cast<std::uint64_t>(node) << 40 ^ ++own.drawn)) % count);
+  };
+  switch (network_->balance) {
+    case Balance::kRoundRobin:
+      return ways[own.drawn++ % count];
+    case Balance::kFlowlet: {
+      Flowlet& flowlet = own.flowlets[flight.connection];
+      if (flowlet.last == 0 || now - flowlet.last > network_->flowlet_gap) flowlet.link = ways[drawn()];
+      flowlet.last = now;
+      return flowlet.link;
+    }
+    case Balance::kAdaptive: {
+      for (std::uint32_t way = 0; way < count; ++way) {
+        if (blocks_[ways[way]].waiting != 0) work_out(blocks_[ways[way]], ways[way], now);
+      }
+      const std::uint32_t first = drawn();  // of equal ones a drawn one
+      std::uint32_t best = ways[first];
+      for (std::uint32_t step = 1; step < count; ++step) {
+        const std::uint32_t other = ways[(first + step) % count];
+        if (backlog(blocks_[other], now) < backlog(blocks_[best], now)) best = other;
+      }
+      return best;
+    }
+    default:
+      return ways[drawn()];
+  }
 }
 
 // Fetches early what play_switch is about to read of the inputs after this one.
@@ -334,7 +381,7 @@ void Links::start_next(Block& block, std::uint32_t number) {
     if ((block.flags & kMarks) != 0 && flight.capable != 0 && is_marked(number, block, lane.waiting_bytes))
       flight.congested = 1;
     if (Switch& node = switch_of(block); node.shared_bytes > 0)
-      release(node, paths_[flight.route - 1], own, wire_bytes, at);
+      release(node, ingress_of(flight), own, wire_bytes, at);
   }
   if (flight.telemetry != 0) [[unlikely]]
     describe(block, flight, at);

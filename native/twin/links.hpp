@@ -12,13 +12,16 @@
 // bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
 // the switch are worked out.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "core/flat_map.hpp"
 #include "core/time.hpp"
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
@@ -71,6 +74,11 @@ class Links {
   }
   std::uint32_t paused(std::uint32_t link) const { return blocks_[link].paused; }  // bit of each class
 
+  // By connection: the host at which its packets arrive. For switches that pick a way for each packet.
+  void set_targets(std::vector<std::int32_t> host_of_connection) {
+    host_of_connection_ = std::move(host_of_connection);
+  }
+
   // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
   //   void received(flight)   a packet has come
   //   void resumed(link)      a port that was paused may send again
@@ -84,7 +92,7 @@ class Links {
     } else if (block.to_host) {
       sink.received(flight);
     } else {
-      const std::uint32_t next = paths_[++flight.route];
+      const std::uint32_t next = flight.is_free() ? choose(flight, number, now) : paths_[++flight.route];
       forward(flight, number, next, now);
     }
   }
@@ -100,6 +108,9 @@ class Links {
   TimePs finish(std::uint32_t process, TimePs end);
 
   LinkCounters totals(std::uint32_t link) const;
+  // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
+  // waits for the next. Empty when there is none.
+  std::vector<std::uint32_t> deadlock() const;
   TelemetryPool& telemetry() { return telemetry_; }
 
  private:
@@ -181,7 +192,8 @@ class Links {
   };
 
   TimePs serialisation(const Block& block, std::uint32_t size_bytes) const {
-    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes : rounded_serialisation(block, size_bytes);
+    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes
+                                  : rounded_serialisation(block, size_bytes);
   }
   TimePs rounded_serialisation(const Block& block, std::uint32_t size_bytes) const {
     const TimePs unit = network_->serialisation_unit, exact = serialisation_ps(size_bytes, block.rate_bps);
@@ -261,6 +273,15 @@ class Links {
     telemetry_.write(flight.telemetry, {at, block.waiting_bytes, block.bytes, block.rate_bps});
   }
 
+  // The link by which a packet whose way is free goes on from the end of `ingress`.
+  std::uint32_t choose(Flight& flight, std::uint32_t ingress, TimePs now);
+  std::uint32_t ingress_of(const Flight& flight) const {
+    return flight.is_free() ? flight.route & ~Flight::kFree : paths_[flight.route - 1];
+  }
+  // What is before a packet on a port, in time.
+  TimePs backlog(const Block& block, TimePs now) const {
+    return std::max<TimePs>(block.free - now, 0) + serialisation_ps(block.waiting_bytes, block.rate_bps);
+  }
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
   static void sort_keys(Scratch& scratch, unsigned key_bits);
   void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
@@ -298,7 +319,17 @@ class Links {
   std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it
   std::vector<Scratch> scratch_;                                   // by thread
   std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread
-  TelemetryPool telemetry_;         // of one thread: who asks for it plays in one
+  struct Flowlet {
+    TimePs last = 0;
+    std::uint32_t link = 0;
+  };
+  struct Balancer {  // of a switch that picks ways
+    std::uint64_t drawn = 0;
+    FlatMap<Flowlet> flowlets;  // by connection
+  };
+  std::vector<Balancer> balancers_;  // by node
+  std::vector<std::int32_t> host_of_connection_;
+  TelemetryPool telemetry_;  // of one thread: who asks for it plays in one
   std::vector<std::uint32_t> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };

@@ -18,6 +18,7 @@ struct EcnProfile {
 
 // Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each,
 // or one together; pause frames (IEEE 802.1Qbb) are never paused.
+inline constexpr std::uint32_t kWaysMax = 64;  // that a switch picks from
 inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
 
 // How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha
@@ -31,6 +32,15 @@ struct BufferConfig {
   std::int64_t threshold_bytes(std::int64_t left_bytes) const {
     return (left_bytes * alpha_numerator) >> alpha_shift;
   }
+};
+
+// How a switch picks one of several equally short ways for a data packet; control packets keep to theirs.
+enum class Balance : std::uint8_t {
+  kPath,        // a path for each connection, drawn when it is made
+  kFlowlet,     // drawn anew when a connection has paused for a while
+  kSpray,       // drawn for each packet
+  kRoundRobin,  // in turn
+  kAdaptive,    // the shortest queue
 };
 
 struct Network {
@@ -55,6 +65,7 @@ struct Network {
   // doors[door_start[host]
   // ...); elsewhere they are route_links[route_start[node * groups + group] ...) of the host's group.
   std::vector<std::int32_t> group_of_host;
+  std::int32_t group_count = 0;
   std::vector<std::int64_t> route_start;
   std::vector<std::int32_t> route_links;
   std::vector<std::int64_t> door_start;
@@ -62,11 +73,31 @@ struct Network {
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
 
   std::uint32_t control_class = 0, data_class = 0;
+  Balance balance = Balance::kPath;
+  TimePs flowlet_gap = 0;
 
   std::int32_t groups() const {
     std::int32_t most = -1;
     for (const std::int32_t group : group_of_host) most = std::max(most, group);
     return most + 1;
+  }
+
+  // By which a packet for a host may leave a node, fn(link).
+  template <class Function>
+  void each_way(std::int32_t node, std::int32_t host, Function fn) const {
+    bool beside = false;
+    for (auto at = static_cast<std::size_t>(door_start[static_cast<std::size_t>(host)]);
+         at < static_cast<std::size_t>(door_start[static_cast<std::size_t>(host) + 1]); ++at) {
+      if (link_source[static_cast<std::size_t>(doors[at])] != node) continue;
+      beside = true;
+      fn(static_cast<std::uint32_t>(doors[at]));
+    }
+    if (beside) return;
+    const std::size_t row = static_cast<std::size_t>(node) * static_cast<std::size_t>(group_count) +
+                            static_cast<std::size_t>(group_of_host[static_cast<std::size_t>(host)]);
+    for (auto at = static_cast<std::size_t>(route_start[row]);
+         at < static_cast<std::size_t>(route_start[row + 1]); ++at)
+      fn(static_cast<std::uint32_t>(route_links[at]));
   }
 
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }

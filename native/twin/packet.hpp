@@ -9,6 +9,11 @@
 namespace genie::twin {
 
 struct Flight {
+  static constexpr std::uint32_t kFree = 1u << 31;
+
+  // Its way is picked by each switch; its route has the link by which it came.
+  bool is_free() const { return (route & kFree) != 0; }
+
   TimePs arrival = 0;            // at the end of the link that it is on
   std::uint32_t connection = 0;  // queue pair that gets it
   std::uint32_t route = 0;       // place of its next link in the network's paths

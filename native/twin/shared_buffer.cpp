@@ -110,4 +110,48 @@ bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
   return (block.paused & bit) == 0;
 }
 
+std::vector<std::uint32_t> Links::deadlock() const {
+  const auto is_stuck = [&](std::uint32_t link, unsigned lane) {
+    return (blocks_[link].waiting & blocks_[link].paused & (1u << lane)) != 0;
+  };
+  // From a stuck port to those of the next switch in which its packets are stuck.
+  const auto waits_for = [&](std::uint32_t link, unsigned lane) {
+    std::vector<std::uint32_t> next;
+    for (const std::uint32_t other : switches_[static_cast<std::size_t>(targets_[link])].ports) {
+      if (!is_stuck(other, lane)) continue;
+      const Lane& queue = blocks_[other].lanes[lane];
+      bool from_link = false;
+      for (std::uint32_t place = 0; place < queue.waiting; ++place)
+        from_link |= ingress_of(queue.at(queue.flying + place)) == link;
+      if (from_link) next.push_back(other);
+    }
+    return next;
+  };
+  for (unsigned lane = 0; lane < kPauseClass; ++lane) {
+    std::vector<bool> seen(count_, false);
+    for (std::uint32_t first = 0; first < count_; ++first) {
+      if (seen[first] || !is_stuck(first, lane)) continue;
+      std::vector<std::uint32_t> path{first};
+      std::vector<std::vector<std::uint32_t>> ahead{waits_for(first, lane)};
+      seen[first] = true;
+      while (!path.empty()) {
+        if (ahead.back().empty()) {
+          path.pop_back();
+          ahead.pop_back();
+          continue;
+        }
+        const std::uint32_t next = ahead.back().back();
+        ahead.back().pop_back();
+        const auto known = std::find(path.begin(), path.end(), next);
+        if (known != path.end()) return {known, path.end()};
+        if (seen[next]) continue;
+        seen[next] = true;
+        path.push_back(next);
+        ahead.push_back(waits_for(next, lane));
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace genie::twin

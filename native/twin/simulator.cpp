@@ -123,7 +123,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-      groups_(index(network.groups())),
+
       capable_(congestion::needs_marks(config.congestion.control)),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
@@ -323,6 +323,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     flight.route = connection.route;
     flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
+    if (!pick.control && network_->balance != Balance::kPath) flight.route = Flight::kFree | nic.link;
     if (asks_telemetry_) flight.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
     if (pick.control) connection.telemetry = 0;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -118,7 +117,6 @@ class Simulator {
   void run_thread(std::uint32_t thread, std::uint64_t events);
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
-  std::span<const std::int32_t> next_links(std::int32_t node, std::int32_t to);
   std::uint32_t route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash);
   std::uint32_t nic_of(std::uint32_t link);
   void handle(Process& process, std::uint32_t source);
@@ -137,10 +135,8 @@ class Simulator {
   roce::SpreadConfig spread_;
   std::vector<std::int32_t> host_of_rank_;
   std::uint64_t seed_;
-  std::size_t groups_;               // of hosts, for routes
-  std::vector<std::int32_t> doors_;  // of next_links, kept for its memory
-  bool capable_;                     // data may be marked
-  bool asks_telemetry_;              // of the ports on its way
+  bool capable_;         // data may be marked
+  bool asks_telemetry_;  // of the ports on its way
   Schedule schedule_;
   Links links_;
   std::vector<Walker> walkers_;

@@ -137,29 +137,16 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
   return number;
 }
 
-// By which a packet for a host may leave a node.
-std::span<const std::int32_t> Simulator::next_links(std::int32_t node, std::int32_t to) {
-  doors_.clear();
-  for (std::int64_t at = network_->door_start[index(to)]; at < network_->door_start[index(to) + 1]; ++at) {
-    const std::int32_t door = network_->doors[static_cast<std::size_t>(at)];
-    if (network_->link_source[index(door)] == node) doors_.push_back(door);
-  }
-  if (!doors_.empty()) return doors_;
-  const std::size_t row = index(node) * groups_ + index(network_->group_of_host[index(to)]);
-  const auto first = static_cast<std::size_t>(network_->route_start[row]);
-  return std::span(network_->route_links)
-      .subspan(first, static_cast<std::size_t>(network_->route_start[row + 1]) - first);
-}
-
 // The links from one host to another.
 std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash) {
   std::vector<std::uint32_t> path;
   if (from == to) path.push_back(static_cast<std::uint32_t>(network_->links() + from));
   for (std::int32_t node = from; node != to;) {
-    const std::span<const std::int32_t> choices = next_links(node, to);
+    std::vector<std::uint32_t> choices;
+    network_->each_way(node, to, [&](std::uint32_t link) { choices.push_back(link); });
     const std::uint64_t choice =
         choices.size() > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % choices.size() : 0;
-    path.push_back(static_cast<std::uint32_t>(choices[choice]));
+    path.push_back(choices[choice]);
     node = network_->link_target[path.back()];
   }
   return links_.add_path(path);
@@ -187,6 +174,9 @@ void Simulator::connect_all() {
                peer = static_cast<std::int32_t>(pair & 0xFFFFFFFFu);
     connect(rank, peer, *connection_of_.find(pair), *connection_of_.find(key_of(peer, rank)));
   }
+  std::vector<std::int32_t> host_of_connection;
+  for (const Connection& connection : connections_) host_of_connection.push_back(host_of(connection.rank));
+  links_.set_targets(std::move(host_of_connection));
 }
 
 // The queue pairs of a rank towards a peer, whose own begin at `back`.

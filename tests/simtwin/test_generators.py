@@ -1,0 +1,106 @@
+"""Topologies by name: as many nodes and cables as they should have, joined as their papers say."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from twin_fabrics import GBPS, US, twin_of
+
+from genie.config.units import Duration, Rate
+from genie.workload.generate import collective
+from genie.workload.graph import Op
+from simtwin.fabric import FabricError, parse_fabric, to_toml
+from simtwin.fabric_schema import Domain, Dragonfly, DualPlane, Fabric, Link, RailOptimized, Torus
+from simtwin.network import Network
+from simtwin.routing import shortest_path_routes
+from simtwin.topology import build_network
+
+LINK = Link(Rate(100 * GBPS), Duration(US // 2))
+TOPOLOGIES = {
+    "rail-optimized": RailOptimized(servers=4, rails=4, spines=2),
+    "rails and domains": RailOptimized(
+        servers=4, rails=4, servers_per_leaf=2, spines=2, domain=Domain(Rate(900 * GBPS), Duration(US // 10))
+    ),
+    "rails and meshes": RailOptimized(servers=2, rails=4, spines=1, domain=Domain(Rate(900 * GBPS), kind="mesh")),
+    "dual-plane": DualPlane(leaves=3, spines=2, hosts_per_leaf=4),
+    "dragonfly": Dragonfly(routers=4, hosts_per_router=2, global_links=2),
+    "torus": Torus(size=(4, 3, 2)),
+    "mesh": Torus(size=(4, 3), hosts_per_router=2, wraps=False),
+}
+
+
+def network_of(name: str) -> Network:
+    return build_network(Fabric(topology=TOPOLOGIES[name], link=LINK))
+
+
+def degrees(network: Network, prefix: str) -> Counter[int]:
+    """Cables of the switches whose name begins so."""
+    cables = np.bincount(network.src_node, minlength=network.nodes)
+    return Counter(int(cables[node]) for node, name in enumerate(network.node_names) if name.startswith(prefix))
+
+
+def hops(network: Network, a: int, b: int) -> int:
+    """Links of a shortest path, by the routes."""
+    routes, node, count = shortest_path_routes(network), a, 0
+    while node != b:
+        node = int(network.dst_node[routes.choices(node, b)[0]])
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_files_name_them_and_all_pairs_are_joined(name: str) -> None:
+    fabric = Fabric(topology=TOPOLOGIES[name], link=LINK)
+    assert parse_fabric(to_toml(fabric)) == fabric
+    network = build_network(fabric)
+    assert network.hosts == fabric.hosts
+    shortest_path_routes(network)
+    result = twin_of(fabric).play(collective(Op.ALL_TO_ALL, fabric.hosts, fabric.hosts * 4096))
+    assert result.counters["dropped"] == 0
+
+
+def test_rails_meet_at_spines_and_servers_in_their_domains() -> None:
+    plain, domains, mesh = (network_of(name) for name in ("rail-optimized", "rails and domains", "rails and meshes"))
+    assert degrees(plain, "rail") == {4 + 2: 4}
+    assert degrees(domains, "rail") == {2 + 2: 8}
+    assert degrees(domains, "server") == {4: 4}
+    assert hops(plain, 0, 4) == 2  # the same rail of two servers
+    assert hops(plain, 0, 1) == 4  # two rails
+    assert hops(domains, 0, 1) == 2  # inside a server
+    assert hops(mesh, 0, 3) == 1
+
+
+def test_both_planes_reach_every_host() -> None:
+    network = network_of("dual-plane")
+    assert degrees(network, "host") == {2: 12}
+    routes = shortest_path_routes(network)
+    planes = {network.node_names[network.dst_node[link]][:6] for link in routes.choices(0, 11)}
+    assert planes == {"plane0", "plane1"}
+
+
+def test_groups_of_a_dragonfly_are_joined_once_each() -> None:
+    network = network_of("dragonfly")
+    assert network.hosts == 9 * 4 * 2
+    assert degrees(network, "group") == {2 + 3 + 2: 36}
+    ends = [network.node_names[node].split("router")[0] for node in (*network.src_node[::2], *network.dst_node[::2])]
+    half = len(ends) // 2
+    between = Counter(frozenset(pair) for pair in zip(ends[:half], ends[half:], strict=True) if len(set(pair)) == 2)
+    groups = [pair for pair in between if all(name.startswith("group") for name in pair)]
+    assert len(groups) == 9 * 8 // 2
+    assert {between[pair] for pair in groups} == {1}
+    assert max(hops(network, 0, other) for other in range(1, network.hosts)) == 5
+
+
+def test_a_torus_wraps_and_a_mesh_does_not() -> None:
+    torus, mesh = network_of("torus"), network_of("mesh")
+    assert degrees(torus, "router") == {1 + 2 + 2 + 1: 24}
+    assert hops(torus, 0, 3 * 3 * 2) == 2 + 1  # the last of four in the first dimension is a neighbour
+    assert hops(mesh, 0, 3 * 3 * 2) == 2 + 3
+
+
+def test_too_many_hosts_are_refused() -> None:
+    text = '[topology]\nkind = "torus"\nsize = [300, 300]\n[link]\nrate = "1Gb/s"\n'
+    with pytest.raises(FabricError, match=r"f:1: topology makes 90000 hosts: give at most 65536"):
+        parse_fabric(text, "f")

@@ -1,0 +1,148 @@
+"""How switches share equally short ways, and receivers that take packets out of order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from twin_fabrics import GBPS, US, incast, twin_of
+
+from genie.config.units import Duration, Rate
+from genie.workload.generate import collective
+from genie.workload.graph import Op
+from simtwin.fabric_schema import (
+    Explicit,
+    Fabric,
+    LeafSpine,
+    Link,
+    LoadBalancing,
+    NamedHost,
+    NamedLink,
+    NamedSwitch,
+    Transport,
+)
+from simtwin.simulate import Loss, Simulation
+
+MIB = 1 << 20
+SPINES = 4
+
+
+def two_leaves(mode: str, **transport: Any) -> Fabric:
+    return Fabric(
+        topology=LeafSpine(leaves=2, spines=SPINES, hosts_per_leaf=2),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        load_balancing=LoadBalancing(mode=mode, flowlet_gap=Duration(20 * US)),  # type: ignore[arg-type]
+        transport=Transport(ack_timeout=Duration(10**9), **transport),
+    )
+
+
+def to_other_leaf(fabric: Fabric, size_bytes: int = 4 * MIB, **more: Any) -> tuple[Simulation, np.ndarray]:
+    """Host 0 sends to host 3; data packets by spine: those that leave the first leaf upwards."""
+    twin = twin_of(fabric, hosts=(0, 3))
+    result = twin.play(collective(Op.BROADCAST, 2, size_bytes), **more)
+    names = twin.network.link_names
+    up = [names.index(f"leaf0->spine{spine}") for spine in range(SPINES)]
+    return result, np.array([result.counters["links"]["packets"][link] for link in up])
+
+
+def test_a_connection_keeps_its_path() -> None:
+    _, packets = to_other_leaf(two_leaves("ecmp"))
+    assert sorted(packets) == [0, 0, 0, 1024]
+
+
+@pytest.mark.parametrize("mode", ["spray", "round-robin", "adaptive"])
+def test_packets_of_one_flow_take_all_ways(mode: str) -> None:
+    result, packets = to_other_leaf(two_leaves(mode))
+    assert packets.sum() == 1024  # none was sent again: receivers keep what comes early
+    if mode == "round-robin":
+        assert set(packets) == {256}
+    else:
+        assert (abs(packets - 256) < 5 * np.sqrt(256)).all()
+    assert result.counters["dropped"] == 0
+
+
+def test_flowlets_move_after_a_gap_and_not_before() -> None:
+    _, packets = to_other_leaf(two_leaves("flowlet"))
+    assert sorted(packets) == [0, 0, 0, 1024]
+    slow = two_leaves("flowlet", window_packets=1, ack_every_packets=1)
+    far = Fabric(
+        topology=slow.topology,
+        link=Link(Rate(100 * GBPS), Duration(10 * US)),
+        load_balancing=slow.load_balancing,
+        transport=slow.transport,
+    )
+    _, packets = to_other_leaf(far, MIB)
+    assert (packets > 30).all()  # each packet is a flowlet: a round trip takes 80 us
+
+
+def test_adaptive_keeps_away_from_a_slow_spine() -> None:
+    def packets(mode: str) -> np.ndarray:
+        leaves, spines = ("a", "b"), ("s0", "s1", "s2", "s3")
+        cables = [NamedLink("h0", "a"), NamedLink("h1", "b")]
+        rates = {spine: Rate((10 if spine == "s0" else 100) * GBPS) for spine in spines}
+        cables += [NamedLink(leaf, spine, rate=rates[spine]) for leaf in leaves for spine in spines]
+        fabric = Fabric(
+            topology=Explicit(
+                host=[NamedHost("h0"), NamedHost("h1")],
+                switch=[NamedSwitch(name) for name in (*leaves, *spines)],
+                link=cables,
+            ),
+            link=Link(Rate(100 * GBPS), Duration(US)),
+            load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+            transport=Transport(ack_timeout=Duration(10**9), reordering_packets=4096),
+        )
+        twin = twin_of(fabric)
+        result = twin.play(collective(Op.BROADCAST, 2, 4 * MIB))
+        return np.array([result.counters["links"]["packets"][twin.network.link_names.index(f"a->{s}")] for s in spines])
+
+    sprayed, adaptive = packets("spray"), packets("adaptive")
+    assert sprayed[0] > 200
+    assert adaptive[0] < 120
+    assert adaptive.sum() == sprayed.sum() == 1024
+
+
+def test_without_room_for_what_comes_early_spraying_sends_again() -> None:
+    kept, none = (two_leaves("spray", reordering_packets=room) for room in (256, 0))
+    (_, kept_packets), (_, packets) = to_other_leaf(kept), to_other_leaf(none)
+    assert kept_packets.sum() == 1024
+    assert packets.sum() >= 1024
+
+
+@pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
+def test_a_lost_packet_is_sent_again_alone_or_with_all_after_it(recovery: str) -> None:
+    numbers = (100, 300, 301, 302, 900)
+    fabric = two_leaves("ecmp", recovery=recovery, reordering_packets=0 if recovery == "go-back-n" else 8)
+    losses = [Loss(0, 1, numbers=numbers)]
+    result, packets = to_other_leaf(fabric, losses=losses)
+    again = int(result.transfers["retransmits"].sum())
+    if recovery == "selective-repeat":
+        assert again == len(numbers)
+    else:
+        assert again > 5 * len(numbers)
+    assert packets.sum() == 1024 + again - len(numbers)
+
+
+def test_incasts_end_under_every_balance() -> None:
+    for mode in ("ecmp", "flowlet", "spray", "round-robin", "adaptive"):
+        fabric = Fabric(
+            topology=LeafSpine(leaves=4, spines=4, hosts_per_leaf=4),
+            link=Link(Rate(100 * GBPS), Duration(US)),
+            load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+        )
+        result = twin_of(fabric).play(incast(15, MIB))
+        least_ns = 15 * MIB * 8 / 100
+        assert least_ns < result.transfers["acked_ns"].max() < 1.1 * least_ns, mode
+
+
+def test_loads_are_even_where_packets_are_sprayed() -> None:
+    """An all-to-all of two leaves: all links between leaf and spine carry as much within 5 %."""
+    fabric = two_leaves("round-robin")
+    twin = twin_of(fabric)
+    result = twin.play(collective(Op.ALL_TO_ALL, 4, 16 * MIB))
+    carried = [
+        result.counters["links"]["size_bytes"][number]
+        for number, name in enumerate(twin.network.link_names)
+        if name.startswith("leaf") and "spine" in name
+    ]
+    assert max(carried) < 1.05 * min(carried)
