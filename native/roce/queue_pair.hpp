@@ -86,7 +86,7 @@ class QueuePair {
       requester_.notified(now);
       return;
     }
-    if (packet.congested) responder_.congested(now, counters_);
+    responder_.look_for_marks(packet.congested, now, counters_);
     if (is_read_response(packet.opcode)) {
       requester_.response(packet, now, counters_, bound);
     } else if (is_request(packet.opcode)) {

@@ -102,10 +102,12 @@ class Responder {
     }
   }
 
-  // The network has marked a packet on its way here.
-  void congested(TimePs now, QueuePairCounters& counters) {
-    ++counters.congestion_marks;
-    if (config_->congestion != congestion::Control::kNone && notify_.marked(now, config_->cnp_interval))
+  // A packet has come, which the network may have marked on its way here.
+  void look_for_marks(bool marked, TimePs now, QueuePairCounters& counters) {
+    if (!marked && !notify_.pending()) return;
+    if (marked) ++counters.congestion_marks;
+    if (config_->congestion != congestion::Control::kNone &&
+        notify_.arrived(marked, now, config_->cnp_interval))
       cnp_due_ = true;
   }
 
