@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "core/time.hpp"
 #include "roce/opcode.hpp"
+#include "roce/send_queue.hpp"
 #include "roce/sender_control.hpp"
 #include "roce/types.hpp"
 
@@ -29,7 +29,7 @@ class Requester {
         control_(config) {}
 
   RequesterState state() const { return state_; }
-  std::size_t pending() const { return count_; }
+  std::size_t pending() const { return queue_.size(); }
   std::uint32_t send_psn() const { return send_psn_; }
   std::uint32_t unacked_psn() const { return unacked_psn_; }
   std::uint8_t last_syndrome() const { return last_syndrome_; }
@@ -39,7 +39,7 @@ class Requester {
   bool has_data() const {
     if (state_ != RequesterState::kActive) return false;
     if (again_psn_ != again_end_) return true;
-    if (cursor_ == count_) return false;
+    if (cursor_ == queue_.size()) return false;
     const std::int32_t in_flight = psn_diff(send_psn_, unacked_psn_);
     return in_flight < static_cast<std::int32_t>(control_.window_packets()) &&
            (!restrained_ || in_flight == 0 || !must_wait());
@@ -54,10 +54,8 @@ class Requester {
     // Not taken at all: the connection goes on.
     if (request.size_bytes > kMessageMaxBytes || packets > (is_read ? kReadMaxPackets : kMessageMaxPackets))
       return sink.sent(request.handle, Status::kTooLong, 0);
-    if (count_ == queue_.size()) grow();
     ssn_ = (ssn_ + 1) & kPsnMask;
-    entry_at(count_) = Entry{request, post_psn_, packets, 0, ssn_};
-    ++count_;
+    queue_.push({request, post_psn_, packets, 0, ssn_});
     post_psn_ = psn_add(post_psn_, packets);
     if (is_read) restrained_ = true;
     if (state_ == RequesterState::kIdle) state_ = RequesterState::kActive;
@@ -69,11 +67,11 @@ class Requester {
   bool take_data(TimePs now, Packet& packet, QueuePairCounters& counters, Sink& sink) {
     if (!has_data()) return false;
     if (again_psn_ != again_end_) return take_again(packet, counters);
-    Entry& entry = entry_at(cursor_);
+    Entry& entry = queue_.at(cursor_);
     const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(send_psn_, entry.first_psn));
     const bool is_read = entry.request.verb == Verb::kRead;
     const bool last = is_read || index + 1 == entry.packets;
-    describe(entry, index, packet);
+    SendQueue::describe(entry, index, config_->mtu_bytes, packet);
     packet.psn = last_psn_ = send_psn_;
     if (psn_diff(send_psn_, sent_end_psn_) < 0) {
       ++entry.retransmits;
@@ -142,12 +140,12 @@ class Requester {
     if (psn_diff(packet.psn, unacked_psn_) < 0 || psn_diff(packet.psn, sent_end_psn_) >= 0) return;
     advance_to(packet.psn, now, sink);
     if (state_ == RequesterState::kError) return;
-    if (packet.psn != unacked_psn_ || count_ == 0 || entry_at(0).request.verb != Verb::kRead ||
-        psn_diff(packet.psn, entry_at(0).first_psn) < 0) {  // a gap, or a ghost
+    if (packet.psn != unacked_psn_ || queue_.empty() || queue_.at(0).request.verb != Verb::kRead ||
+        psn_diff(packet.psn, queue_.at(0).first_psn) < 0) {  // a gap, or a ghost
       if (has_data()) sink.ready();
       return;
     }
-    const Entry& entry = entry_at(0);
+    const Entry& entry = queue_.at(0);
     const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(packet.psn, entry.first_psn));
     const std::uint32_t offset = index * config_->mtu_bytes;
     const bool last = index + 1 == entry.packets;
@@ -192,46 +190,17 @@ class Requester {
   }
 
  private:
-  struct Entry {
-    SendRequest request;
-    std::uint32_t first_psn = 0, packets = 0, retransmits = 0;
-    std::uint32_t ssn = 0;  // send sequence number: the message's number on this connection, from 1
-  };
+  using Entry = SendQueue::Entry;
 
   // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
   // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
   static constexpr std::uint32_t kBackoffMax = 5;
   static constexpr TimePs kTimeoutMax = kNever >> 10;  // what can be doubled so often and added to a time
 
-  static Opcode opcode_of(Verb verb, bool first, bool last) {
-    const bool imm = verb == Verb::kSendImm || verb == Verb::kWriteImm;
-    if (verb == Verb::kSend || verb == Verb::kSendImm) {
-      if (first && last) return imm ? Opcode::kSendOnlyImm : Opcode::kSendOnly;
-      if (last) return imm ? Opcode::kSendLastImm : Opcode::kSendLast;
-      return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
-    }
-    if (first && last) return imm ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
-    if (last) return imm ? Opcode::kWriteLastImm : Opcode::kWriteLast;
-    return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
-  }
-
-  std::uint32_t wrapped(std::uint32_t place) const {
-    return place & (static_cast<std::uint32_t>(queue_.size()) - 1);
-  }
-  Entry& entry_at(std::uint32_t place) { return queue_[wrapped(head_ + place)]; }
-  const Entry& entry_at(std::uint32_t place) const { return queue_[wrapped(head_ + place)]; }
-
-  void grow() {
-    std::vector<Entry> larger(queue_.empty() ? 4 : queue_.size() * 2);
-    for (std::uint32_t place = 0; place < count_; ++place) larger[place] = entry_at(place);
-    queue_ = std::move(larger);
-    head_ = 0;
-  }
-
   // Whether the packet at the cursor must wait although the window is open. With nothing in flight nothing
   // waits: one packet at a time always goes on (a "limited" request, section 9.7.7.2.5).
   bool must_wait() const {
-    const Entry& entry = entry_at(cursor_);
+    const Entry& entry = queue_.at(cursor_);
     const Verb verb = entry.request.verb;
     if (verb == Verb::kRead)
       return reads_ >= config_->reads_max ||
@@ -271,8 +240,8 @@ class Requester {
     since_request_ = 0;
     cursor_ = 0;
     reads_ = 0;
-    while (cursor_ < count_) {
-      const Entry& entry = entry_at(cursor_);
+    while (cursor_ < queue_.size()) {
+      const Entry& entry = queue_.at(cursor_);
       if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) break;
       if (entry.request.verb == Verb::kRead) ++reads_;
       ++cursor_;
@@ -282,15 +251,14 @@ class Requester {
   // The oldest message is over.
   template <class Sink>
   void retire(Sink& sink) {
-    const Entry& entry = entry_at(0);
+    const Entry& entry = queue_.at(0);
     const std::uint64_t handle = entry.request.handle;
     const std::uint32_t retransmits = entry.retransmits;
     if (cursor_ > 0) {
       --cursor_;
       if (entry.request.verb == Verb::kRead) --reads_;
     }
-    head_ = wrapped(head_ + 1);
-    --count_;
+    queue_.pop();
     sink.sent(handle, Status::kOk, retransmits);
   }
 
@@ -301,8 +269,8 @@ class Requester {
     if (psn_diff(psn, unacked_psn_) <= 0 || psn_diff(psn, sent_end_psn_) > 0) return false;
     const std::uint32_t before = unacked_psn_;
     bool missing = false;
-    while (count_ > 0) {
-      const Entry& entry = entry_at(0);
+    while (!queue_.empty()) {
+      const Entry& entry = queue_.at(0);
       if (entry.request.verb == Verb::kRead) {
         if (psn_diff(psn, entry.first_psn) <= 0) break;
         psn = psn_diff(before, entry.first_psn) > 0 ? before : entry.first_psn;
@@ -330,7 +298,7 @@ class Requester {
 
   template <class Sink>
   void progressed(TimePs now, Sink& sink) {
-    if (count_ == 0) {
+    if (queue_.empty()) {
       state_ = RequesterState::kIdle;
       deadline_ = kNever;
     } else if (state_ == RequesterState::kRnrWait) {
@@ -379,25 +347,6 @@ class Requester {
     }
   }
 
-  // A packet of a message, by its place there.
-  void describe(const Entry& entry, std::uint32_t index, Packet& packet) const {
-    const std::uint32_t offset = index * config_->mtu_bytes;
-    const bool is_read = entry.request.verb == Verb::kRead;
-    const bool last = is_read || index + 1 == entry.packets;
-    packet = Packet{};
-    packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
-    packet.local_address = entry.request.local_address + offset;
-    packet.solicited = last && entry.request.solicited;
-    if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : config_->mtu_bytes;
-    if (has_reth(packet.opcode)) {
-      // A READ whose data has come in part asks for the rest (section 9.9.2.4.3).
-      packet.remote_address = entry.request.remote_address + offset;
-      packet.rkey = entry.request.rkey;
-      packet.message_bytes = entry.request.size_bytes - offset;
-    }
-    if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
-  }
-
   // Only what lies between two PSNs.
   template <class Sink>
   void send_missing(std::uint32_t psn, std::uint32_t end, TimePs now, Sink& sink) {
@@ -412,9 +361,9 @@ class Requester {
   // A packet that has been sent before, alone.
   bool take_again(Packet& packet, QueuePairCounters& counters) {
     std::uint32_t place = 0;
-    while (psn_diff(again_psn_, psn_add(entry_at(place).first_psn, entry_at(place).packets)) >= 0) ++place;
-    Entry& entry = entry_at(place);
-    describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), packet);
+    while (psn_diff(again_psn_, psn_add(queue_.at(place).first_psn, queue_.at(place).packets)) >= 0) ++place;
+    Entry& entry = queue_.at(place);
+    SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), config_->mtu_bytes, packet);
     packet.psn = last_psn_ = again_psn_;
     packet.ack_request = true;
     again_psn_ = psn_add(again_psn_, 1);
@@ -438,11 +387,10 @@ class Requester {
   void fail(Status status, Sink& sink) {
     state_ = RequesterState::kError;
     deadline_ = kNever;
-    while (count_ > 0) {
-      const std::uint64_t handle = entry_at(0).request.handle;
-      const std::uint32_t retransmits = entry_at(0).retransmits;
-      head_ = wrapped(head_ + 1);
-      --count_;
+    while (!queue_.empty()) {
+      const std::uint64_t handle = queue_.at(0).request.handle;
+      const std::uint32_t retransmits = queue_.at(0).retransmits;
+      queue_.pop();
       sink.sent(handle, status, retransmits);
       status = Status::kFlushed;
     }
@@ -463,10 +411,9 @@ class Requester {
   std::uint32_t post_psn_;               // after the last posted message
   std::uint32_t again_psn_, again_end_;  // from and to which packets are sent again, alone
   std::uint32_t last_psn_ = 0;           // that was taken
-  std::uint32_t head_ = 0, count_ = 0;   // of the ring
   std::uint32_t cursor_ = 0;             // place of the message that send_psn_ lies in
   std::uint32_t since_request_ = 0;
-  std::vector<Entry> queue_;                   // ring of a power of two
+  SendQueue queue_;
   TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
   SenderControl control_;
   std::uint32_t retries_ = 0, rnr_retries_ = 0;

@@ -16,6 +16,7 @@ WIRE = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "wire.py"
     [
         (("--rounds", "0"), "argument --rounds: 0: give 1 or more"),
         (("--rounds", "-3"), "argument --rounds: -3: give 1 or more"),
+        (("--gate", "0.5"), "argument --gate: 0.5: give 1 or more"),
         (("--json", "."), "argument --json: . is a folder: give a file's name in a folder that is there"),
         (
             ("--json", "none/x.json"),

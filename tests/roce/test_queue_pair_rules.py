@@ -296,3 +296,20 @@ def test_congestion_control_is_chosen_by_name() -> None:
         config.congestion.control = "prayer"
     config.congestion.control = "none"
     assert config.congestion.control == "none"
+
+
+def test_a_mark_within_the_interval_is_notified_at_its_end() -> None:
+    """For the first mark at once, then once an interval if a mark came in it: by the first packet after it."""
+    cnp, write_only, us = 0x81, 0x0A, 1_000_000
+    settings = config()
+    settings.congestion.control, settings.congestion.cnp_interval_ps = "dcqcn", 50 * us
+    pair = _core.QueuePair(settings)
+    notified = []
+    arrivals = ((0, True), (10, True), (20, True), (49, False), (50, False), (60, False), (120, False), (130, True))
+    for number, (time_us, marked) in enumerate(arrivals):
+        pair.receive(_core.Packet(opcode=write_only, psn=number, congested=marked), time_us * us)
+        while (packet := pair.take_control()) is not None:
+            if packet.opcode == cnp:
+                notified.append(time_us)
+    assert notified == [0, 50, 130]
+    assert (pair.counters()["congestion_marks"], pair.counters()["cnps_sent"]) == (4, 3)
