@@ -363,7 +363,8 @@ class Requester {
     std::uint32_t place = 0;
     while (psn_diff(again_psn_, psn_add(queue_.at(place).first_psn, queue_.at(place).packets)) >= 0) ++place;
     Entry& entry = queue_.at(place);
-    SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), config_->mtu_bytes, packet);
+    SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)),
+                        config_->mtu_bytes, packet);
     packet.psn = last_psn_ = again_psn_;
     packet.ack_request = true;
     again_psn_ = psn_add(again_psn_, 1);

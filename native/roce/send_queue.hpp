@@ -1,0 +1,83 @@
+// The messages that a requester has been given and that are not over, oldest first. Section numbers are those
+// of the InfiniBand Architecture Specification, volume 1.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "roce/opcode.hpp"
+#include "roce/types.hpp"
+
+namespace genie::roce {
+
+class SendQueue {
+ public:
+  struct Entry {
+    SendRequest request;
+    std::uint32_t first_psn = 0, packets = 0, retransmits = 0;
+    std::uint32_t ssn = 0;  // send sequence number: the message's number on this connection, from 1
+  };
+
+  std::uint32_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  // By its place from the oldest.
+  Entry& at(std::uint32_t place) { return ring_[wrapped(head_ + place)]; }
+  const Entry& at(std::uint32_t place) const { return ring_[wrapped(head_ + place)]; }
+
+  void push(const Entry& entry) {
+    if (count_ == ring_.size()) grow();
+    ring_[wrapped(head_ + count_)] = entry;
+    ++count_;
+  }
+  void pop() {
+    head_ = wrapped(head_ + 1);
+    --count_;
+  }
+
+  // A packet of a message, by its place there.
+  static void describe(const Entry& entry, std::uint32_t index, std::uint32_t mtu_bytes, Packet& packet) {
+    const std::uint32_t offset = index * mtu_bytes;
+    const bool is_read = entry.request.verb == Verb::kRead;
+    const bool last = is_read || index + 1 == entry.packets;
+    packet = Packet{};
+    packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
+    packet.local_address = entry.request.local_address + offset;
+    packet.solicited = last && entry.request.solicited;
+    if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : mtu_bytes;
+    if (has_reth(packet.opcode)) {
+      // A READ whose data has come in part asks for the rest (section 9.9.2.4.3).
+      packet.remote_address = entry.request.remote_address + offset;
+      packet.rkey = entry.request.rkey;
+      packet.message_bytes = entry.request.size_bytes - offset;
+    }
+    if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
+  }
+
+ private:
+  static Opcode opcode_of(Verb verb, bool first, bool last) {
+    const bool imm = verb == Verb::kSendImm || verb == Verb::kWriteImm;
+    if (verb == Verb::kSend || verb == Verb::kSendImm) {
+      if (first && last) return imm ? Opcode::kSendOnlyImm : Opcode::kSendOnly;
+      if (last) return imm ? Opcode::kSendLastImm : Opcode::kSendLast;
+      return first ? Opcode::kSendFirst : Opcode::kSendMiddle;
+    }
+    if (first && last) return imm ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
+    if (last) return imm ? Opcode::kWriteLastImm : Opcode::kWriteLast;
+    return first ? Opcode::kWriteFirst : Opcode::kWriteMiddle;
+  }
+
+  std::uint32_t wrapped(std::uint32_t place) const {
+    return place & (static_cast<std::uint32_t>(ring_.size()) - 1);
+  }
+  void grow() {
+    std::vector<Entry> larger(ring_.empty() ? 4 : ring_.size() * 2);
+    for (std::uint32_t place = 0; place < count_; ++place) larger[place] = at(place);
+    ring_ = std::move(larger);
+    head_ = 0;
+  }
+
+  std::uint32_t head_ = 0, count_ = 0;
+  std::vector<Entry> ring_;  // of a power of two
+};
+
+}  // namespace genie::roce
