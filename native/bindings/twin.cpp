@@ -147,8 +147,10 @@ void add_change(Network& network, std::int64_t time_ps, const std::string& kind,
 void set_source_ports(Network& network, const std::string& rule, std::uint16_t first, std::uint16_t last) {
   using Rule = twin::SourcePorts::Rule;
   if (first > last) throw nb::value_error("a range of ports is empty");
-  network.source_ports = {
-      rule == "nccl" ? Rule::kQueuePairs : rule == "pair" ? Rule::kRanks : Rule::kRange, first, last};
+  network.source_ports = {rule == "nccl"   ? Rule::kQueuePairs
+                          : rule == "pair" ? Rule::kRanks
+                                           : Rule::kRange,
+                          first, last};
 }
 
 }  // namespace

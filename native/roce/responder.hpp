@@ -322,9 +322,9 @@ class Responder {
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
-  std::vector<Read> reads_;          // to be answered, oldest first; at most config.reads_max
-  std::vector<Early> early_;         // by PSN, a ring
-  std::uint32_t kept_ = 0;           // of it
+  std::vector<Read> reads_;            // to be answered, oldest first; at most config.reads_max
+  std::vector<Early> early_;           // by PSN, a ring
+  std::uint32_t kept_ = 0;             // of it
   std::uint32_t asked_end_psn_ = 0;    // before it, what is missing has been asked for
   std::uint32_t trimmed_end_psn_ = 0;  // after the last of which only the header came
   congestion::NotificationPoint notify_;

@@ -1,5 +1,5 @@
-// Links that are not what they were: failures, degradations and repairs; and links whose packets do not arrive
-// when their last bit has left.
+// Links that are not what they were: failures, degradations and repairs; and links whose packets do not
+// arrive when their last bit has left.
 #include <algorithm>
 
 #include "twin/links.hpp"

@@ -82,7 +82,8 @@ TimePs Links::lookahead(std::uint32_t number) const {
   const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
   const Block& block = blocks_[number];
   if ((block.flags & kBucket) != 0) return block.delay;
-  const std::uint32_t read = (block.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
+  const std::uint32_t read =
+      (block.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
   return block.delay + serialisation(block, read);
 }
 

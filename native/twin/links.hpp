@@ -178,8 +178,8 @@ class Links {
   static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
   static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
   static constexpr std::uint8_t kDown = 32;
-  static constexpr std::uint8_t kCutThrough = 64;  // its target forwards what it has the header of
-  static constexpr std::uint8_t kBucket = 128;     // a token bucket
+  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
+  static constexpr std::uint8_t kBucket = 128;                // a token bucket
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
   // Packets leave at once while it has tokens, and at the rate on average, as Linux's tbf has it; by the

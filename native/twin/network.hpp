@@ -96,9 +96,9 @@ struct Network {
   BufferConfig buffer;
   std::uint8_t strict_classes = 0xFF;  // bit of each; the others share what these leave, by weight
   std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
-  std::vector<std::int64_t> link_burst_bytes;  // of its token bucket; 0: every packet takes its time
-  std::vector<Routes> routes;                  // the first from the beginning
-  std::vector<Change> changes;                 // in the order of time
+  std::vector<std::int64_t> link_burst_bytes;         // of its token bucket; 0: every packet takes its time
+  std::vector<Routes> routes;                         // the first from the beginning
+  std::vector<Change> changes;                        // in the order of time
   std::vector<Pinned> pinned;
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
   TimePs doorbell_latency = 0;      // from a message's posting until a host's port hears of it
@@ -124,8 +124,8 @@ struct Network {
     if (beside) return;
     const std::size_t row = static_cast<std::size_t>(node) * static_cast<std::size_t>(by.groups) +
                             static_cast<std::size_t>(by.group_of_host[static_cast<std::size_t>(host)]);
-    for (auto at = static_cast<std::size_t>(by.start[row]);
-         at < static_cast<std::size_t>(by.start[row + 1]); ++at)
+    for (auto at = static_cast<std::size_t>(by.start[row]); at < static_cast<std::size_t>(by.start[row + 1]);
+         ++at)
       fn(static_cast<std::uint32_t>(by.links[at]));
   }
 

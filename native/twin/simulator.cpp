@@ -1,7 +1,7 @@
-#include "twin/simulator_sink.hpp"
-
 #include <algorithm>
 #include <thread>
+
+#include "twin/simulator_sink.hpp"
 
 namespace genie::twin {
 namespace {
@@ -153,8 +153,7 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
     const TimePs end = calendar.end_of(window);
     // Changes of the network part a window: all come to their time, then one thread makes them.
     bool behind = false;
-    while (!behind && next_change_ < network_->changes.size() &&
-           network_->changes[next_change_].time < end) {
+    while (!behind && next_change_ < network_->changes.size() && network_->changes[next_change_].time < end) {
       const TimePs time = network_->changes[next_change_].time;
       own.behind = !play_until(time);
       if (!alone) barrier_->arrive_and_wait();

@@ -168,7 +168,7 @@ class Simulator {
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
-  struct Backlog {  // of a rank
+  struct Backlog {                              // of a rank
     std::vector<Later> heap;
     std::uint64_t order = 0;
     std::vector<Delayed> delayed;

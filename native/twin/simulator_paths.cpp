@@ -41,14 +41,13 @@ std::uint16_t Simulator::source_port(std::int32_t rank, std::int32_t peer, std::
 
 const Pinned* Simulator::pinned_for(const Connection& connection) const {
   const std::int32_t from = host_of(connection.rank), to = host_of(connection.peer_rank);
-  const auto known = std::find_if(network_->pinned.begin(), network_->pinned.end(), [&](const Pinned& path) {
-    return path.from == from && path.to == to;
-  });
+  const auto known = std::find_if(network_->pinned.begin(), network_->pinned.end(),
+                                  [&](const Pinned& path) { return path.from == from && path.to == to; });
   return known == network_->pinned.end() ? nullptr : &*known;
 }
 
-// The links from a queue pair's host to its peer's: pinned ones, or at each switch one of the shortest ways, by
-// a hash of the packets' five-tuple that differs from switch to switch. Empty: there is no way.
+// The links from a queue pair's host to its peer's: pinned ones, or at each switch one of the shortest ways,
+// by a hash of the packets' five-tuple that differs from switch to switch. Empty: there is no way.
 void Simulator::find_path(const Connection& connection, std::vector<std::uint32_t>& path) const {
   const std::int32_t from = host_of(connection.rank), to = host_of(connection.peer_rank);
   path.clear();

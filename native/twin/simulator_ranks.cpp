@@ -10,7 +10,8 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 
 }  // namespace
 
-// Adds to what happens to a rank later. Of equal times sleeps come first, by node, then the others as they came.
+// Adds to what happens to a rank later. Of equal times sleeps come first, by node, then the others as they
+// came.
 void Simulator::later(std::int32_t rank, Later entry) {
   Backlog& own = later_[index(rank)];
   if (entry.kind != Later::Kind::kSleep) entry.order = ++own.order;
@@ -35,9 +36,8 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
   Backlog& own = later_[index(rank)];
   switch (entry.kind) {
     case Later::Kind::kSleep:
-      return make_ready(
-          process, rank,
-          {.type = Completion::Type::kTimer, .handle = entry.order << 32, .time = process.now});
+      return make_ready(process, rank,
+                        {.type = Completion::Type::kTimer, .handle = entry.order << 32, .time = process.now});
     case Later::Kind::kCompletion:
       own.unused.push_back(entry.place);
       return make_ready(process, rank, own.delayed[entry.place].completion);
