@@ -70,6 +70,7 @@ def simulate_to_folder(
         "iterations": len(numbers),
         "warmup": 0,
         "seed": twin.seed,
+        "threads": twin.threads,
         "follow": follow is not None,
         "follows": str(follow.path) if follow else None,
         "error_bound": 0.0,

@@ -67,10 +67,13 @@ class Simulation:
 class Twin:
     """A fabric ready to play workloads: its network, routes and transport."""
 
-    def __init__(self, fabric: Fabric, network: Network, host_of_rank: Sequence[int], seed: int = 1) -> None:
+    def __init__(
+        self, fabric: Fabric, network: Network, host_of_rank: Sequence[int], seed: int = 1, threads: int = 1
+    ) -> None:
         self.fabric = fabric
         self.network = network
         self.seed = seed
+        self.threads = threads
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
             raise SimulationError(
@@ -149,6 +152,7 @@ class Twin:
             self.seed + iteration,
             queue_pairs=self.fabric.transport.queue_pairs or 1,
             split=self.fabric.transport.split or False,
+            threads=self.threads,
         )
 
     def _deadlock(self, simulator: _core.Simulator) -> str:

@@ -138,12 +138,12 @@ def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
-def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts) -> Twin:
+def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts, threads: int = 1) -> Twin:
     """The twin of a fabric with the ranks on its hosts."""
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
-    return Twin(fabric, network, placed.tolist(), play.seed)
+    return Twin(fabric, network, placed.tolist(), play.seed, threads)
 
 
 def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:

@@ -24,6 +24,7 @@ from genie.cli.resolve import (
     remark_on_calibration,
     twin_of,
 )
+from genie.config.congestion import Hpcc
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
 from genie.record import prepare_folder
@@ -96,8 +97,6 @@ def simulate(
 ) -> int:
     """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock."""
     check_level(level)
-    if threads != 1:
-        raise UsageError("--threads: more than one is not built yet")
     if report:
         raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
@@ -118,7 +117,9 @@ def simulate(
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
     remark_on_calibration(play, placed, rates)
-    twin = twin_of(built, play, loaded.world_size, placed)
+    twin = twin_of(built, play, loaded.world_size, placed, threads)
+    if threads > 1 and isinstance(built.control, Hpcc):
+        print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
     refuse_running(out)
     prepare_folder(out)
     run = simulate_to_folder(

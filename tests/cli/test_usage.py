@@ -97,7 +97,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
     [
         ("--level flow --rate 1Gb/s", "--level flow is not built yet; built: packet"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
-        ("--threads 2 --rate 1Gb/s", "--threads"),
+        ("--threads 0 --rate 1Gb/s", "--threads"),
         ("", "give --fabric FILE, or --rate"),
         ("--fabric small.toml", "3 hosts"),
         ("--rate 1Gb/s --follow nowhere", "nowhere: is not a run folder"),

@@ -16,6 +16,7 @@ from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
 from simtwin.fabric_schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
 from simtwin.simulate import Twin
+from simtwin.topology import build_network
 
 KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
 
@@ -78,3 +79,14 @@ def test_more_threads_than_there_is_to_do() -> None:
     one, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 1)
     many, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 64)
     assert all(np.array_equal(one[name], many[name]) for name in one)
+
+
+def test_a_twin_plays_on_as_many_threads_as_it_is_told() -> None:
+    built = fabric(FatTree(k=4))
+    results = [
+        Twin(built, build_network(built), range(16), threads=threads).play(collective(Op.ALL_TO_ALL, 16, MIB))
+        for threads in (1, 2)
+    ]
+    assert results[0].timeline.equals(results[1].timeline)
+    assert results[0].transfers.equals(results[1].transfers)
+    assert results[0].counters["links"] == results[1].counters["links"]
