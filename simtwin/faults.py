@@ -38,13 +38,14 @@ class Change:
     rate_bps: int = 0
 
 
-def give_changes(fabric: Fabric, network: Network, native: _core.Network) -> None:
+def give_changes(fabric: Fabric, network: Network, native: _core.Network) -> list[Change]:
     """Set a fabric's faults in a network of the kernel."""
     changes, routes = changes_of(fabric, network)
     for table in routes:
         native.add_routes(**table.arrays())
     for change in changes:
         native.add_change(change.time_ps, change.kind, change.number, change.rate_bps)
+    return changes
 
 
 def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Routes]]:

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie import _core
+from genie.config.units import Duration, format_duration
 from genie.plan.build import Lowering, Plan, Slots, build_plan
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
@@ -96,7 +97,7 @@ class Twin:
         )
         queues_of(fabric, network).give(self._native)
         give_devices(fabric, network, self._native)
-        give_changes(fabric, network, self._native)
+        self._changes = give_changes(fabric, network, self._native)
         of_hosts = network.src_node < network.hosts
         line_rate_bps = int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0
         self._config = queue_pair_config(fabric, line_rate_bps, base_round_trip_ps(fabric, network, routes))
@@ -162,10 +163,11 @@ class Twin:
 
     def _dead_links(self, simulator: _core.Simulator) -> str:
         """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
-        dead = [self.network.link_names[link] for link in dict.fromkeys(simulator.dead_links())]
-        if not dead:
-            return ""
-        return f"{', '.join(dead[:3])} {'is' if len(dead) == 1 else 'are'} down and no other path is left; "
+        dead = []
+        for link in dict.fromkeys(simulator.dead_links()):
+            since_ps = max(c.time_ps for c in self._changes if c.kind == "down" and c.number == link)
+            dead.append(f"{self.network.link_names[link]} is down since {format_duration(Duration(since_ps))}")
+        return f"{', '.join(dead[:3])}, and no other path is left; " if dead else ""
 
     def _run(
         self,

@@ -22,6 +22,7 @@ INVENTORIES = sorted(HOSTS.glob("*.toml"))
 def test_the_samples_are_there() -> None:
     assert [path.stem for path in FABRICS] == [
         "explicit",
+        "failing-link",
         "fat-tree-lossless",
         "leaf-spine",
         "loopback8",

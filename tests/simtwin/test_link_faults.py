@@ -130,7 +130,7 @@ def test_a_link_with_nothing_to_go_around_by_is_named() -> None:
     with pytest.raises(SimulationError) as told:
         packets_by_spine(fabric)
     says = str(told.value)
-    assert "leaf1->host3 is down and no other path is left" in says
+    assert "leaf1->host3 is down since 100us, and no other path is left; " in says
     assert "rank 0 gave up sending to rank 1" in says
     assert "\n" not in says
 

@@ -1,4 +1,4 @@
-"""Oracle 13 with all that a fabric has switched on: what scaling and relabelling may not change; oracles 2 and 3 too."""
+"""Oracle 13 with all that a fabric has switched on: what scaling and relabelling may not change; also oracles 2, 3."""
 
 from __future__ import annotations
 
