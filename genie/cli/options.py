@@ -76,7 +76,11 @@ Split = Annotated[
     ),
 ]
 Congestion = Annotated[
-    str | None, typer.Option(help="Congestion control at the senders: none or dcqcn.  [default: the fabric's, or none]")
+    str | None,
+    typer.Option(
+        help="Congestion control at the senders: none, window, dcqcn, dcqcn-timer, timely, swift, dctcp or nscc; "
+        "in the twin also hpcc.  [default: the fabric's, or none]"
+    ),
 ]
 Ports = Annotated[
     str,

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from genie.collectives import ALGORITHMS
+from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.source_ports import PAIR, SourcePorts
 from genie.config.units import format_rate, parse_rate
@@ -25,6 +26,9 @@ from genie.workload.load import load
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
 from simtwin.placement import host_of_rank
+from simtwin.round_trip import NEED_NONE
+from simtwin.round_trip import base_round_trip_ps as round_trip_of
+from simtwin.routing import shortest_path_routes
 from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
@@ -126,8 +130,8 @@ def frame_of(fabric: Fabric, hosts: Hosts) -> Frame:
 
 def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     """The fabric's transport, and what options say instead."""
-    if play.congestion not in (None, "none", "dcqcn"):
-        raise UsageError(f"--congestion {play.congestion}: must be none or dcqcn")
+    if play.congestion is not None and play.congestion not in CONTROLS:
+        raise UsageError(f"--congestion {play.congestion}: must be one of {', '.join(CONTROLS)}")
     given = {"queue_pairs": play.queue_pairs, "split": play.split, "congestion_control": play.congestion}
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
@@ -260,6 +264,27 @@ def transports_of(live: Live, hosts: Hosts) -> list[str]:
     return [place.transport or live.transport for place in hosts.places]
 
 
+def control_of(play: Play, fabric: Fabric | None, transport: Transport) -> tuple[Control, int]:
+    """The senders' congestion control in the live world, and the base round trip (ps) where it asks for one."""
+    named = msgspec.structs.replace(fabric or loopback_defaults(1), transport=transport)
+    control = named.control
+    if isinstance(control, Hpcc):
+        raise UsageError(
+            "--congestion hpcc: needs what switches write into packets, and only the twin's do: simulate it"
+        )
+    if isinstance(control, NEED_NONE) or control.base_round_trip is not None:
+        return control, int(control.base_round_trip or 0)
+    if isinstance(control, Window) and control.window is not None:
+        return control, 0
+    if play.fabric is None:
+        raise UsageError(
+            f"--congestion {name_of(control)}: needs the base round trip: give a --fabric FILE, from whose delays it "
+            "follows, or which says it in [congestion_control] base_round_trip"
+        )
+    network = build_network(named)
+    return control, round_trip_of(named, network, shortest_path_routes(network))
+
+
 def settings_of(
     play: Play, live: Live, out: Path, workload: Workload, hosts: Hosts, fabric: Fabric | None
 ) -> RunSettings:
@@ -275,6 +300,7 @@ def settings_of(
             faults = load_faults(live.faults, ranks)
         except ValueError as error:
             raise UsageError(str(error)) from error
+    control, base_round_trip_ps = control_of(play, fabric, transport)
     transports = transports_of(live, hosts)
     uses_verbs = VERBS in transports
     if live.verbs and not uses_verbs:
@@ -326,7 +352,8 @@ def settings_of(
         split=transport.split or False,
         source_ports=live.source_ports,
         traffic_class=transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class,
-        congestion=transport.congestion_control or "none",
+        congestion=plain(control),
+        base_round_trip_ps=base_round_trip_ps,
         verify=live.verify,
         icrc=live.icrc,
     )
@@ -358,7 +385,7 @@ def refuse_what_devices_decide(settings: RunSettings, live: Live) -> None:
     if SOFTROCE in settings.kinds:
         return
     given = {
-        "--congestion": settings.congestion != "none",
+        "--congestion": not isinstance(from_plain(settings.congestion), NoControl),
         "--source-ports": live.source_ports != PAIR,
         "--icrc strict": live.icrc == "strict",
         "--no-offload": not live.offload,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from genie.config.units import Duration, Rate, Size
@@ -17,7 +18,7 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 UNITS = {Rate: "_bps", Duration: "_ps", Size: "_bytes"}
 
 
-class _Control(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+class _Control(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """A control. Fields that are None keep the core's default, which the comment gives."""
 
     cnp_interval: Duration | None = None  # 50us: least time between two notifications of one queue pair
@@ -133,6 +134,23 @@ OF_CONNECTION = ("cnp_interval", "base_round_trip", "notify_in_acks")
 def name_of(control: Control) -> str:
     """The name by which a fabric file asks for a control."""
     return str(control.__struct_config__.tag)
+
+
+def plain(control: Control) -> dict[str, int | float | str | bool]:
+    """A control as JSON has it: its kind and what is given, in b/s, ps and bytes."""
+    given: dict[str, Any] = {field: getattr(control, field) for field in control.__struct_fields__}
+    numbers = {
+        field: int(value) if isinstance(value, Rate | Duration | Size) else value
+        for field, value in given.items()
+        if value is not None
+    }
+    return {"kind": name_of(control), **numbers}
+
+
+def from_plain(values: dict[str, Any]) -> Control:
+    """The inverse of `plain`; nothing at all is no control."""
+    control: Control = msgspec.convert(values or {"kind": "none"}, Control, dec_hook=lambda unit, value: unit(value))
+    return control
 
 
 def set_control(config: Any, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1) -> None:

@@ -122,7 +122,8 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     split: bool = False  # each message over all of them, instead of one message on each in turn
     source_ports: str = "pair"  # of softroce: see genie/live/softroce/source_ports.py
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
-    congestion: str = "none"  # none or dcqcn
+    congestion: dict[str, int | float | str | bool] = {}  # of softroce's senders: see config.congestion
+    base_round_trip_ps: int = 0  # of the fabric, for controls that ask for it
     icrc: str = "auto"  # how softroce checks it, see ICRC_CHECKS
     verify: bool = False  # every message has bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()

@@ -183,7 +183,7 @@ def test_the_ends_of_a_path_are_chosen(tmp_path: Path) -> None:
     settings = json.loads(report_path.read_text())["settings"]
     assert settings["addresses"] == [load_hosts(Path(hosts)).places[rank].address for rank in (3, 1)]
     assert [settings[key] for key in ("congestion", "source_ports", "traffic_class", "icrc")] == [
-        "dcqcn", "50001", 104, "plain",
+        {"kind": "dcqcn"}, "50001", 104, "plain",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from genie import _core
-from genie.config.congestion import CONTROLS, set_control
+from genie.config.congestion import NoControl, from_plain, set_control
 from genie.config.source_ports import SourcePorts
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
@@ -241,8 +241,9 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfi
     config.retry_limit = settings.retry_limit
     config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
-    if settings.congestion != "none":
+    control = from_plain(settings.congestion)
+    if not isinstance(control, NoControl):
         # Without a line rate the soft NIC is limited by its CPU: no rate below that means anything.
         rate_bps = settings.rate_bps or UNLIMITED_BPS
-        set_control(config, CONTROLS[settings.congestion](), rate_bps, 0, settings.dilation)
+        set_control(config, control, rate_bps, settings.base_round_trip_ps, settings.dilation)
     return config
