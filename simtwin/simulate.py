@@ -198,7 +198,7 @@ class Twin:
         counters["dropped"] += simulator.dropped
         for name, values in simulator.links().items():
             known = counters["links"].setdefault(name, [0] * self.network.links)
-            over_iterations = max if name == "longest_queue_bytes" else operator.add
+            over_iterations = max if name in ("queue_bytes", "longest_queue_bytes") else operator.add
             counters["links"][name] = [
                 over_iterations(old, int(new)) for old, new in zip(known, values[: self.network.links], strict=True)
             ]

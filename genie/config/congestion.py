@@ -30,9 +30,10 @@ class NoControl(_Control, frozen=True, tag="none"):
 
 
 class Window(_Control, frozen=True, tag="window"):
-    """So many bytes under way."""
+    """So many bytes under way, at a rate of its own: a queue pair's rate limiter."""
 
     window: Size | None = None  # the bandwidth-delay product
+    rate: Rate | None = None  # the port's
 
 
 class Dcqcn(_Control, frozen=True, tag="dcqcn"):

@@ -42,7 +42,9 @@ Control control_named(const std::string& wanted) {
 }  // namespace
 
 void register_congestion_config(nb::module_& m) {
-  nb::class_<FixedWindowConfig>(m, "WindowConfig").def_rw("window_bytes", &FixedWindowConfig::window_bytes);
+  nb::class_<FixedWindowConfig>(m, "WindowConfig")
+      .def_rw("window_bytes", &FixedWindowConfig::window_bytes)
+      .def_rw("rate_bps", &FixedWindowConfig::rate_bps);
   nb::class_<DcqcnConfig>(m, "DcqcnConfig", "DCQCN's parameters at the sender; times in ps, rates in bits/s.")
       .def_rw("minimum_rate_bps", &DcqcnConfig::minimum_rate_bps)
       .def_rw("additive_bps", &DcqcnConfig::additive_bps)

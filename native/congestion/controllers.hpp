@@ -42,7 +42,8 @@ inline std::unique_ptr<Controller> make_controller(const Config& config, std::ui
       return nullptr;
     case Control::kWindow:
       return std::make_unique<FixedWindow>(
-          config.fixed_window.window_bytes > 0 ? config.fixed_window.window_bytes : config.product_bytes());
+          config.fixed_window.window_bytes != 0 ? config.fixed_window.window_bytes : config.product_bytes(),
+          config.fixed_window.rate_bps);
     case Control::kDcqcn:
       return std::make_unique<Dcqcn>(config.dcqcn, config.line_rate_bps);
     case Control::kDcqcnTimer:

@@ -1,17 +1,25 @@
-// A window that never changes: what many deployments of RoCE have beside a rate.
+// A window and a rate that never change: what a queue pair's rate limiter does.
 #pragma once
 #include "congestion/controller.hpp"
 
 namespace genie::congestion {
 
 struct FixedWindowConfig {
-  std::int64_t window_bytes = 0;  // 0: the bandwidth-delay product
+  std::int64_t window_bytes = 0;  // 0: the bandwidth-delay product; below: none
+  std::int64_t rate_bps = 0;      // of each queue pair; 0: the port's
   friend bool operator==(const FixedWindowConfig&, const FixedWindowConfig&) = default;
 };
 
 class FixedWindow final : public Controller {
  public:
-  explicit FixedWindow(std::int64_t window_bytes) { window_bytes_ = window_bytes; }
+  FixedWindow(std::int64_t window_bytes, std::int64_t rate_bps) : own_bps_(rate_bps) {
+    if (window_bytes > 0) window_bytes_ = window_bytes;
+    paced_ = rate_bps > 0;
+  }
+  std::int64_t rate_bps(TimePs) override { return own_bps_; }
+
+ private:
+  std::int64_t own_bps_;
 };
 
 }  // namespace genie::congestion

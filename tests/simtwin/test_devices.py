@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twin_fabrics import ACK_BYTES, GBPS, NS, US, incast, run_native, transmission_ps, twin_of, wire_bytes
 
-from genie.config.congestion import Dcqcn
+from genie.config.congestion import Dcqcn, Window
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Lowering
 from genie.workload.build import RankBuilder
@@ -269,3 +269,21 @@ def test_what_cannot_be_is_one_line_with_its_place(text: str, says: str) -> None
         parse_fabric(HEAD + text)
     assert says in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_a_queue_pair_keeps_to_its_rate() -> None:
+    """And its port serves others meanwhile."""
+    rate, size = 10 * GBPS, MIB
+    fabric = Fabric(
+        topology=SingleSwitch(3),
+        link=Link(Rate(RATE), Duration(DELAY)),
+        congestion_control=Window(window=Size(-1), rate=Rate(rate)),
+    )
+    _, last = first_and_last(two_hosts(congestion_control=fabric.congestion_control), size)
+    sizes = wire_bytes(size)
+    expected = transmission_ps(sum(sizes[:-1]), rate) + 2 * transmission_ps(sizes[-1], RATE) + 2 * DELAY
+    assert last == pytest.approx(expected, rel=1e-6)
+    both = run_native(
+        twin_of(fabric), collective(Op.ALL_TO_ALL, 3, 3 * size), Lowering(algorithms={"all_to_all": "direct"})
+    )
+    assert both.end_ps < 1.2 * last
