@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,6 +60,15 @@ class Progress:
         rate = events / max(now - self._began, 1e-9) / 1e6
         line = f"genie: iteration {iteration}: {simulated_s * 1e3:.3f} ms simulated, {rate:.2f} M events/s"
         print(line, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
+
+
+def events_of(counters: dict[str, Any]) -> list[str]:
+    """What switches did to packets, in words: drops always, the rest where there was some."""
+    said = [f"{counters['dropped']} dropped"]
+    for name, words in (("marked", "marked"), ("trimmed", "trimmed"), ("pauses", "pauses")):
+        if count := sum(link[name] for link in counters["links"]):
+            said.append(f"{count} {words}")
+    return said
 
 
 def simulate(
@@ -139,6 +148,6 @@ def simulate(
     print(
         f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {end_ms:.3f} ms an iteration, "
         f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
-        f"{run.counters['dropped']} dropped; {out}"
+        f"{', '.join(events_of(run.counters))}; {out}"
     )
     return 0
