@@ -47,7 +47,8 @@ from genie.workload.load import load
 PS_PER_NS = 1000
 SLICE_NS = 250_000_000  # between two looks for alarms while playing
 IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
-LEAD_NS = 3_000_000  # from the agreement on an iteration's origin until it starts
+# From the agreement on an iteration's origin until it starts. MPI shows a message at the second look after it was sent.
+LEAD_NS = 2 * IDLE_NS + 2_000_000
 REAL_TIME_PRIORITY = 10
 
 
