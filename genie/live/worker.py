@@ -36,6 +36,7 @@ from genie.live.endings import (
 from genie.live.gather import gather
 from genie.live.path_mtu import discover, path_problem
 from genie.live.rendezvous import Rendezvous, RendezvousError
+from genie.live.run_queue import waited_for_core_ns
 from genie.live.settings import RunSettings
 from genie.live.transport import Card, Seat, Site, TransportError, make_transport
 from genie.plan.build import Lowering, build_plan
@@ -64,6 +65,7 @@ class Rank:
         self.clock = SHARED_CLOCK
         self.origins_ns: list[int] = []
         self.assumed_offsets_ns: list[float] = []
+        self.run_queue_ns: list[int] = []
         self.launcher = launcher_process()
         check_size(settings, rendezvous.size)
 
@@ -171,16 +173,21 @@ class Rank:
         self.origins_ns.append(origin_ns)
         self.assumed_offsets_ns.append(offset_ns)
         self.transport.set_faults(iteration, origin_ps)
+        before_ns = waited_for_core_ns()
         try:
             state = self.transport.begin(origin_ps)
             while state == "timeout":
                 state = self.transport.run(self.transport.now_ps + SLICE_NS * PS_PER_NS)
+                if state == "done":
+                    break
                 self.meet.alive()
                 alarm = self.meet.alarmed() or self._launcher_gone()
                 if alarm is not None and state != "failed":
                     raise RankError(alarm)
             if state == "failed":
                 raise RankError(self._explain(self.transport.error))
+            self.idle()  # whatever else this rank does takes the cores from those that are at their last packets
+            self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
                 self._leave_facts()
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
@@ -256,6 +263,7 @@ class Rank:
             "clock_offset_ns": round(self.clock.offset_ns),
             "corrections_ns": corrections,
             "origins_ns": self.origins_ns,
+            "run_queue_ns": self.run_queue_ns,
             "counters": dict(self.transport.counters()),
             "paths": self.transport.paths(),
             "sleeping_nodes": int(np.isin(own.kind, (Kind.COMP, Kind.MEM)).sum()),
