@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from genie.config.congestion import name_of
+from genie.config.source_ports import SourcePorts
 from genie.config.strict_toml import Document, SettingsError
 from genie.config.units import Duration, Rate, Size
 from simtwin.fabric_schema import (
@@ -18,10 +19,13 @@ from simtwin.fabric_schema import (
     Host,
     LeafSpine,
     Link,
+    RailOptimized,
     SingleSwitch,
     Transport,
 )
 from simtwin.fabric_toml import to_toml
+from simtwin.faults import FaultError, check_faults
+from simtwin.paths import PathError, pinned_paths
 from simtwin.queues import QueueError, queues_of
 from simtwin.routing import RoutingError, shortest_path_routes
 from simtwin.topology import build_network
@@ -96,6 +100,9 @@ def _checked(document: Document) -> Fabric:
             ("topology", "hosts_per_leaf"),
             f" = {topology.hosts_per_leaf} makes {fabric.hosts} hosts: give at most {HOSTS_MAX // topology.leaves}",
         )
+    domain = topology.domain if isinstance(topology, RailOptimized) else None
+    if domain and domain.pxn and domain.kind != "switch":
+        raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
     _check_buffers(document, fabric)
     _check_queues(document, fabric)
     return fabric
@@ -138,10 +145,29 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
         raise document.error(("ecn", "minimum"), f" = {ecn.minimum} B is above maximum = {ecn.maximum} B: give less")
     if fabric.pfc is not None and fabric.switch.shared_buffer is None:
         raise document.error(("pfc",), ": give [switch] shared_buffer, from which thresholds for pauses follow")
+    weights = {"data_weight": fabric.priority.data_weight, "control_weight": fabric.priority.control_weight}
+    if missing := [key for key, weight in weights.items() if weight is None]:
+        if len(missing) == 1:
+            raise document.error(("priority", missing[0]), " is missing: give both weights or none")
+    elif fabric.priority.data == fabric.priority.control:
+        raise document.error(("priority", "control"), " is data's: weights are for priorities that differ")
+    network = build_network(fabric)
     try:
-        queues_of(fabric, build_network(fabric))
+        queues_of(fabric, network)
     except QueueError as wrong:
         raise document.error(("switch", "shared_buffer"), f": {wrong}") from wrong
+    try:
+        SourcePorts(fabric.load_balancing.source_ports)
+    except ValueError as wrong:
+        raise document.error(("load_balancing", "source_ports"), f": {wrong}") from wrong
+    try:
+        pinned_paths(fabric, network)
+    except PathError as wrong:
+        raise document.error(("path", wrong.number, wrong.key), str(wrong)) from wrong
+    try:
+        check_faults(fabric, network)
+    except FaultError as wrong:
+        raise document.error(("fault", wrong.number, wrong.key), str(wrong)) from wrong
 
 
 def _check_buffers(document: Document, fabric: Fabric) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
@@ -33,12 +34,15 @@ class Link(_Strict, frozen=True):
 
     rate: Rate
     delay: Duration = Duration(0)
+    # Of a token bucket, as Linux's tbf has it: packets leave at once while it has tokens, at the rate on average.
+    burst: Size | None = None
 
 
 class Downlink(_Strict, frozen=True):
     """What differs on the way from the switch to the host."""
 
     rate: Rate
+    burst: Size | None = None
 
 
 class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
@@ -71,6 +75,8 @@ class Domain(_Strict, frozen=True):
     rate: Rate
     delay: Duration = Duration(0)
     kind: Literal["switch", "mesh"] = "switch"
+    # A message for another rail goes through the domain's switch to the port that is on it (NCCL's PXN).
+    pxn: bool = False
 
 
 class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):
@@ -140,6 +146,7 @@ class NamedLink(_Strict, frozen=True):
     rate: Rate | None = None
     delay: Duration | None = None
     rate_back: Rate | None = None
+    burst: Size | None = None  # both ways; as in [link] when absent
 
 
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
@@ -187,10 +194,13 @@ class Frame(_Strict, frozen=True):
 
 
 class Host(_Strict, frozen=True):
-    """What a host costs, as `genie calibrate` measures it."""
+    """What a host costs; `genie calibrate` measures the first two."""
 
     packet_latency: Duration = Duration(0)  # from a packet's arrival until the transport has dealt with it
     message_latency: Duration = Duration(0)  # from a message's completion until what depended on it is posted
+    doorbell_latency: Duration = Duration(0)  # in the twin: from a message's posting until its port hears of it
+    # In the twin: from a congestion notification's arrival until the sender acts on it.
+    notification_latency: Duration = Duration(0)
 
 
 class Switch(_Strict, frozen=True):
@@ -204,6 +214,10 @@ class Switch(_Strict, frozen=True):
     shared_buffer: Size | None = None  # of the whole switch; absent: what a port holds concerns no other
     reserve: Size = Size(4096)
     alpha: Annotated[float, Meta(gt=0, le=64)] = 0.125  # rounded to a multiple of 1/1024
+    latency: Duration = Duration(0)  # from a packet's arrival until it may leave
+    # A packet goes on as soon as its header is there, where no port is faster than the link that it comes by.
+    cut_through: bool = False
+    trimming: bool = False  # of data without room the header goes on, with the control packets
 
 
 class Ecn(_Strict, kw_only=True, frozen=True):
@@ -223,26 +237,59 @@ class Pfc(_Strict, kw_only=True, frozen=True):
     resume: Size = Size(3072)  # a pause ends when so much less than the threshold is taken
 
 
+Weight = Annotated[int, Meta(ge=1, le=1000)]
+
+
 class Priority(_Strict, frozen=True):
-    """Of packets, 0 to 6; the higher goes first."""
+    """Of packets, 0 to 6; the higher goes first, or with weights both share the link by these."""
 
     data: Annotated[int, Meta(ge=0, le=6)] = 3
     control: Annotated[int, Meta(ge=0, le=6)] = 3  # acknowledgements and notifications
+    data_weight: Weight | None = None
+    control_weight: Weight | None = None
 
 
 class LoadBalancing(_Strict, frozen=True):
     """How a switch picks one of several equally short paths for data; control packets keep to a path of their own.
 
-    ecmp: by a hash of the connection and its queue pair; flowlet: drawn anew after a gap; spray: drawn for each packet;
+    ecmp: by a hash of addresses and UDP ports; flowlet: drawn anew after a gap; spray: drawn for each packet;
     round-robin: in turn; adaptive: the shortest queue.
     """
 
     mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
     flowlet_gap: Duration = Duration(50_000_000)
+    # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (each pair of ranks its own), a
+    # port or FIRST-LAST; as --source-ports in the live world.
+    source_ports: str = "nccl"
 
     @property
     def reorders(self) -> bool:
         return self.mode in ("spray", "round-robin", "adaptive")
+
+
+class Path(_Strict, frozen=True):
+    """The way from one host to another that their packets keep to, whatever is balanced or fails."""
+
+    source: Name
+    target: Name
+    via: tuple[Name, ...]  # switches, in order
+
+
+class Fault(_Strict, kw_only=True, frozen=True):
+    """A link, a cable (both ways) or all cables of a switch fail or slow down; in the twin."""
+
+    at: Duration
+    until: Duration | None = None  # absent: for good
+    link: str | None = None  # "leaf0->spine1"
+    cable: tuple[Name, Name] | None = None
+    switch: Name | None = None
+    rate: Rate | None = None  # that is left; absent: none
+
+
+class Routing(_Strict, frozen=True):
+    """Shortest paths, by hops."""
+
+    reroute_delay: Duration = Duration(1_000_000_000)  # from a link's failure, or return, until paths take account
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):
@@ -260,6 +307,9 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     pfc: Pfc | None = None
     priority: Priority = Priority()
     load_balancing: LoadBalancing = LoadBalancing()
+    routing: Routing = Routing()
+    path: list[Path] = msgspec.field(default_factory=list)
+    fault: list[Fault] = msgspec.field(default_factory=list)
     congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
 
     @property

@@ -22,6 +22,9 @@ _COMMENTS = {
     "priority": "of packets",
     "congestion_control": "at the senders",
     "load_balancing": "among equally short paths",
+    "routing": "shortest paths",
+    "path": "kept to, whatever is balanced or fails",
+    "fault": "in the twin",
 }
 
 
@@ -30,7 +33,10 @@ def to_toml(fabric: Fabric) -> str:
     lines = [f"name = {_value(fabric.name)}"]
     for section, comment in _COMMENTS.items():
         table = getattr(fabric, section)
-        if table is not None:
+        if isinstance(table, list):
+            for number, item in enumerate(table):
+                lines += ["", *_table(section, item, "" if number else f"  # {comment}", "[[]]")]
+        elif table is not None:
             lines += ["", *_table(section, table, f"  # {comment}")]
     return "\n".join(lines) + "\n"
 

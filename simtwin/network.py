@@ -30,6 +30,8 @@ class Network:
     rate_bps: NDArray[np.int64]  # (links,) 0 = unlimited
     delay_ps: NDArray[np.int64]  # (links,)
     buffer_bytes: NDArray[np.int64]  # (links,) -1 = unlimited; always unlimited at a host's own port
+    burst_bytes: NDArray[np.int64]  # (links,) of a token bucket; 0 = none
+    is_bridge: NDArray[np.bool_]  # (nodes,) switches that hold all that comes and neither mark nor pause
     packet_latency_ps: NDArray[np.int64]  # (hosts,)
     message_latency_ps: NDArray[np.int64]  # (hosts,)
 
@@ -47,6 +49,7 @@ class NetworkBuilder:
     """Collects nodes and cables; every host must be added before the first switch."""
 
     frame_overhead_bytes: int = ETHERNET_OVERHEAD_BYTES
+    switch_latency_ps: int = 0
     names: list[str] = field(default_factory=list)
     hosts: int = 0
     packet_latency_ps: list[int] = field(default_factory=list)
@@ -55,6 +58,8 @@ class NetworkBuilder:
     ends: list[tuple[int, int]] = field(default_factory=list)  # directed (source, destination)
     rate_bps: list[int] = field(default_factory=list)
     delay_ps: list[int] = field(default_factory=list)
+    burst_bytes: list[int] = field(default_factory=list)
+    bridges: set[int] = field(default_factory=set)
 
     def host(self, name: str, packet_latency_ps: int, message_latency_ps: int) -> int:
         """Add a host and return its node number."""
@@ -69,11 +74,22 @@ class NetworkBuilder:
         self.switch_buffer_bytes.append(buffer_bytes)
         return self._node(name)
 
-    def cable(self, a: int, b: int, rate_bps: int, delay_ps: int, rate_back_bps: int) -> None:
-        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a."""
+    def bridge(self, name: str) -> int:
+        """Add what joins parts of a server: a switch that holds all that comes and neither marks nor pauses."""
+        self.bridges.add(self.switch(name, UNLIMITED_BUFFER))
+        return len(self.names) - 1
+
+    def cable(
+        self, a: int, b: int, rate_bps: int, delay_ps: int, rate_back_bps: int, burst_bytes: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a; token buckets in that order."""
         self.ends += [(a, b), (b, a)]
         self.rate_bps += [rate_bps, rate_back_bps]
-        self.delay_ps += [delay_ps, delay_ps]
+        self.delay_ps += [delay_ps + self._latency_ps(b), delay_ps + self._latency_ps(a)]
+        self.burst_bytes += [max(burst, 0) for burst in burst_bytes]
+
+    def _latency_ps(self, node: int) -> int:
+        return self.switch_latency_ps if node >= self.hosts and node not in self.bridges else 0
 
     def _node(self, name: str) -> int:
         self.names.append(name)
@@ -92,6 +108,8 @@ class NetworkBuilder:
             rate_bps=np.array(self.rate_bps, dtype=np.int64),
             delay_ps=np.array(self.delay_ps, dtype=np.int64),
             buffer_bytes=node_buffer_bytes[ends[:, 0]],
+            burst_bytes=np.array(self.burst_bytes, dtype=np.int64),
+            is_bridge=np.isin(np.arange(len(self.names)), list(self.bridges)),
             packet_latency_ps=np.array(self.packet_latency_ps, dtype=np.int64),
             message_latency_ps=np.array(self.message_latency_ps, dtype=np.int64),
         )

@@ -41,6 +41,7 @@ class Queues:
     lossless: int  # bit of each class
     data_class: int  # classes of packets: the higher goes first
     control_class: int
+    weights_bytes: tuple[int, int]  # of data and control, a turn's; 0: the higher goes first
     balance: tuple[str, int]  # mode, gap between flowlets in ps
     foreign_frames: tuple[int, int, int]  # data header, control frame, unit of time; 0: RoCEv2's
 
@@ -56,14 +57,14 @@ class Queues:
             alpha_shift=self.alpha.denominator.bit_length() - 1,
             lossless=self.lossless,
         )
-        network.set_classes(self.data_class, self.control_class)
+        network.set_classes(self.data_class, self.control_class, *self.weights_bytes)
         network.set_balance(*self.balance)
         network.set_frames(*self.foreign_frames)
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:
     """A fabric's queues. Raises QueueError when nothing of a switch's buffer is left to share."""
-    of_switch = network.src_node >= network.hosts
+    of_switch = (network.src_node >= network.hosts) & ~network.is_bridge[network.src_node]
     minimum = np.full(network.links, NO_MARKS, np.int64)
     maximum, probability = minimum.copy(), np.zeros(network.links)
     if (ecn := fabric.ecn) is not None:
@@ -89,9 +90,19 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         lossless,
         priorities.index(fabric.priority.data),
         priorities.index(fabric.priority.control),
+        _weights_bytes(fabric),
         (fabric.load_balancing.mode, int(fabric.load_balancing.flowlet_gap)),
         (int(fabric.frame.data_header or 0), int(fabric.frame.control or 0), int(fabric.frame.time_unit)),
     )
+
+
+def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
+    """The smaller weight sends a full frame in its turn, so that turns are short and never empty."""
+    data, control = fabric.priority.data_weight, fabric.priority.control_weight
+    if data is None or control is None:
+        return 0, 0
+    unit = -(-frame_bytes(fabric) // min(data, control))
+    return data * unit, control * unit
 
 
 def frame_bytes(fabric: Fabric) -> int:
@@ -126,7 +137,7 @@ def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64],
     shared = np.zeros(network.nodes, np.int64)
     if fabric.switch.shared_buffer is None:
         return shared
-    switches = np.arange(network.nodes) >= network.hosts
+    switches = (np.arange(network.nodes) >= network.hosts) & ~network.is_bridge
     priorities = len({fabric.priority.data, fabric.priority.control})
     kept = np.bincount(network.dst_node, headroom * lossless + priorities * int(fabric.switch.reserve), network.nodes)
     shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]

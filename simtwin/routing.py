@@ -57,23 +57,28 @@ class Routes:
         return doors if len(doors) else self.links[self.start[row] : self.start[row + 1]]
 
 
-def shortest_path_routes(network: Network) -> Routes:
-    """All shortest paths by hop count between all pairs of hosts. Raises RoutingError when a pair has none."""
+def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None) -> Routes:
+    """All shortest paths by hop count between all pairs of hosts. Raises RoutingError when a pair has none.
+
+    `down`: (links,) those that are left out; pairs that then have no path are no error.
+    """
     hosts = network.hosts
-    doors = np.flatnonzero(network.dst_node < hosts)
+    is_up = np.ones(network.links, np.bool_) if down is None else ~down
+    doors = np.flatnonzero((network.dst_node < hosts) & is_up)
     doors = doors[np.argsort(network.dst_node[doors], kind="stable")]
     door_start = np.zeros(hosts + 1, np.int64)
     door_start[1:] = np.cumsum(np.bincount(network.dst_node[doors], minlength=hosts))
     door_source = network.src_node[doors]
     group_of_host, groups = _groups(hosts, door_start, door_source)
 
-    inner = np.flatnonzero(network.dst_node >= hosts)  # hosts never forward
+    inner = np.flatnonzero((network.dst_node >= hosts) & is_up)  # hosts never forward
     source, target = network.src_node[inner], network.dst_node[inner]
     rows: list[NDArray[np.int64]] = []
     links: list[NDArray[np.int32]] = []
     for group, switches in enumerate(groups):
         hops = _hops_to(np.array(switches, np.int32), source, target, network.nodes)
-        _check_reached(network, hops, group, group_of_host, door_start, door_source)
+        if down is None:
+            _check_reached(network, hops, group, group_of_host, door_start, door_source)
         on_path = np.flatnonzero((hops[target] >= 0) & (hops[target] + 1 == hops[source]))
         links.append(inner[on_path].astype(np.int32))
         rows.append(source[on_path].astype(np.int64) * len(groups) + group)

@@ -17,7 +17,9 @@ from genie.plan.build import Lowering, Plan, Slots, build_plan
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
+from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
+from simtwin.faults import give_changes
 from simtwin.queues import queues_of
 from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
@@ -90,6 +92,8 @@ class Twin:
             message_latency_ps=network.message_latency_ps,
         )
         queues_of(fabric, network).give(self._native)
+        give_devices(fabric, network, self._native)
+        give_changes(fabric, network, self._native)
         of_hosts = network.src_node < network.hosts
         line_rate_bps = int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0
         self._config = queue_pair_config(fabric, line_rate_bps, base_round_trip_ps(fabric, network, routes))
@@ -152,6 +156,13 @@ class Twin:
         circle = [self.network.link_names[link] for link in simulator.deadlock()]
         return f"PFC deadlock, each waits for the next to resume: {', '.join(circle)}; " if circle else ""
 
+    def _dead_links(self, simulator: _core.Simulator) -> str:
+        """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
+        dead = [self.network.link_names[link] for link in dict.fromkeys(simulator.dead_links())]
+        if not dead:
+            return ""
+        return f"{', '.join(dead[:3])} {'is' if len(dead) == 1 else 'are'} down and no other path is left; "
+
     def _run(
         self,
         plan: Plan,
@@ -174,7 +185,8 @@ class Twin:
                 progress(iteration, simulator.events, simulator.now_ps / 1e12)
         counters["wall_s"] += time.perf_counter() - began
         if not simulator.done:
-            raise SimulationError(self._deadlock(simulator) + _explain(workload, simulator.problems()))
+            where = self._deadlock(simulator) + self._dead_links(simulator)
+            raise SimulationError(where + _explain(workload, simulator.problems()))
         counters["events"] += simulator.events
         counters["data_packets"] += simulator.data_packets
         counters["dropped"] += simulator.dropped

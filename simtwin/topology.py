@@ -50,7 +50,7 @@ class _Generator(NetworkBuilder):
     """All hosts of a fabric, `host0` and on, and what generators do again and again."""
 
     def __init__(self, fabric: Fabric) -> None:
-        super().__init__(frame_overhead_bytes=fabric.frame.overhead_bytes)
+        super().__init__(fabric.frame.overhead_bytes, int(fabric.switch.latency))
         assert fabric.link is not None
         self.link, self._fabric, self.buffer_bytes = fabric.link, fabric, fabric.switch.buffer
         for h in range(fabric.hosts):
@@ -62,13 +62,14 @@ class _Generator(NetworkBuilder):
 
     def attach(self, host: int, switch: int) -> None:
         """A host's cable."""
-        down = self._fabric.downlink
-        self.cable(host, switch, self.link.rate, self.link.delay, self.link.rate if down is None else down.rate)
+        down = self._fabric.downlink or self.link
+        bursts = (self.link.burst or 0, down.burst or 0)
+        self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts)
 
     def join(self, a: int, b: int, link: Link | None = None) -> None:
         """A cable of one rate."""
         link = link or self.link
-        self.cable(a, b, link.rate, link.delay, link.rate)
+        self.cable(a, b, link.rate, link.delay, link.rate, (link.burst or 0, link.burst or 0))
 
 
 def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
@@ -104,16 +105,25 @@ def _fat_tree(builder: _Generator, topology: FatTree) -> None:
 
 
 def _rail_optimized(builder: _Generator, topology: RailOptimized) -> None:
-    """Cables of the hosts first, then leaves to spines, then what joins a server's own."""
-    rails, servers = topology.rails, topology.servers
+    """Cables of the hosts first, then leaves to spines, then what joins a server's own.
+
+    With PXN a host's port to the network is a node of its own, which its server's domain reaches too: the shortest path
+    to another rail leads through the domain to the port on that rail.
+    """
+    rails, servers, domain = topology.rails, topology.servers, topology.domain
     per_leaf = topology.servers_per_leaf or servers
     leaves = [builder.named(f"rail{rail}leaf", -(-servers // per_leaf)) for rail in range(rails)]
     spines = builder.named("spine", topology.spines)
+    ports: list[int] = []
+    if domain is not None and domain.pxn:
+        ports = [builder.bridge(f"port{h}") for h in range(builder.hosts)]
+        for h, port in enumerate(ports):
+            builder.join(h, port, Link(builder.link.rate))
     for h in range(builder.hosts):
-        builder.attach(h, leaves[h % rails][h // rails // per_leaf])
+        builder.attach(ports[h] if ports else h, leaves[h % rails][h // rails // per_leaf])
     for leaf, spine in product(chain.from_iterable(leaves), spines):
         builder.join(leaf, spine, topology.spine_link)
-    if (domain := topology.domain) is None:
+    if domain is None:
         return
     link = Link(domain.rate, domain.delay)
     for server in range(servers):
@@ -122,9 +132,11 @@ def _rail_optimized(builder: _Generator, topology: RailOptimized) -> None:
             for a, b in combinations(own, 2):
                 builder.join(a, b, link)
         else:
-            switch = builder.switch(f"server{server}", builder.buffer_bytes)
+            switch = builder.bridge(f"server{server}")
             for h in own:
                 builder.join(h, switch, link)
+                if ports:
+                    builder.join(switch, ports[h], link)
 
 
 def _dual_plane(builder: _Generator, topology: DualPlane) -> None:
@@ -172,7 +184,7 @@ def _torus(builder: _Generator, topology: Torus) -> None:
 
 
 def _explicit(fabric: Fabric, topology: Explicit) -> Network:
-    builder = NetworkBuilder(frame_overhead_bytes=fabric.frame.overhead_bytes)
+    builder = NetworkBuilder(fabric.frame.overhead_bytes, int(fabric.switch.latency))
     node: dict[str, int] = {}
     for host in topology.host:
         packet = fabric.host.packet_latency if host.packet_latency is None else host.packet_latency
@@ -184,7 +196,8 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
     for link in topology.link:
         rate, delay = cable_of(fabric, link)
         rate_back = rate if link.rate_back is None else link.rate_back
-        builder.cable(node[link.a], node[link.b], rate, delay, rate_back)
+        burst = (fabric.link.burst if fabric.link and link.burst is None else link.burst) or 0
+        builder.cable(node[link.a], node[link.b], rate, delay, rate_back, (burst, burst))
     return builder.build()
 
 

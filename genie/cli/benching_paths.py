@@ -34,12 +34,12 @@ from genie.cli.bench_runs import (
 )
 from genie.cli.resolve import Live, Play, UsageError, settings_of, transports_of
 from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.source_ports import PAIR
 from genie.live.bench import perftest_table
 from genie.live.bench.pair import PairSettings, Test, line_of
 from genie.live.bench.rank import LINES
 from genie.live.endings import EXIT_FAILED, PARTS
 from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
-from genie.live.softroce.source_ports import PAIR
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import prepare_folder
 from genie.workload.graph import Group, Workload

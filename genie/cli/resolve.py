@@ -11,10 +11,10 @@ import msgspec
 
 from genie.collectives import ALGORITHMS
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
+from genie.config.source_ports import PAIR, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
-from genie.live.softroce.source_ports import PAIR, SourcePorts
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca

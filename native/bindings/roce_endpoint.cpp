@@ -114,6 +114,7 @@ void register_packet(nb::module_& m) {
                               solicited,
                               congested,
                               echo,
+                              false,
                               psn,
                               payload_bytes,
                               immediate,

@@ -21,6 +21,24 @@ namespace {
 using twin::Network;
 using twin::Simulator;
 
+void checked(const Network& network) {
+  const std::string problem = network.check();
+  if (!problem.empty()) throw std::invalid_argument(problem);
+}
+
+twin::Routes routes_of(const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
+                       const Column<std::int32_t>& route_links, const Column<std::int64_t>& door_start,
+                       const Column<std::int32_t>& doors) {
+  twin::Routes routes{.group_of_host = to_vector(group_of_host),
+                      .groups = 0,
+                      .start = to_vector(route_start),
+                      .links = to_vector(route_links),
+                      .door_start = to_vector(door_start),
+                      .doors = to_vector(doors)};
+  for (const std::int32_t group : routes.group_of_host) routes.groups = std::max(routes.groups, group + 1);
+  return routes;
+}
+
 std::unique_ptr<Network> make_network(
     std::int32_t hosts, std::int32_t nodes, std::uint32_t frame_overhead_bytes,
     const Column<std::int32_t>& source, const Column<std::int32_t>& target,
@@ -38,19 +56,14 @@ std::unique_ptr<Network> make_network(
   network->link_rate_bps = to_vector(rate_bps);
   network->link_delay_ps = to_vector(delay_ps);
   network->link_buffer_bytes = to_vector(buffer_bytes);
-  network->group_of_host = to_vector(group_of_host);
-  network->group_count = network->groups();
-  network->door_start = to_vector(door_start);
-  network->doors = to_vector(doors);
-  network->route_start = to_vector(route_start);
-  network->route_links = to_vector(route_links);
+  network->routes.push_back(routes_of(group_of_host, route_start, route_links, door_start, doors));
   network->packet_latency_ps = to_vector(packet_latency_ps);
   network->message_latency_ps = to_vector(message_latency_ps);
   network->link_ecn.resize(network->link_source.size());
   network->link_headroom_bytes.resize(network->link_source.size());
+  network->link_burst_bytes.resize(network->link_source.size());
   network->shared_bytes.resize(static_cast<std::size_t>(nodes));
-  const std::string problem = network->check();
-  if (!problem.empty()) throw std::invalid_argument(problem);
+  checked(*network);
   return network;
 }
 
@@ -96,6 +109,7 @@ nb::dict links_of(const Simulator& simulator) {
   out["dropped"] = column_of<std::int64_t>(links, &LinkCounters::dropped);
   out["dropped_bytes"] = column_of<std::int64_t>(links, &LinkCounters::dropped_bytes);
   out["marked"] = column_of<std::int64_t>(links, &LinkCounters::marked);
+  out["trimmed"] = column_of<std::int64_t>(links, &LinkCounters::trimmed);
   out["pauses"] = column_of<std::int64_t>(links, &LinkCounters::pauses);
   out["paused_ps"] = column_of<std::int64_t>(links, &LinkCounters::paused_ps);
   out["queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::queue_bytes);
@@ -116,6 +130,27 @@ void set_buffers(Network& network, const Column<std::int64_t>& shared_bytes,
   network.shared_bytes = to_vector(shared_bytes);
   network.link_headroom_bytes = to_vector(headroom_bytes);
   network.buffer = {reserve_bytes, resume_bytes, alpha_numerator, alpha_shift, lossless};
+}
+
+void add_change(Network& network, std::int64_t time_ps, const std::string& kind, std::uint32_t number,
+                std::int64_t rate_bps) {
+  using Kind = twin::Change::Kind;
+  const std::pair<const char*, Kind> kinds[] = {
+      {"down", Kind::kDown}, {"up", Kind::kUp}, {"rate", Kind::kRate}, {"routes", Kind::kRoutes}};
+  const auto* known = std::find_if(std::begin(kinds), std::end(kinds),
+                                   [&](const auto& entry) { return kind == entry.first; });
+  if (known == std::end(kinds)) throw nb::value_error("no such change");
+  network.changes.push_back({time_ps, known->second, number, rate_bps});
+  checked(network);
+}
+
+void set_source_ports(Network& network, const std::string& rule, std::uint16_t first, std::uint16_t last) {
+  using Rule = twin::SourcePorts::Rule;
+  if (first > last) throw nb::value_error("a range of ports is empty");
+  network.source_ports = {rule == "nccl"   ? Rule::kQueuePairs
+                          : rule == "pair" ? Rule::kRanks
+                                           : Rule::kRange,
+                          first, last};
 }
 
 }  // namespace
@@ -158,11 +193,57 @@ void register_twin(nb::module_& m) {
           "mode"_a, "flowlet_gap_ps"_a, "How switches pick one of several equally short ways.")
       .def(
           "set_classes",
-          [](Network& n, std::uint32_t data, std::uint32_t control) {
+          [](Network& n, std::uint32_t data, std::uint32_t control, std::int64_t data_weight_bytes,
+             std::int64_t control_weight_bytes) {
             n.data_class = data;
             n.control_class = control;
+            if (data == control || data_weight_bytes == 0 || control_weight_bytes == 0) return;
+            n.strict_classes = static_cast<std::uint8_t>(~(1u << data | 1u << control));
+            n.weight_bytes[data] = data_weight_bytes;
+            n.weight_bytes[control] = control_weight_bytes;
           },
-          "data"_a, "control"_a);
+          "data"_a, "control"_a, "data_weight_bytes"_a = 0, "control_weight_bytes"_a = 0,
+          "Classes of packets, and what each may send in a turn; 0: the higher goes first.")
+      .def(
+          "set_bursts",
+          [](Network& n, const Column<std::int64_t>& burst_bytes) {
+            n.link_burst_bytes = to_vector(burst_bytes);
+          },
+          "burst_bytes"_a, "Token buckets of links, (links,); 0: none.")
+      .def(
+          "set_switches",
+          [](Network& n, bool cut_through, bool trims) {
+            n.cut_through = cut_through;
+            n.trims = trims;
+          },
+          "cut_through"_a, "trims"_a)
+      .def(
+          "set_latencies",
+          [](Network& n, std::int64_t doorbell_ps, std::int64_t notification_ps) {
+            n.doorbell_latency = doorbell_ps;
+            n.notification_latency = notification_ps;
+          },
+          "doorbell_ps"_a, "notification_ps"_a, "Of all hosts.")
+      .def("set_source_ports", &set_source_ports, "rule"_a, "first"_a = 0xC000, "last"_a = 0xFFFF)
+      .def(
+          "pin",
+          [](Network& n, std::int32_t from, std::int32_t to, std::vector<std::uint32_t> links) {
+            n.pinned.push_back({from, to, std::move(links)});
+          },
+          "source"_a, "target"_a, "links"_a, "A path that a pair of hosts keeps to.")
+      .def(
+          "add_routes",
+          [](Network& n, const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
+             const Column<std::int32_t>& route_links, const Column<std::int64_t>& door_start,
+             const Column<std::int32_t>& doors) {
+            n.routes.push_back(routes_of(group_of_host, route_start, route_links, door_start, doors));
+            checked(n);
+            return n.routes.size() - 1;
+          },
+          "group_of_host"_a, "route_start"_a, "route_links"_a, "door_start"_a, "doors"_a,
+          "Routes for add_change; gives their number.")
+      .def("add_change", &add_change, "time_ps"_a, "kind"_a, "number"_a, "rate_bps"_a = 0,
+           "A link is down, up or has another rate, or other routes hold, from a time on; in order of time.");
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
            "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, nb::keep_alive<0, 2>(),
@@ -193,6 +274,8 @@ void register_twin(nb::module_& m) {
       .def(
           "deadlock", [](const Simulator& simulator) { return simulator.links().deadlock(); },
           "Links whose ports wait for each other to resume, in a circle; empty when there is none.")
+      .def("dead_links", &Simulator::dead_links,
+           "Links that are down on the ways of queue pairs that gave up.")
       .def_prop_ro("done", &Simulator::done)
       .def_prop_ro("now_ps", &Simulator::now)
       .def_prop_ro("events", &Simulator::events)

@@ -98,6 +98,13 @@ class QueuePair {
     if (has_control() || responder_.has_response()) sink.ready(*this);
   }
 
+  // Of a data packet nothing but the header has come: a switch had no room for the rest.
+  template <class Sink>
+  void receive_trimmed(std::uint32_t psn, Sink& sink) {
+    responder_.trimmed(psn, counters_);
+    if (has_control()) sink.ready(*this);
+  }
+
   // The time of arm_timer has come.
   template <class Sink>
   void timer(TimePs now, Sink& sink) {

@@ -334,6 +334,7 @@ class Requester {
     if ((packet.syndrome & kSyndromeValid) == nak(NakCode::kSequence)) {
       if (state_ != RequesterState::kActive) return;
       const bool says_end = psn_diff(packet.msn, packet.psn) > 0 && psn_diff(packet.msn, sent_end_psn_) <= 0;
+      if (packet.trimmed) retries_ = 0;  // not a silent peer
       if (config_->selective_repeat && says_end) return send_missing(packet.psn, packet.msn, now, sink);
       return send_again(packet.psn, now, sink);
     }

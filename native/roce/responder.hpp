@@ -19,7 +19,7 @@ class Responder {
  public:
   Responder(const QueuePairConfig& config, std::uint32_t first_psn)
       : config_(&config), expected_psn_(first_psn & kPsnMask) {
-    asked_end_psn_ = expected_psn_;
+    asked_end_psn_ = trimmed_end_psn_ = expected_psn_;
     if (config.reordering_packets > 0)  // all that may be under way, within reason
       early_.resize(
           std::bit_ceil(std::size_t{std::clamp(config.window_packets, config.reordering_packets, 65536u)}));
@@ -45,9 +45,11 @@ class Responder {
     packet.opcode = Opcode::kAcknowledge;
     packet.msn = msn_;
     if (nak_due_) {
-      if (config_->selective_repeat && kept_ > 0) packet.msn = asked_end_psn_ = first_early();
+      if (config_->selective_repeat && (kept_ > 0 || is_trimmed()))
+        packet.msn = asked_end_psn_ = kept_ > 0 ? first_early() : trimmed_end_psn_;
       packet.psn = nak_psn_;
       packet.syndrome = nak_syndrome_;
+      packet.trimmed = is_trimmed();
       ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
     } else {
       packet.psn = psn_add(expected_psn_, kPsnMask);  // the last one received: acknowledgements coalesce
@@ -110,8 +112,18 @@ class Responder {
       read(packet, counters, sink);
     } else {
       execute(packet, now, counters, sink);
-      if (kept_ > 0) execute_early(now, counters, sink);
+      if (kept_ > 0 || config_->selective_repeat) execute_early(now, counters, sink);
     }
+  }
+
+  // A packet of which the network has kept the header alone: it is missing, and asked for at once.
+  void trimmed(std::uint32_t psn, QueuePairCounters& counters) {
+    const std::int32_t ahead = psn_diff(psn, expected_psn_);
+    if (broken_ || ahead < 0) return;
+    ++counters.out_of_sequence;
+    if (psn_diff(psn_add(psn, 1), trimmed_end_psn_) > 0) trimmed_end_psn_ = psn_add(psn, 1);
+    if (psn_diff(psn, asked_end_psn_) < 0) asked_end_psn_ = psn;  // to be asked for once more
+    if (ahead == 0 || !nak_outstanding_) refuse(nak(NakCode::kSequence));
   }
 
   // A packet has come, which the network may have marked on its way here.
@@ -165,11 +177,13 @@ class Responder {
       --kept_;
       execute(next.packet, now, counters, sink);
     }
-    // Another gap, with as many after it as make it a loss.
-    if (kept_ > 0 && !nak_outstanding_ && !broken_ && psn_diff(expected_psn_, asked_end_psn_) >= 0 &&
-        most_ahead() >= config_->reordering_packets)
+    // Another gap, with as many after it as make it a loss, or one that is known to be lost.
+    if (nak_outstanding_ || broken_ || psn_diff(expected_psn_, asked_end_psn_) < 0) return;
+    if (is_trimmed() || (kept_ > 0 && most_ahead() >= config_->reordering_packets))
       refuse(nak(NakCode::kSequence));
   }
+  // Whether something that is not here yet is known to be lost.
+  bool is_trimmed() const { return psn_diff(trimmed_end_psn_, expected_psn_) > 0; }
   std::uint32_t first_early() {
     for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
       if (early_at(expected_psn_ + ahead).kept) return psn_add(expected_psn_, ahead);
@@ -308,10 +322,11 @@ class Responder {
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
-  std::vector<Read> reads_;          // to be answered, oldest first; at most config.reads_max
-  std::vector<Early> early_;         // by PSN, a ring
-  std::uint32_t kept_ = 0;           // of it
-  std::uint32_t asked_end_psn_ = 0;  // before it, what is missing has been asked for
+  std::vector<Read> reads_;            // to be answered, oldest first; at most config.reads_max
+  std::vector<Early> early_;           // by PSN, a ring
+  std::uint32_t kept_ = 0;             // of it
+  std::uint32_t asked_end_psn_ = 0;    // before it, what is missing has been asked for
+  std::uint32_t trimmed_end_psn_ = 0;  // after the last of which only the header came
   congestion::NotificationPoint notify_;
   TimePs message_first_ = 0;
   std::uint64_t write_address_ = 0;

@@ -82,6 +82,7 @@ struct Packet {
   bool solicited : 1 = false;
   bool congested : 1 = false;  // the network has marked it: CE in the IP header
   bool echo : 1 = false;       // of an acknowledgement: what it acknowledges had a mark (BECN in the BTH)
+  bool trimmed : 1 = false;    // of a NAK: the network has told of the loss, and the way is there
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t immediate = 0;

@@ -18,7 +18,7 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 }  // namespace
 
 Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
-    : network_(&network), schedule_(&schedule), seed_(seed) {
+    : network_(&network), routes_(&network.routes.front()), schedule_(&schedule), seed_(seed) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
   count_ = static_cast<std::uint32_t>(cables + hosts);  // the network's, then one from each host to itself
   blocks_.resize(count_);
@@ -26,6 +26,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   targets_.resize(count_);
   ingress_.resize(std::size_t{count_} * kClasses);
   counters_.resize(count_);
+  buckets_.resize(count_);
   deficit_bytes_.resize(count_);
   switches_.resize(index(network.nodes));
   balancers_.resize(index(network.nodes));
@@ -64,11 +65,14 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     block.to_host = true;
     block.delay = network.packet_latency_ps[host];
   }
-  for (Block& block : blocks_) {
-    const std::int64_t rate_bps = block.rate_bps;
-    if (network.serialisation_unit == 1 && rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 &&
-        8 * kPsPerSecond / rate_bps < 1u << 31)
-      block.ps_per_byte = static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps);
+  for (Block& block : blocks_) set_rate(block, block.rate_bps);
+  for (std::uint32_t number = 0; number < cables; ++number) {
+    Block& block = blocks_[number];
+    if (const std::int64_t burst = network.link_burst_bytes[number]; burst > 0 && block.rate_bps > 0) {
+      block.flags |= kBucket;
+      buckets_[number].burst = serialisation_ps(burst, block.rate_bps);
+    }
+    if (network.cut_through && !block.to_host && feeds_no_faster(number)) block.flags |= kCutThrough;
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
@@ -76,7 +80,11 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
 
 TimePs Links::lookahead(std::uint32_t number) const {
   const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
-  return blocks_[number].delay + serialisation(blocks_[number], least);
+  const Block& block = blocks_[number];
+  if ((block.flags & kBucket) != 0) return block.delay;
+  const std::uint32_t read =
+      (block.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
+  return block.delay + serialisation(block, read);
 }
 
 void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
@@ -186,7 +194,11 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     starts_before(now);
     if (arrival.next == kChosenLater) {
       const std::uint32_t onward = choose(*arrival.flight, arrival.link, now);
-      forward(*arrival.flight, arrival.link, onward, now);
+      if (onward == kNowhere) {
+        drop(arrival.link, *arrival.flight, wire_bytes_of(*arrival.flight));
+      } else {
+        forward(*arrival.flight, arrival.link, onward, now);
+      }
     } else if (arrival.next != kPauseFrame) {
       forward(*arrival.flight, arrival.link, arrival.next, now);
     } else {
@@ -196,46 +208,6 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
   return events;
-}
-
-std::uint32_t Links::choose(Flight& flight, std::uint32_t ingress, TimePs now) {
-  const std::int32_t node = targets_[ingress], host = host_of_connection_[flight.connection];
-  flight.route = Flight::kFree | ingress;
-  std::array<std::uint32_t, kWaysMax> ways;
-  std::uint32_t count = 0;
-  network_->each_way(node, host, [&](std::uint32_t link) {
-    if (count < kWaysMax) ways[count++] = link;
-  });
-  if (count == 1) return ways[0];
-  Balancer& own = balancers_[index(node)];
-  const auto drawn = [&] {
-    return static_cast<std::uint32_t>(
-        mixed(seed_ ^ mixed(static_cast<std::uint64_t>(node) << 40 ^ ++own.drawn)) % count);
-  };
-  switch (network_->balance) {
-    case Balance::kRoundRobin:
-      return ways[own.drawn++ % count];
-    case Balance::kFlowlet: {
-      Flowlet& flowlet = own.flowlets[flight.connection];
-      if (flowlet.last == 0 || now - flowlet.last > network_->flowlet_gap) flowlet.link = ways[drawn()];
-      flowlet.last = now;
-      return flowlet.link;
-    }
-    case Balance::kAdaptive: {
-      for (std::uint32_t way = 0; way < count; ++way) {
-        if (blocks_[ways[way]].waiting != 0) work_out(blocks_[ways[way]], ways[way], now);
-      }
-      const std::uint32_t first = drawn();  // of equal ones a drawn one
-      std::uint32_t best = ways[first];
-      for (std::uint32_t step = 1; step < count; ++step) {
-        const std::uint32_t other = ways[(first + step) % count];
-        if (backlog(blocks_[other], now) < backlog(blocks_[best], now)) best = other;
-      }
-      return best;
-    }
-    default:
-      return ways[drawn()];
-  }
 }
 
 // Fetches early what play_switch is about to read of the inputs after this one.
@@ -318,10 +290,9 @@ void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::
                  std::uint32_t wire_bytes, TimePs now) {
   Switch& node = switch_of(block);
   const bool full = block.buffer_bytes >= 0 && block.waiting_bytes + wire_bytes > block.buffer_bytes;
-  if (full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
-    ++counters_[number].dropped;
-    counters_[number].dropped_bytes += wire_bytes;
-    telemetry_.give(flight.telemetry);
+  if (const bool down = (block.flags & kDown) != 0;
+      down || full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
+    if (down || !network_->trims || !trim(flight, ingress, number, now)) drop(number, flight, wire_bytes);
     return;
   }
   put(block, number, flight, wire_bytes);

@@ -30,11 +30,12 @@
 
 namespace genie::twin {
 
+inline constexpr std::uint32_t kHeaderBytes = 64;  // after which a switch that cuts through knows the way
 inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};        // in place of a connection
 inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
 
 struct LinkCounters {
-  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, pauses = 0;
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, trimmed = 0, pauses = 0;
   TimePs paused_ps = 0;
   std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
 };
@@ -61,13 +62,22 @@ class Links {
     return first;
   }
   std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
+  bool is_path(std::uint32_t route, const std::vector<std::uint32_t>& path) const {
+    return std::equal(path.begin(), path.end(), paths_.begin() + route);  // both end at the same host
+  }
 
   // A host's port begins to send at `now`. The flight's route is its place on `link`.
   void launch(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes, TimePs now) {
-    start(blocks_[link], link, flight, wire_bytes, now);
+    Block& block = blocks_[link];
+    if ((block.flags & kDown) != 0) [[unlikely]]
+      return drop(link, flight, wire_bytes);
+    start(block, link, flight, wire_bytes, now);
   }
-  TimePs serialisation(std::uint32_t link, std::uint32_t wire_bytes) const {
-    return serialisation(blocks_[link], wire_bytes);
+  // How long a host's port is busy with a packet that it begins to send at `now`.
+  TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
+    const Block& block = blocks_[link];
+    const TimePs time = serialisation(block, wire_bytes);
+    return (block.flags & kBucket) == 0 ? time : buckets_[link].free_after(now, time) - now;
   }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
@@ -93,6 +103,7 @@ class Links {
       sink.received(flight);
     } else {
       const std::uint32_t next = flight.is_free() ? choose(flight, number, now) : paths_[++flight.route];
+      if (next == kNowhere) return drop(number, flight, wire_bytes_of(flight));
       forward(flight, number, next, now);
     }
   }
@@ -106,6 +117,11 @@ class Links {
   // A process has done all events before `end`: packets that start before it are put on their wires. When the
   // next one starts; kNever: none waits, or it has an event.
   TimePs finish(std::uint32_t process, TimePs end);
+
+  // Changes of the network at `now`, between windows or at a point of time to which all have come.
+  void apply(const Change& change, TimePs now);
+  bool is_down(std::uint32_t link) const { return (blocks_[link].flags & kDown) != 0; }
+  const Routes& routes() const { return *routes_; }
 
   LinkCounters totals(std::uint32_t link) const;
   // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
@@ -161,7 +177,21 @@ class Links {
   static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
   static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
   static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
+  static constexpr std::uint8_t kDown = 32;
+  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
+  static constexpr std::uint8_t kBucket = 128;                // a token bucket
+  static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
+  // Packets leave at once while it has tokens, and at the rate on average, as Linux's tbf has it; by the
+  // generic cell rate algorithm (ITU-T I.371), in time: `due` is when the bucket is full again.
+  struct Bucket {
+    TimePs burst = 0, due = 0;
+    // When the next packet of the same size may leave, if one leaves at `at` that takes `time` at the rate.
+    TimePs free_after(TimePs at, TimePs time) const {
+      return std::max(at, std::max(due, at) + 2 * time - burst);
+    }
+    void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
+  };
   struct Ingress {  // by link and class: what has come by it and waits in its target
     std::int64_t bytes = 0, headroom_bytes = 0;
     TimePs paused_since = 0;
@@ -227,10 +257,19 @@ class Links {
   }
   // A packet's turn on the port; when it arrives.
   TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
-    block.free = at + serialisation(block, wire_bytes);
+    const TimePs time = serialisation(block, wire_bytes);
+    block.free = at + time;
     ++block.packets;
     block.bytes += wire_bytes;
+    if ((block.flags & (kCutThrough | kBucket)) != 0) [[unlikely]]
+      return early_arrival(block, at, time);
     return block.free + block.delay;
+  }
+  TimePs early_arrival(Block& block, TimePs at, TimePs time);
+  void drop(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes) {
+    ++counters_[link].dropped;
+    counters_[link].dropped_bytes += wire_bytes;
+    telemetry_.give(flight.telemetry);
   }
   void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
     Lane& lane = block.lanes[flight.lane];
@@ -284,6 +323,10 @@ class Links {
   }
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
   static void sort_keys(Scratch& scratch, unsigned key_bits);
+  void set_rate(Block& block, std::int64_t rate_bps) const;
+  bool feeds_no_faster(std::uint32_t number) const;
+  void take_down(std::uint32_t number, TimePs now);
+  bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);
   void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
   void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
@@ -305,6 +348,7 @@ class Links {
   void expect_start(const Block& block, std::uint32_t number, TimePs now);
 
   const Network* network_;
+  const Routes* routes_;
   Schedule* schedule_;
   std::uint64_t seed_;
   std::uint32_t count_;                 // of links
@@ -314,6 +358,7 @@ class Links {
   std::vector<Ingress> ingress_;        // by link and class
   std::vector<Switch> switches_;        // by node
   std::vector<LinkCounters> counters_;  // by link
+  std::vector<Bucket> buckets_;         // by link
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
   std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it

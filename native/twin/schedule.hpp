@@ -60,6 +60,7 @@ class Calendar {
     return window >= most ? kNever : static_cast<TimePs>((window + 1) * window_ps_);
   }
   TimePs window_ps() const { return static_cast<TimePs>(window_ps_); }
+  std::uint64_t window_of(TimePs time) const { return static_cast<std::uint64_t>(time) / window_ps_; }
 
   // fn(process) for each that may have something to do in this window, once.
   template <class Function>
@@ -78,7 +79,6 @@ class Calendar {
  private:
   static constexpr std::uint64_t kWindows = 64;
 
-  std::uint64_t window_of(TimePs time) const { return static_cast<std::uint64_t>(time) / window_ps_; }
   void mark(std::uint32_t process, std::uint64_t window) {
     bits_[(window % kWindows) * words_ + process / 64] |= std::uint64_t{1} << (process % 64);
     occupied_ |= std::uint64_t{1} << (window % kWindows);

@@ -79,6 +79,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs n
   if (pause) ++counters_[ingress].pauses;
   const std::uint32_t number = ingress ^ 1;
   Block& block = blocks_[number];
+  if ((block.flags & kDown) != 0) return;
   if (block.waiting != 0) work_out(block, number, now);
   Flight frame;
   frame.connection = kPauseFrame;

@@ -1,8 +1,7 @@
-#include "twin/simulator.hpp"
-
 #include <algorithm>
 #include <thread>
-#include <utility>
+
+#include "twin/simulator_sink.hpp"
 
 namespace genie::twin {
 namespace {
@@ -16,6 +15,7 @@ Flight flight_of(const roce::Packet& packet) {
   flight.ack_request = packet.ack_request ? 1 : 0;
   flight.solicited = packet.solicited ? 1 : 0;
   flight.echo = packet.echo;
+  flight.trimmed = packet.trimmed;
   flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
@@ -33,6 +33,7 @@ roce::Packet packet_of(const Flight& flight) {
   packet.solicited = flight.solicited != 0;
   packet.congested = flight.congested != 0;
   packet.echo = flight.echo;
+  packet.trimmed = flight.trimmed != 0;
   packet.payload_bytes = flight.payload_bytes;
   if (roce::has_aeth(flight.opcode)) {
     packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);
@@ -47,63 +48,6 @@ roce::Packet packet_of(const Flight& flight) {
 }
 
 }  // namespace
-
-// What a queue pair's effects do in the twin.
-struct Simulator::Sink {
-  Simulator& twin;
-  Process& process;
-  std::uint32_t number;
-
-  Connection& connection() { return twin.connections_[number]; }
-
-  void ready(roce::QueuePair& queue_pair) {
-    const Connection& own = connection();
-    Nic& nic = twin.nics_[own.nic];
-    if (queue_pair.has_control()) nic.port.mark_control(own.on_port, process.now);
-    if (queue_pair.has_data()) nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
-    twin.wake(process, own.nic);
-  }
-  void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
-    twin.schedule_.set(twin.timer_source_ + queue_pair.id(), at);
-  }
-  void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
-    const Connection& own = connection();
-    if (status == roce::Status::kOk) {
-      const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
-      if (!over.whole) return;
-      twin.deliver(process, own.rank,
-                   {.type = Completion::Type::kSent,
-                    .handle = over.handle,
-                    .time = process.now,
-                    .retransmits = over.retransmits});
-    } else if (status != roce::Status::kFlushed) {
-      process.errors.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
-                               std::to_string(own.peer_rank) + ": " + roce::describe(status));
-    }
-  }
-  bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
-  bool may_read(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
-  bool take_receive(roce::QueuePair&) { return true; }
-  std::int64_t receives_left(roce::QueuePair&) { return -1; }
-  bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
-  void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
-  void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
-    const Connection& own = connection();
-    const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
-                                        .tag = delivery.immediate,
-                                        .first = delivery.first,
-                                        .time = process.now};
-    twin.spreads_[own.spread].arrived(own.number, arrival, [&](const roce::Spread::Arrival& message) {
-      twin.deliver(process, own.rank,
-                   {.type = Completion::Type::kArrived,
-                    .peer = own.peer_rank,
-                    .tag = message.tag,
-                    .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                    .first = message.first,
-                    .time = message.time});
-    });
-  }
-};
 
 // What links tell hosts.
 struct Simulator::Hosts {
@@ -131,12 +75,10 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
-  delayed_.resize(plans.size());
-  sleeps_.resize(plans.size());
+  later_.resize(plans.size());
   nic_source_ = links_.sources();
-  walker_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
-  delay_source_ = walker_source_ + static_cast<std::uint32_t>(plans.size());
-  timer_source_ = delay_source_ + static_cast<std::uint32_t>(plans.size());
+  later_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
+  timer_source_ = later_source_ + static_cast<std::uint32_t>(plans.size());
   nic_of_link_.assign(links_.links(), kNoNic);
   divide();
 }
@@ -150,6 +92,7 @@ LossPlan& Simulator::loss(std::int32_t source, std::int32_t target) {
 void Simulator::start() {
   connect_all();
   plan_sources();
+  apply_changes(0);
   for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
     Process& process = process_of(static_cast<std::int32_t>(rank));
     process.operations.clear();
@@ -178,9 +121,18 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
   const bool alone = standings_.size() == 1;
   bool own_failed = own.failed;
   std::uint64_t own_events = 0;
+  const auto play_until = [&](TimePs time) {
+    bool all = true;
+    calendar.each([&](std::uint32_t process) {
+      own_events += play(process, time, events);
+      own_failed |= !processes_[process].errors.empty();
+      all &= schedule_.agenda(process).next_time() >= time;
+    });
+    return all;
+  };
   while (true) {
     if (!alone) links_.take_mail(thread);
-    own = {calendar.next(), own_events, own_failed};
+    own = {calendar.next(), own_events, own_failed, false};
     if (!alone) barrier_->arrive_and_wait();
     std::uint64_t window = Calendar::kNone, handled = 0;
     bool failed = false;
@@ -189,20 +141,29 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
       handled += standing.events;
       failed |= standing.failed;
     }
-    if (thread == 0) {
-      over_ = window == Calendar::kNone;
-      failed_ = failed;
-    }
+    if (thread == 0) failed_ = failed;
+    if (next_change_ < network_->changes.size() && !failed)
+      window = std::min(window, calendar.window_of(network_->changes[next_change_].time));
+    if (thread == 0) over_ = window == Calendar::kNone;
     if (window == Calendar::kNone || failed || handled >= events) {
       if (!alone) barrier_->arrive_and_wait();  // all have read what they decide by
       return;
     }
     calendar.enter(window);
     const TimePs end = calendar.end_of(window);
-    calendar.each([&](std::uint32_t process) {
-      own_events += play(process, end, events);
-      own_failed |= !processes_[process].errors.empty();
-    });
+    // Changes of the network part a window: all come to their time, then one thread makes them.
+    bool behind = false;
+    while (!behind && next_change_ < network_->changes.size() && network_->changes[next_change_].time < end) {
+      const TimePs time = network_->changes[next_change_].time;
+      own.behind = !play_until(time);
+      if (!alone) barrier_->arrive_and_wait();
+      for (const Standing& standing : standings_) behind |= standing.behind;
+      if (!alone) links_.take_mail(thread);
+      if (!alone) barrier_->arrive_and_wait();
+      if (thread == 0 && !behind) apply_changes(time);
+      if (!alone) barrier_->arrive_and_wait();
+    }
+    if (!behind) play_until(end);
     if (!alone) barrier_->arrive_and_wait();
   }
 }
@@ -241,26 +202,18 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
 void Simulator::handle(Process& process, std::uint32_t source) {
   if (source < nic_source_) {
     links_.starts(source - links_.links(), process.now);
-  } else if (source < walker_source_) {
+  } else if (source < later_source_) {
     port_free(process, nic_of_link_[source - nic_source_]);
-  } else if (source < delay_source_) {
-    const auto rank = static_cast<std::int32_t>(source - walker_source_);
-    std::vector<Sleep>& sleeps = sleeps_[index(rank)];
-    while (!sleeps.empty() && sleeps.front().time <= process.now) {
-      make_ready(process, rank,
-                 {.type = Completion::Type::kTimer,
-                  .handle = std::uint64_t{sleeps.front().node} << 32,
-                  .time = process.now});
-      std::pop_heap(sleeps.begin(), sleeps.end());
-      sleeps.pop_back();
-    }
-    schedule_.set(source, sleeps.empty() ? kNever : sleeps.front().time);
   } else if (source < timer_source_) {
-    const auto rank = static_cast<std::int32_t>(source - delay_source_);
-    std::deque<Pending>& pending = delayed_[index(rank)];
-    make_ready(process, rank, pending.front().completion);
-    pending.pop_front();
-    schedule_.set(source, pending.empty() ? kNever : pending.front().time);
+    const auto rank = static_cast<std::int32_t>(source - later_source_);
+    std::vector<Later>& heap = later_[index(rank)].heap;
+    while (!heap.empty() && heap.front().time <= process.now) {
+      const Later first = heap.front();
+      std::pop_heap(heap.begin(), heap.end());
+      heap.pop_back();
+      do_later(process, rank, first);
+    }
+    schedule_.set(source, heap.empty() ? kNever : heap.front().time);
   } else {
     const std::uint32_t number = source - timer_source_;
     Sink sink{*this, process, number};
@@ -272,6 +225,15 @@ void Simulator::handle(Process& process, std::uint32_t source) {
 void Simulator::receive(Process& process, const Flight& flight) {
   Sink sink{*this, process, flight.connection};
   Connection& connection = connections_[flight.connection];
+  if (flight.trimmed != 0 && roce::is_request(flight.opcode)) [[unlikely]] {
+    links_.telemetry().give(flight.telemetry);
+    return connection.queue_pair.receive_trimmed(flight.psn, sink);
+  }
+  if (flight.opcode == roce::Opcode::kCnp && network_->notification_latency > 0) [[unlikely]]
+    return later(connection.rank, {.time = process.now + network_->notification_latency,
+                                   .kind = Later::Kind::kNotification,
+                                   .order = 0,
+                                   .place = flight.connection});
   if (flight.telemetry == 0) return connection.queue_pair.receive(packet_of(flight), process.now, sink);
   TelemetryPool& pool = links_.telemetry();
   if (flight.opcode == roce::Opcode::kAcknowledge) {
@@ -311,6 +273,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
   roce::NicPort::Pick pick;
   while (!nic.sending && nic.port.pick(process.now, pick, control_allowed, data_allowed)) {
     const std::uint32_t id = nic.queue_pairs[pick.id];
+    if (id == kMoved) continue;
     Connection& connection = connections_[id];
     Sink sink{*this, process, id};
     roce::Packet packet;
@@ -323,11 +286,11 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     flight.route = connection.route;
     flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
-    if (!pick.control && network_->balance != Balance::kPath) flight.route = Flight::kFree | nic.link;
+    if (!pick.control && connection.is_free) flight.route = Flight::kFree | nic.link;
     if (asks_telemetry_) flight.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
     if (pick.control) connection.telemetry = 0;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
-    const TimePs serialisation = links_.serialisation(nic.link, wire_bytes);
+    const TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
     const TimePs departure = nic.port.depart(process.now, serialisation);
     bool lost = false;
     if (!pick.control) {
@@ -359,53 +322,6 @@ void Simulator::expect(const Process& process, Nic& nic) {
   }
   const std::uint32_t source = nic_source_ + nic.link;
   if (schedule_.time_of(source) != at) schedule_.set(source, at);
-}
-
-void Simulator::make_ready(Process& process, std::int32_t rank, const Completion& completion) {
-  if (ready_[index(rank)].empty()) process.to_walk.push_back(rank);
-  ready_[index(rank)].push_back(completion);
-}
-
-void Simulator::deliver(Process& process, std::int32_t rank, const Completion& completion) {
-  const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
-  if (latency == 0) return make_ready(process, rank, completion);
-  std::deque<Pending>& pending = delayed_[index(rank)];
-  const Pending entry{process.now + latency, completion};
-  if (pending.empty()) schedule_.set(delay_source_ + static_cast<std::uint32_t>(rank), entry.time);
-  pending.push_back(entry);
-}
-
-void Simulator::walk(Process& process, std::int32_t rank) {
-  std::vector<Completion>& ready = ready_[index(rank)];
-  process.operations.clear();
-  walkers_[index(rank)].advance(process.now, ready, process.operations);
-  ready.clear();
-  if (!walkers_[index(rank)].error().empty()) process.errors.push_back(walkers_[index(rank)].error());
-  perform(process, rank);
-}
-
-void Simulator::perform(Process& process, std::int32_t rank) {
-  for (const Operation& operation : process.operations) {
-    if (operation.type == Operation::Type::kTimer) {
-      std::vector<Sleep>& sleeps = sleeps_[index(rank)];
-      sleeps.push_back({operation.at, static_cast<std::uint32_t>(operation.handle >> 32)});
-      std::push_heap(sleeps.begin(), sleeps.end());
-      schedule_.set(walker_source_ + static_cast<std::uint32_t>(rank), sleeps.front().time);
-      continue;
-    }
-    const std::uint32_t first = *connection_of_.find(key_of(rank, operation.peer));
-    spreads_[connections_[first].spread].send(
-        operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
-        [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-          const std::uint32_t id = first + number;
-          Sink sink{*this, process, id};
-          connections_[id].queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                            .handle = handle,
-                                            .size_bytes = static_cast<std::uint32_t>(size_bytes),
-                                            .immediate = operation.tag},
-                                           sink);
-        });
-  }
 }
 
 }  // namespace genie::twin

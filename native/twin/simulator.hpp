@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/flat_map.hpp"
@@ -47,6 +48,8 @@ class Simulator {
   bool done() const;
   // What failed or what is being waited for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
+  // Links that are down on the ways of connections that gave up.
+  std::vector<std::uint32_t> dead_links() const;
 
   TimePs now() const;
   std::uint64_t events() const;
@@ -73,6 +76,8 @@ class Simulator {
     std::int32_t rank = 0, peer_rank = 0;
     std::uint32_t number = 0;  // among those to this peer
     std::uint32_t spread = 0;  // into spreads_
+    std::uint16_t port = 0;    // UDP source port
+    bool is_free = false;      // switches pick its data's way
     LossPlan* loss = nullptr;
     std::uint32_t telemetry = 0;  // of the newest data, for its acknowledgement
   };
@@ -84,20 +89,26 @@ class Simulator {
     std::vector<Operation> operations;
     std::vector<PacketTrace> trace;
     std::vector<std::string> errors;
+    std::vector<std::uint32_t> given_up;  // connections
   };
-  struct Pending {  // completions on their way to a walker
+  // What happens to a rank later: a node has slept, a host's latencies have passed.
+  struct Later {
+    enum class Kind : std::uint8_t { kSleep, kCompletion, kPost, kNotification };
     TimePs time;
-    Completion completion;
-  };
-  struct Sleep {  // a walker's timer
-    TimePs time;
-    std::uint32_t node;
-    friend bool operator<(const Sleep& a, const Sleep& b) {
-      return a.time != b.time ? a.time > b.time : a.node > b.node;  // for a heap with the first on top
+    Kind kind;
+    std::uint64_t order;      // of those at one time: a sleep's node, or how many were before
+    std::uint32_t place = 0;  // of what was delayed in delayed_; a notification's queue pair
+    friend bool operator<(const Later& a, const Later& b) {  // for a heap with the first on top
+      return std::tie(a.time, a.kind, a.order) > std::tie(b.time, b.kind, b.order);
     }
+  };
+  struct Delayed {  // either
+    Completion completion;
+    Operation operation;
   };
 
   static constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
+  static constexpr std::uint32_t kMoved = ~std::uint32_t{0};  // in place of a queue pair, at its former port
   static std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
     return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
   }
@@ -117,7 +128,10 @@ class Simulator {
   void run_thread(std::uint32_t thread, std::uint64_t events);
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
-  std::uint32_t route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash);
+  void find_path(const Connection& connection, std::vector<std::uint32_t>& path) const;
+  const Pinned* pinned_for(const Connection& connection) const;
+  std::uint16_t source_port(std::int32_t rank, std::int32_t peer, std::uint32_t own, std::uint32_t other,
+                            std::uint32_t number) const;
   std::uint32_t nic_of(std::uint32_t link);
   void handle(Process& process, std::uint32_t source);
   void receive(Process& process, const Flight& flight);
@@ -128,6 +142,12 @@ class Simulator {
   void deliver(Process& process, std::int32_t rank, const Completion& completion);
   void walk(Process& process, std::int32_t rank);
   void perform(Process& process, std::int32_t rank);
+  void apply_changes(TimePs now);
+  void reroute(TimePs now);
+  void do_later(Process& process, std::int32_t rank, const Later& later);
+  void later(std::int32_t rank, Later entry);
+  std::uint32_t keep(std::int32_t rank, const Delayed& delayed);
+  void post(Process& process, std::int32_t rank, const Operation& operation);
   void make_ready(Process& process, std::int32_t rank, const Completion& completion);
 
   const Network* network_;
@@ -148,10 +168,15 @@ class Simulator {
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
-  std::vector<std::deque<Pending>> delayed_;    // of each rank, while its host's message latency passes
-  std::vector<std::vector<Sleep>> sleeps_;      // of each rank, a heap
+  struct Backlog {                              // of a rank
+    std::vector<Later> heap;
+    std::uint64_t order = 0;
+    std::vector<Delayed> delayed;
+    std::vector<std::uint32_t> unused;  // places of it
+  };
+  std::vector<Backlog> later_;  // of each rank
   // First source number of each kind of event; links start at 0.
-  std::uint32_t nic_source_ = 0, walker_source_ = 0, delay_source_ = 0, timer_source_ = 0;
+  std::uint32_t nic_source_ = 0, later_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
   TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
@@ -159,9 +184,11 @@ class Simulator {
   struct alignas(64) Standing {  // of a thread, when a window is over
     std::uint64_t next_window = 0, events = 0;
     bool failed = false;
+    bool behind = false;  // events are left before a change of the network
   };
   std::vector<Standing> standings_;  // by thread
   std::unique_ptr<std::barrier<>> barrier_;
+  std::size_t next_change_ = 0;  // of the network's
   bool failed_ = false, over_ = false;
   bool keep_trace_ = false;
 };

@@ -3,18 +3,12 @@
 #include <numeric>
 #include <utility>
 
-#include "core/mix.hpp"
 #include "twin/simulator.hpp"
 
 namespace genie::twin {
 namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
-
-// A counter-based random number: the same for the same seed and counter, in any order of asking.
-std::uint64_t random_of(std::uint64_t seed, std::uint64_t counter) {
-  return mixed(seed * kGoldenGamma + counter + 0x632BE59BD9B4E019ull);
-}
 
 }  // namespace
 
@@ -89,8 +83,8 @@ std::vector<std::uint32_t> Simulator::share_out() const {
   return thread_of;
 }
 
-// Events of the processes, in the order in which they win ties: arrivals, starts, NICs, sleeps, completions
-// that are delayed, timers.
+// Events of the processes, in the order in which they win ties: arrivals, starts, NICs, what ranks do later,
+// timers.
 void Simulator::plan_sources() {
   std::vector<std::vector<std::uint32_t>> sources(processes_.size());
   const auto of = [&](std::int32_t node) -> std::vector<std::uint32_t>& {
@@ -113,10 +107,10 @@ void Simulator::plan_sources() {
       of(links_.source_of(link)).push_back(links_.links() + link);
   }
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (nic_of_link_[link] != kNoNic) of(links_.source_of(link)).push_back(nic_source_ + link);
+    const bool may_be_used = !network_->changes.empty() && links_.source_of(link) < network_->hosts;
+    if (nic_of_link_[link] != kNoNic || may_be_used) of(links_.source_of(link)).push_back(nic_source_ + link);
   }
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(walker_source_ + rank);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(delay_source_ + rank);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(later_source_ + rank);
   for (std::uint32_t id = 0; id < connections_.size(); ++id)
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
   std::vector<std::uint32_t> thread_of_process = share_out();
@@ -135,21 +129,6 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
     nics_.emplace_back().link = link;
   }
   return number;
-}
-
-// The links from one host to another.
-std::uint32_t Simulator::route_of(std::int32_t from, std::int32_t to, std::uint32_t path_hash) {
-  std::vector<std::uint32_t> path;
-  if (from == to) path.push_back(static_cast<std::uint32_t>(network_->links() + from));
-  for (std::int32_t node = from; node != to;) {
-    std::vector<std::uint32_t> choices;
-    network_->each_way(node, to, [&](std::uint32_t link) { choices.push_back(link); });
-    const std::uint64_t choice =
-        choices.size() > 1 ? random_of(static_cast<std::uint64_t>(node), path_hash) % choices.size() : 0;
-    path.push_back(choices[choice]);
-    node = network_->link_target[path.back()];
-  }
-  return links_.add_path(path);
 }
 
 // Queue pairs of all ranks that exchange messages, by rank, then by peer.
@@ -183,16 +162,18 @@ void Simulator::connect_all() {
 void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back) {
   const bool alike = spread_.queue_pairs == 1;  // nothing to keep
   if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
+  std::vector<std::uint32_t> path;
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
-    const auto path_hash = static_cast<std::uint32_t>(
-        random_of(seed_, key_of(rank, peer) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
     Connection connection{.queue_pair = roce::QueuePair(config_, first + number, 0, 0),
                           .peer = back + number,
-                          .route = route_of(host_of(rank), host_of(peer), path_hash),
                           .rank = rank,
                           .peer_rank = peer,
                           .number = number,
-                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1};
+                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
+                          .port = source_port(rank, peer, first + number, back + number, number)};
+    find_path(connection, path);
+    connection.route = links_.add_path(path);
+    connection.is_free = network_->balance != Balance::kPath && pinned_for(connection) == nullptr;
     connection.nic = nic_of(links_.link_at(connection.route));
     std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
     connection.on_port = static_cast<std::uint32_t>(on_port.size());

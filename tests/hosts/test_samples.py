@@ -20,7 +20,14 @@ INVENTORIES = sorted(HOSTS.glob("*.toml"))
 
 
 def test_the_samples_are_there() -> None:
-    assert [path.stem for path in FABRICS] == ["explicit", "leaf-spine", "loopback8", "single-switch"]
+    assert [path.stem for path in FABRICS] == [
+        "explicit",
+        "fat-tree-lossless",
+        "leaf-spine",
+        "loopback8",
+        "rails-sprayed",
+        "single-switch",
+    ]
     assert [path.stem for path in INVENTORIES] == ["cluster", "loopback", "slurm"]
 
 

@@ -92,7 +92,9 @@ def test_traffic_class_and_source_ports_are_on_the_wire(wire: Cable, tmp_path: P
     pcap = tmp_path / "class.pcap"
     with capture(wire.names[1], "cable", pcap):
         Nics(wire.ipv4, wire.names, queue_pairs=4, traffic_class=104).stream(5000, 8)
-        Nics(wire.ipv6, wire.names, traffic_class=104, pair=pair(congestion="dcqcn")).stream(5000, 8)
+        dcqcn = _core.CongestionConfig()
+        dcqcn.control = "dcqcn"
+        Nics(wire.ipv6, wire.names, traffic_class=104, pair=pair(congestion=dcqcn)).stream(5000, 8)
     judge(pcap, tshark)
     ports: dict[int, set[int]] = {4: set(), 6: set()}
     for packet in ip_packets(pcap):

@@ -265,7 +265,7 @@ def _flows(fabric: Fabric, flows: list[tuple[int, int, int]]) -> list[dict[str, 
     return twin_of(fabric).play(workload).transfers.to_dicts()
 
 
-@pytest.mark.parametrize("buffer_bytes", [-1, 20_000, 100_000])
+@pytest.mark.parametrize("buffer_bytes", [-1, 40_000, 100_000])
 def test_bytes_in_are_bytes_out_and_bytes_dropped(buffer_bytes: int) -> None:
     fabric = leaf_spine(3, 2, 3, 100 * GBPS, 500 * NS, spine_bps=40 * GBPS, buffer_bytes=buffer_bytes)
     twin = twin_of(fabric)

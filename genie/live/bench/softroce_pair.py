@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from genie import _core
+from genie.config.source_ports import SourcePorts
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT
-from genie.live.softroce.source_ports import SourcePorts
 from genie.live.softroce.transport import cannot_open, nic_config, queue_pair_of
 from genie.live.transport import SOFTROCE, TransportError, first_psn, memory_key
 

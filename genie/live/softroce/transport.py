@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from genie import _core
 from genie.config.congestion import CONTROLS, set_control
+from genie.config.source_ports import SourcePorts
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
 from genie.live.softroce.shared_port import SharedPort, obtain, share
-from genie.live.softroce.source_ports import SourcePorts
 from genie.live.transport import (
     SOFTROCE,
     Card,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from roce_pcaps import ip_packets
 
-from genie.live.softroce.source_ports import SourcePorts, rdma_source_port
+from genie.config.source_ports import SourcePorts, rdma_source_port
 
 UDP, ROCE, CAPTURES = 17, 4791, 14
 

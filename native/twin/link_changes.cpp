@@ -1,0 +1,116 @@
+// Links that are not what they were: failures, degradations and repairs; and links whose packets do not
+// arrive when their last bit has left.
+#include <algorithm>
+
+#include "twin/links.hpp"
+
+namespace genie::twin {
+
+void Links::set_rate(Block& block, std::int64_t rate_bps) const {
+  block.rate_bps = rate_bps;
+  const bool whole = network_->serialisation_unit == 1 && rate_bps > 0 && 8 * kPsPerSecond % rate_bps == 0 &&
+                     8 * kPsPerSecond / rate_bps < 1u << 31;
+  block.ps_per_byte = whole ? static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps) : 0;
+}
+
+// Whether a switch may send on what it has only the header of: it must not run dry, so no port that it sends
+// by may be faster than the link it came by.
+bool Links::feeds_no_faster(std::uint32_t number) const {
+  const std::int64_t own = blocks_[number].rate_bps;
+  const std::vector<std::uint32_t>& ports = switches_[static_cast<std::size_t>(targets_[number])].ports;
+  return own > 0 && std::all_of(ports.begin(), ports.end(), [&](std::uint32_t port) {
+           return blocks_[port].rate_bps > 0 && blocks_[port].rate_bps <= own;
+         });
+}
+
+// When a packet that starts at `at` is dealt with, where that is not when its last bit has come.
+TimePs Links::early_arrival(Block& block, TimePs at, TimePs time) {
+  if ((block.flags & kBucket) != 0) {
+    Bucket& bucket = buckets_[static_cast<std::size_t>(&block - blocks_.data())];
+    block.free = bucket.free_after(at, time);
+    bucket.take(at, time);
+    return at + block.delay;
+  }
+  return at + std::min(time, serialisation(block, kHeaderBytes)) + block.delay;
+}
+
+void Links::apply(const Change& change, TimePs now) {
+  Block& block = blocks_[change.number];
+  switch (change.kind) {
+    case Change::Kind::kRoutes:
+      routes_ = &network_->routes[change.number];
+      return;
+    case Change::Kind::kRate:
+      if (block.waiting != 0) work_out(block, change.number, now);
+      set_rate(block, change.rate_bps);
+      if ((block.flags & kBucket) != 0)
+        buckets_[change.number].burst =
+            serialisation_ps(network_->link_burst_bytes[change.number], change.rate_bps);
+      return;
+    case Change::Kind::kUp:
+      if ((block.flags & kDown) == 0) return;
+      block.flags &= static_cast<std::uint8_t>(~kDown);
+      block.free = now;
+      return;
+    case Change::Kind::kDown:
+      if ((block.flags & kDown) == 0) take_down(change.number, now);
+      return;
+  }
+}
+
+// What waits for the link and what is on it is lost; it sends nothing until it is up again.
+void Links::take_down(std::uint32_t number, TimePs now) {
+  Block &block = blocks_[number], &far = blocks_[inbound_[number]];
+  if (block.waiting != 0) work_out(block, number, now);
+  block.flags |= kDown;  // no pause frame is sent by it any more
+  block.free = kNever;
+  Switch& node = switch_of(block);
+  for (std::uint32_t own = 0; own < kClasses; ++own) {
+    Lane& lane = block.lanes[own];
+    for (std::uint32_t place = lane.flying; place < lane.flying + lane.waiting; ++place) {
+      const Flight& flight = lane.at(place);
+      if (flight.connection == kPauseFrame) continue;
+      const std::uint32_t wire_bytes = wire_bytes_of(flight);
+      if (node.shared_bytes > 0) release(node, ingress_of(flight), own, wire_bytes, now);
+      drop(number, flight, wire_bytes);
+    }
+    lane.waiting = 0;
+    lane.waiting_bytes = 0;
+    Lane& wire = far.lanes[own];
+    for (std::uint32_t place = 0; place < wire.flying; ++place) {
+      const Flight& flight = wire.at(place);
+      if (flight.connection != kPauseFrame) drop(number, flight, wire_bytes_of(flight));
+    }
+    wire.flying = 0;
+  }
+  block.waiting = far.flying = block.flying = 0;
+  block.waiting_bytes = 0;
+  block.paused = 0;
+  if ((block.flags & kToSwitch) == 0) schedule_->set(number, kNever);
+  if ((block.flags & kInside) != 0 || has_start_events(block, node)) schedule_->set(count_ + number, kNever);
+  // Its target asks nobody to pause by the cable that is cut.
+  Switch& target = switches_[static_cast<std::size_t>(targets_[number])];
+  for (std::uint32_t own = 0; own < kClasses; ++own) {
+    Ingress& in = ingress_[std::size_t{number} * kClasses + own];
+    if (!in.pausing) continue;
+    in.pausing = false;
+    counters_[number].paused_ps += now - in.paused_since;
+    --target.pausing;
+  }
+}
+
+// The header of a packet for which there is no room goes on with the control packets (Handley et al., NDP,
+// SIGCOMM 2017). False where that is of no use.
+bool Links::trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+  if (!roce::is_request(flight.opcode) || flight.trimmed != 0) return false;
+  Flight header = flight;
+  header.payload_bytes = 0;
+  header.trimmed = 1;
+  header.lane = network_->control_class & 7u;
+  header.capable = 0;
+  ++counters_[number].trimmed;
+  forward(header, ingress, number, now);
+  return true;
+}
+
+}  // namespace genie::twin
