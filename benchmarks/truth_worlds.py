@@ -150,18 +150,31 @@ def namespaces(size: int) -> Iterator[Namespaces]:
             _call("ip", "-n", name, "link", "set", "lo", "up")
         _call("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
         for rank, name in enumerate(names[1:]):
-            _call("ip", "link", "add", "cable", "netns", name, "type", "veth", "peer", "name", f"cable{rank}",
-                  "netns", bridge)  # fmt: skip
+            _call("ip", "link", "add", "cable", "address", _ethernet(rank), "netns", name, "type", "veth",
+                  "peer", "name", f"cable{rank}", "netns", bridge)  # fmt: skip
             mtu = ("mtu", str(DEVICE_MTU_BYTES))
             _call("ip", "-n", bridge, "link", "set", f"cable{rank}", *mtu, "master", "bridge", "up")
-            _call("ip", "-n", name, "addr", "add", f"10.79.0.{rank + 1}/24", "dev", "cable")
+            _call("ip", "-n", name, "addr", "add", f"{_ip(rank)}/24", "dev", "cable")
             _call("ip", "-n", name, "link", "set", "cable", *mtu, "up")
+            # Everyone is known: a question for an address would wait in the queues, and packets for its answer.
+            _call("bridge", "-n", bridge, "fdb", "replace", _ethernet(rank), "dev", f"cable{rank}", "master", "static")
+            for peer in set(range(size)) - {rank}:
+                _call("ip", "-n", name, "neigh", "add", _ip(peer), "lladdr", _ethernet(peer), "dev", "cable",
+                      "nud", "permanent")  # fmt: skip
             made.limit(rank, CABLE_RATE_BPS)
         _call("ip", "-n", bridge, "link", "set", "bridge", "up")
         yield made
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
+
+
+def _ip(rank: int) -> str:
+    return f"10.79.0.{rank + 1}"
+
+
+def _ethernet(rank: int) -> str:
+    return f"02:00:0a:4f:00:{rank + 1:02x}"
 
 
 def _call(*argv: str) -> None:
