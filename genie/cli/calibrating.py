@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,13 @@ from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.simulate import arrivals_of
 
 
-def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
-    """Run the rings on the hosts and in the twin. Raises LaunchError when the live run fails."""
+def measure(
+    play: Play, hosts: Hosts, out: Path, udp_port: int, *, offload: bool = True, wrapper: Sequence[str] = ()
+) -> Calibration:
+    """Run the rings on the hosts and in the twin. Raises LaunchError when the live run fails.
+
+    `wrapper`: what is put before each rank's command.
+    """
     if hosts.ranks < 2:
         raise UsageError("calibration needs at least 2 ranks")
     workload = rings(hosts.ranks)
@@ -35,9 +41,9 @@ def measure(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Calibration:
             else loopback_fabric(hosts.ranks, rate_of(play, None, hosts, hosts.ranks))
         )
         play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
-        live = Live(ITERATIONS, WARMUP, udp_port=udp_port)
+        live = Live(ITERATIONS, WARMUP, offload=offload, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)
-        outcome = launch(settings, mpirun_line(settings, remote_hosts(hosts)))
+        outcome = launch(settings, mpirun_line(settings, remote_hosts(hosts), wrapper=wrapper))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome.code != 0:

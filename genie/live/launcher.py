@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,13 @@ def remote_hosts(hosts: Hosts) -> str | None:
     return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
-def mpirun_line(settings: RunSettings, hosts: str | None, module: str = "genie.live.rank") -> list[str]:
+def mpirun_line(
+    settings: RunSettings, hosts: str | None, module: str = "genie.live.rank", wrapper: Sequence[str] = ()
+) -> list[str]:
     """The command that starts all ranks; `hosts`: "name:ranks,..." for machines other than this one.
 
-    `module`: what a rank runs, with the launch file as its argument.
+    `module`: what a rank runs, with the launch file as its argument; `wrapper`: what is put before that, for ranks that
+    must be started in a place of their own.
     """
     mpirun = find_mpirun()
     version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
@@ -87,7 +91,7 @@ def mpirun_line(settings: RunSettings, hosts: str | None, module: str = "genie.l
         # Other ranks must live on after one has died: they say what they were waiting for.
         line += ["-disable-auto-cleanup"] + (["-hosts", hosts] if hosts else [])
     # -P: not the current folder's `genie`, which may be sources that nothing was built in.
-    rank = [sys.executable, "-P", "-m", module, str(_launch_file(settings))]
+    rank = [*wrapper, sys.executable, "-P", "-m", module, str(_launch_file(settings))]
     return [*line, "-n", str(settings.ranks), *rank]
 
 

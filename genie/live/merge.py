@@ -121,6 +121,8 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "scheduling": sorted({fact["scheduling"] for fact in known}),
         "spin": sorted({fact["spin"] for fact in known}),
         "nodes": [fact["node"] if fact else None for fact in facts],
+        # By rank and iteration: how long it could run and had no core; -1 where the kernel does not count it.
+        "run_queue_ns": [fact.get("run_queue_ns", []) if fact else None for fact in facts],
         "faults": msgspec.to_builtins(settings.faults),
         "settings": msgspec.to_builtins(settings),
     }  # fmt: skip

@@ -110,7 +110,8 @@ RunState Engine::loop(TimePs deadline, bool playing) {
     nic_.transmit(now());
     look_for_errors();
     if (!error_.empty()) return RunState::kFailed;
-    if (playing && walker_->done()) return RunState::kDone;
+    // Not before the last acknowledgement is out: peers wait for it, and the caller does other things first.
+    if (playing && walker_->done() && !nic_.sending()) return RunState::kDone;
     time = now();
     if (time >= deadline) return RunState::kTimeout;
     if (playing && stalled(time)) {

@@ -117,6 +117,7 @@ class SoftNic {
   void fire_timers(TimePs now);
   void transmit(TimePs now);
   TimePs next_due() const;  // kNever when nothing will happen by itself
+  bool sending() const { return staged_.has_value() || port_.next_pick() != kNever; }
   // Until then, or until something comes.
   void sleep(TimePs now, TimePs until);
 

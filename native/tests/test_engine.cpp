@@ -188,6 +188,7 @@ void play(const Case& each, std::uint32_t number) {
           states[rank] = engine.run(deadline);
         else
           engine.serve(deadline);
+        CHECK_IN(states[rank] != RunState::kDone || !engine.nic().sending(), each.name);
       }
     }
     for (std::size_t rank = 0; rank < 2; ++rank) {

@@ -27,7 +27,7 @@ bool Links::feeds_no_faster(std::uint32_t number) const {
 TimePs Links::early_arrival(Block& block, TimePs at, TimePs time) {
   if ((block.flags & kBucket) != 0) {
     Bucket& bucket = buckets_[static_cast<std::size_t>(&block - blocks_.data())];
-    block.free = bucket.free_after(at, time);
+    block.free = at;  // what comes next waits for as many tokens as it needs
     bucket.take(at, time);
     return at + block.delay;
   }

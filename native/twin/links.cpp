@@ -338,7 +338,22 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
   return next;
 }
 
+// Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
+bool Links::has_tokens(Block& block, std::uint32_t number) const {
+  const auto ready = static_cast<std::uint8_t>(block.waiting & ~block.paused);
+  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
+  // The highest strict class's; the longest of the others, any of which may be next.
+  std::uint32_t wire_bytes = 0;
+  for (unsigned left = strict != 0 ? std::bit_floor(strict) : ready; left != 0; left &= left - 1) {
+    const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
+    wire_bytes = std::max(wire_bytes, wire_bytes_of(lane.at(lane.flying)));
+  }
+  const TimePs at = buckets_[number].start(block.free, serialisation(block, wire_bytes));
+  return std::exchange(block.free, at) == at;
+}
+
 void Links::start_next(Block& block, std::uint32_t number) {
+  if ((block.flags & kBucket) != 0 && !has_tokens(block, number)) return;
   const std::uint32_t own = take_class(block, number);
   Lane& lane = block.lanes[own];
   Flight& flight = lane.at(lane.flying);

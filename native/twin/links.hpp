@@ -186,7 +186,9 @@ class Links {
   // generic cell rate algorithm (ITU-T I.371), in time: `due` is when the bucket is full again.
   struct Bucket {
     TimePs burst = 0, due = 0;
-    // When the next packet of the same size may leave, if one leaves at `at` that takes `time` at the rate.
+    // When a packet that takes `time` at the rate may leave, not before `at`.
+    TimePs start(TimePs at, TimePs time) const { return std::max(at, due + time - burst); }
+    // When the next packet of the same size may leave, if one leaves at `at`.
     TimePs free_after(TimePs at, TimePs time) const {
       return std::max(at, std::max(due, at) + 2 * time - burst);
     }
@@ -298,7 +300,10 @@ class Links {
     if (block.waiting != 0) work_out(block, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(flight);
     const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
-    if (block.free <= now && (ready | ((block.waiting | block.paused) & own)) == 0) {
+    const bool first = (ready | ((block.waiting | block.paused) & own)) == 0;
+    if (first && (block.flags & kBucket) != 0) [[unlikely]]
+      block.free = buckets_[number].start(block.free, serialisation(block, wire_bytes));
+    if (block.free <= now && first) {
       if (flight.telemetry != 0) [[unlikely]]
         describe(block, flight, now);
       start(block, number, flight, wire_bytes, now);
@@ -332,6 +337,7 @@ class Links {
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Block& block, std::uint32_t number, TimePs now);
   void start_next(Block& block, std::uint32_t number);
+  bool has_tokens(Block& block, std::uint32_t number) const;
   std::uint32_t take_class(Block& block, std::uint32_t number);
   bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from genie.config.hosts import loopback_hosts, parse_hosts
-from genie.live.launcher import remote_hosts
+from genie.live.launcher import mpirun_line, remote_hosts
+from genie.live.settings import RunSettings
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,12 @@ def test_mpirun_is_told_of_hosts_only_when_one_is_another_machine(names: list[st
     ]
     assert remote_hosts(parse_hosts("".join(tables))) == remote
     assert remote_hosts(loopback_hosts(4)) is None
+
+
+def test_a_wrapper_stands_before_each_ranks_command(tmp_path: Path) -> None:
+    settings = RunSettings(
+        workload="w", out=str(tmp_path), ranks=2, addresses=["127.0.0.1"] * 2, ports=[None] * 2, host_names=["a"] * 2
+    )
+    plain, wrapped = mpirun_line(settings, None), mpirun_line(settings, None, wrapper=("env", "A=1"))
+    at = plain.index(sys.executable)
+    assert wrapped == [*plain[:at], "env", "A=1", *plain[at:]]

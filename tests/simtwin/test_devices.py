@@ -118,6 +118,15 @@ def test_a_token_bucket_lets_bursts_pass_and_keeps_the_rate() -> None:
     assert last < without
 
 
+def test_a_packet_waits_for_as_many_tokens_as_it_needs() -> None:
+    """A full packet empties the bucket, and a short one behind it leaves when there are tokens for that."""
+    rate = GBPS
+    full, short = wire_bytes(4096 + 100)
+    link, downlink = Link(Rate(0), Duration(DELAY)), Downlink(Rate(rate), burst=Size(full))
+    times = first_and_last(two_hosts(link=link, downlink=downlink), 4096 + 100)
+    assert times == (2 * DELAY, 2 * DELAY + transmission_ps(short, rate))
+
+
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
 def test_what_is_trimmed_is_asked_for_without_a_timeout(recovery: str) -> None:
     def played(trimming: bool) -> Any:
