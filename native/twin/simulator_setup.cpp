@@ -121,7 +121,7 @@ void Simulator::plan_sources() {
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
   std::vector<std::uint32_t> thread_of_process = share_out();
   const std::uint32_t threads = 1 + *std::max_element(thread_of_process.begin(), thread_of_process.end());
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()),
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()), walker_source_,
                  std::move(thread_of_process), threads, lookahead_);
   standings_.resize(threads);
   barrier_ = std::make_unique<std::barrier<>>(threads);
