@@ -357,8 +357,9 @@ void Simulator::expect(const Process& process, Nic& nic) {
   } else if (at <= process.now) {
     at = kNever;
   }
-  const std::uint32_t source = nic_source_ + nic.link;
-  if (schedule_.time_of(source) != at) schedule_.set(source, at);
+  if (at == nic.expected) return;
+  nic.expected = at;
+  schedule_.set(nic_source_ + nic.link, at);
 }
 
 void Simulator::make_ready(Process& process, std::int32_t rank, const Completion& completion) {

@@ -63,6 +63,7 @@ class Simulator {
     std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
     std::uint32_t link = 0;
     TimePs busy_until = 0;
+    TimePs expected = kNever;  // its event
     bool sending = false;
   };
   struct Connection {
