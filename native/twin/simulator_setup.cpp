@@ -186,13 +186,13 @@ void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t firs
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
     const auto path_hash = static_cast<std::uint32_t>(
         random_of(seed_, key_of(rank, peer) ^ std::uint64_t{number} << 48) & 0xFFFFFFFFu);
-    Connection connection{.queue_pair = roce::QueuePair(config_, first + number, 0, 0),
-                          .peer = back + number,
+    Connection connection{.peer = back + number,
                           .route = route_of(host_of(rank), host_of(peer), path_hash),
+                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
+                          .queue_pair = roce::QueuePair(config_, first + number, 0, 0),
                           .rank = rank,
                           .peer_rank = peer,
-                          .number = number,
-                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1};
+                          .number = number};
     connection.nic = nic_of(links_.link_at(connection.route));
     std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
     connection.on_port = static_cast<std::uint32_t>(on_port.size());
