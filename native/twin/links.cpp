@@ -118,12 +118,15 @@ LinkCounters Links::totals(std::uint32_t number) const {
   return counters;
 }
 
-// A full ring gets twice the room.
-void Links::Lane::grow() {
-  const std::uint32_t size = capacity == 0 ? 8 : 2 * capacity;
-  auto larger = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < capacity; ++place) larger[place] = at(place);
-  slots = std::move(larger);
+// A full ring gets twice the room. One that a queue of long ago has made much too large gets less: packets
+// walk through all of a ring, and what is small stays in the cache.
+void Links::Lane::fit(std::uint32_t count) {
+  constexpr std::uint32_t kLeast = 8;
+  if (count < capacity && (capacity == kLeast || count > capacity / 4)) return;
+  const std::uint32_t size = std::max(kLeast, std::bit_ceil(2 * count));
+  auto other = std::make_unique<Flight[]>(size);
+  for (std::uint32_t place = 0; place < count; ++place) other[place] = at(place);
+  slots = std::move(other);
   capacity = size;
   head = 0;
 }

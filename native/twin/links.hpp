@@ -123,8 +123,9 @@ class Links {
     Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
     const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
     Flight& push(const Flight& flight) {
-      if (flying + waiting == capacity) grow();
-      Flight& last = at(flying + waiting);
+      const std::uint32_t count = flying + waiting;
+      if (count == capacity || ((head + count) & (capacity - 1)) == 0) fit(count);
+      Flight& last = at(count);
       last = flight;
       return last;
     }
@@ -132,7 +133,7 @@ class Links {
       head = (head + 1) & (capacity - 1);
       --flying;
     }
-    void grow();
+    void fit(std::uint32_t count);
   };
   struct alignas(64) Block {  // a port and its wire
     TimePs free = 0;          // when the port can start the next
