@@ -187,14 +187,13 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     const TimePs now = begin + static_cast<TimePs>(key >> kNumberBits);
     const Arrival& arrival = scratch.arrivals[key & ((1u << kNumberBits) - 1)];
     starts_before(now);
-    if (arrival.next == kChosenLater) {
-      const std::uint32_t onward = choose(*arrival.flight, arrival.link, now);
-      forward(*arrival.flight, arrival.link, onward, now);
-    } else if (arrival.next != kPauseFrame) {
-      forward(*arrival.flight, arrival.link, arrival.next, now);
-    } else {
+    if (arrival.next == kPauseFrame) {
       paused_by(*arrival.flight, arrival.link, now);
+      continue;
     }
+    const std::uint32_t onward =
+        arrival.next == kChosenLater ? choose(*arrival.flight, arrival.link, now) : arrival.next;
+    forward(*arrival.flight, arrival.link, onward, now);
   }
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
@@ -340,7 +339,7 @@ void Links::expect_start(const Block& block, std::uint32_t number, TimePs now) {
 }
 
 // Packets that have started before `now`.
-void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
+[[gnu::noinline]] void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
   while (block.free < now && (block.waiting & ~block.paused) != 0) start_next(block, number);
 }
 

@@ -255,9 +255,9 @@ class Links {
   void post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival);
 
   // From a link to the next. The flight's route has its place there.
-  void forward(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+  [[gnu::always_inline]] inline void forward(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
     Block& block = blocks_[number];
-    if (block.waiting != 0) work_out(block, number, now);
+    if (block.waiting != 0 && block.free < now) work_out(block, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(flight);
     const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
     if (block.free <= now && (ready | ((block.waiting | block.paused) & own)) == 0) {
@@ -289,7 +289,7 @@ class Links {
   void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Block& block, std::uint32_t number, TimePs now);
-  void start_next(Block& block, std::uint32_t number);
+  [[gnu::always_inline]] inline void start_next(Block& block, std::uint32_t number);
   std::uint32_t take_class(Block& block, std::uint32_t number);
   bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);
 
