@@ -19,9 +19,9 @@ class SenderControl {
   explicit SenderControl(const QueuePairConfig& config)
       : config_(&config),
         window_packets_(config.window_packets),
-        listens_(congestion::needs_acknowledgements(config.congestion.control) ||
-                 (config.congestion.notify_in_acks &&
-                  config.congestion.control != congestion::Control::kNone)),
+        listens_(
+            congestion::needs_acknowledgements(config.congestion.control) ||
+            (config.congestion.notify_in_acks && config.congestion.control != congestion::Control::kNone)),
         controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
     if (congestion::needs_round_trips(config.congestion.control))
       sent_at_.resize(std::bit_ceil(std::size_t{config.window_packets}));

@@ -81,12 +81,19 @@ class Links {
 
   // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
   //   void received(flight)   a packet has come
+  //   void coming(flight)     the next one will be this
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
   void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
     Block& block = blocks_[inbound_[number]];
     Flight flight = take_first(block);
-    agenda.set(at, first_arrival(block));
+    if (block.flying == 0) {
+      agenda.set(at, kNever);
+    } else {
+      const Flight& next = first_lane(block).at(0);
+      agenda.set(at, next.arrival);
+      if (block.to_host) sink.coming(next);
+    }
     if (flight.connection == kPauseFrame) {
       if (paused_by(flight, number, now) && block.to_host) sink.resumed(number ^ 1);
     } else if (block.to_host) {
@@ -210,9 +217,6 @@ class Links {
     }
     return block.lanes[best];
   }
-  static TimePs first_arrival(Block& block) {
-    return block.flying == 0 ? kNever : first_lane(block).at(0).arrival;
-  }
   static Flight take_first(Block& block) {
     Lane& lane = first_lane(block);
     const Flight flight = lane.at(0);
@@ -255,7 +259,8 @@ class Links {
   void post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival);
 
   // From a link to the next. The flight's route has its place there.
-  [[gnu::always_inline]] inline void forward(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+  [[gnu::always_inline]] inline void forward(const Flight& flight, std::uint32_t ingress,
+                                             std::uint32_t number, TimePs now) {
     Block& block = blocks_[number];
     if (block.waiting != 0 && block.free < now) work_out(block, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(flight);

@@ -106,7 +106,8 @@ class Schedule {
       const auto process = static_cast<std::uint32_t>(agendas_.size()),
                  count = static_cast<std::uint32_t>(own.size());
       for (std::uint32_t at = 0; at < count; ++at) places_[own[at]] = {process, at};
-      const auto often = std::partition_point(own.begin(), own.end(), [&](auto source) { return source < rare; });
+      const auto often =
+          std::partition_point(own.begin(), own.end(), [&](auto source) { return source < rare; });
       agendas_.emplace_back(count, static_cast<std::uint32_t>(often - own.begin()));
       first_.push_back(sources_.size());
       sources_.insert(sources_.end(), own.begin(), own.end());

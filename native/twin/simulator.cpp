@@ -110,6 +110,9 @@ struct Simulator::Hosts {
   Simulator& twin;
   Process& process;
   void received(const Flight& flight) { twin.receive(process, flight); }
+  void coming(const Flight& flight) {
+    if (flight.connection != kPauseFrame) twin.connections_[flight.connection].fetch();
+  }
   void resumed(std::uint32_t link) {
     if (twin.nic_of_link_[link] != kNoNic) twin.wake(process, twin.nic_of_link_[link]);
   }
@@ -346,6 +349,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
       nic.busy_until = departure;
     }
   }
+  if (const std::uint32_t* next = nic.port.next_data()) connections_[nic.queue_pairs[*next]].fetch();
   expect(process, nic);
 }
 

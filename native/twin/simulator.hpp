@@ -76,6 +76,13 @@ class Simulator {
     roce::QueuePair queue_pair;
     std::int32_t rank = 0, peer_rank = 0;
     std::uint32_t number = 0;  // among those to this peer
+
+    // Early, what its next packet will touch: ranks with many connections find none of them in the cache.
+    void fetch() const {
+      const char* const lines = reinterpret_cast<const char*>(this);
+      __builtin_prefetch(lines, 1);
+      for (unsigned line = 4; line < 8; ++line) __builtin_prefetch(lines + 64 * line, 1);
+    }
   };
   // What a part of the network and its ranks do on their own; see schedule.hpp.
   struct Process {
