@@ -35,6 +35,9 @@ constexpr bool needs_marks(Control control) { return needs_notifications(control
 constexpr bool needs_round_trips(Control control) {
   return control == Control::kTimely || control == Control::kSwift || control == Control::kNscc;
 }
+constexpr bool needs_acknowledgements(Control control) {  // whatever they say
+  return control != Control::kNone && control != Control::kWindow && control != Control::kDcqcn;
+}
 constexpr bool needs_telemetry(Control control) { return control == Control::kHpcc; }
 
 // What the ports on a packet's way say of themselves when it leaves them.

@@ -53,6 +53,9 @@ class NicPort {
     }
   }
 
+  // The queue pair whose data is first in line; none: nullptr.
+  const std::uint32_t* next_data() const { return data_.empty() ? nullptr : &data_.front().id; }
+
   struct Pick {
     std::uint32_t id = 0;
     bool control = false;
@@ -122,6 +125,7 @@ class NicPort {
       }
       return best;
     }
+    const Waiting& front() const { return slots_[head_]; }
     TimePs since(std::uint32_t place) const { return at(place).since; }
     Waiting pop(TimePs free) {
       std::uint32_t place = first(free);

@@ -143,10 +143,12 @@ class QueuePair {
     void delivered(const Delivery& delivery) { sink.delivered(pair, delivery); }
   };
 
+  // In this order what every packet asks for lies together: the first counters, and the responder's end with
+  // the requester's beginning.
+  QueuePairCounters counters_;
   std::uint32_t id_;
   Responder responder_;
   Requester requester_;
-  QueuePairCounters counters_;
 };
 
 }  // namespace genie::roce

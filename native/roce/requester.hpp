@@ -415,12 +415,12 @@ class Requester {
   std::uint32_t last_psn_ = 0;           // that was taken
   std::uint32_t cursor_ = 0;             // place of the message that send_psn_ lies in
   std::uint32_t since_request_ = 0;
-  SendQueue queue_;
-  TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
-  SenderControl control_;
   std::uint32_t retries_ = 0, rnr_retries_ = 0;
-  std::uint32_t backoff_ = 0;  // timeouts in a row
-  std::uint32_t reads_ = 0;    // asked for and not complete
+  std::uint32_t backoff_ = 0;                  // timeouts in a row
+  TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
+  SendQueue queue_;
+  SenderControl control_;
+  std::uint32_t reads_ = 0;  // asked for and not complete
   std::uint32_t ssn_ = 0, limit_ssn_ = 0;
   std::uint8_t last_syndrome_ = 0;
 };

@@ -19,6 +19,9 @@ class SenderControl {
   explicit SenderControl(const QueuePairConfig& config)
       : config_(&config),
         window_packets_(config.window_packets),
+        listens_(
+            congestion::needs_acknowledgements(config.congestion.control) ||
+            (config.congestion.notify_in_acks && config.congestion.control != congestion::Control::kNone)),
         controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
     if (congestion::needs_round_trips(config.congestion.control))
       sent_at_.resize(std::bit_ceil(std::size_t{config.window_packets}));
@@ -28,7 +31,7 @@ class SenderControl {
   // When the next packet may begin to leave.
   TimePs data_from() const { return data_from_; }
   std::uint32_t window_packets() const { return window_packets_; }
-  bool listens() const { return controller_ != nullptr; }
+  bool listens() const { return listens_; }  // to acknowledgements
 
   // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
@@ -97,7 +100,8 @@ class SenderControl {
   std::int64_t rate_bps_ = 0;     // at which it was worked out
   std::uint32_t wire_bytes_ = 0;  // for a packet of so many
   std::uint32_t window_packets_;  // under way, at most
-  bool paced_ = false;            // the controller moves data_from_
+  bool listens_;
+  bool paced_ = false;  // the controller moves data_from_
   std::unique_ptr<congestion::Controller> controller_;
   std::uint64_t acknowledged_ = 0;  // packets, ever; counted for it
   std::vector<TimePs> sent_at_;     // by PSN, a ring, where it wants round trips

@@ -1,7 +1,9 @@
 // The next event of each of a few sources, and which of them is first: a tournament of times, in which
 // sources with lower numbers win ties. Setting a time costs one comparison a round; a round has half the
-// players of the one before.
+// players of the one before. The sources whose times change all the time have a tournament of their own, so
+// that the many others cost them no rounds.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -13,26 +15,27 @@ namespace genie::twin {
 
 class Agenda {
  public:
-  explicit Agenda(std::uint32_t sources = 0) { resize(sources); }
-
-  // Forgets all events.
-  void resize(std::uint32_t sources) {
-    size_ = std::bit_ceil(sources < 2 ? 2u : sources);
-    nodes_.assign(2 * std::size_t{size_}, Node{kNever, 0});
-    for (std::uint32_t source = 0; source < size_; ++source) nodes_[size_ + source].source = source;
-    for (std::uint32_t at = size_ - 1; at > 0; --at) nodes_[at] = nodes_[2 * std::size_t{at}];
+  // The times of the first `often` sources change more often than those of the others.
+  explicit Agenda(std::uint32_t sources = 0, std::uint32_t often = 0)
+      : often_(often), often_size_(size_of(often)), others_size_(size_of(sources - often)) {
+    nodes_.assign(2 * (std::size_t{often_size_} + others_size_), Node{kNever, 0});
+    for (std::uint32_t source = 0; source < sources; ++source) nodes_[place_of(source)].source = source;
   }
 
-  TimePs next_time() const { return nodes_[1].time; }  // kNever: none
-  std::uint32_t next_source() const { return static_cast<std::uint32_t>(nodes_[1].source); }
-  TimePs time_of(std::uint32_t source) const { return nodes_[size_ + source].time; }
+  TimePs next_time() const { return std::min(nodes_[1].time, others()[1].time); }  // kNever: none
+  std::uint32_t next_source() const {
+    const Node& first = nodes_[1].time <= others()[1].time ? nodes_[1] : others()[1];
+    return static_cast<std::uint32_t>(first.source);
+  }
+  TimePs time_of(std::uint32_t source) const { return nodes_[place_of(source)].time; }
 
   // The source's event is at `time`; kNever: it has none.
   void set(std::uint32_t source, TimePs time) {
-    Node* const nodes = nodes_.data();
-    std::uint64_t at = size_ + source, winner = source;
+    const std::uint32_t base = source < often_ ? 0 : others_at();
+    Node* const nodes = nodes_.data() + base;
+    std::uint64_t at = place_of(source) - base, winner = source;
     nodes[at].time = time;
-    do {
+    while (at > 1) {
       // The one on the left has lower numbers below it.
       const Node other = nodes[at ^ 1];
       const bool lost = (at & 1) != 0 ? other.time <= time : other.time < time;
@@ -40,7 +43,7 @@ class Agenda {
       winner = lost ? other.source : winner;
       at >>= 1;
       nodes[at] = {time, winner};
-    } while (at > 1);
+    }
   }
 
  private:
@@ -49,8 +52,15 @@ class Agenda {
     std::uint64_t source;
   };
 
-  std::uint32_t size_ = 0;
-  std::vector<Node> nodes_;  // [1] the winner of all, [size_ + source] the players
+  static std::uint32_t size_of(std::uint32_t players) { return std::bit_ceil(std::max(players, 1u)); }
+  std::uint32_t others_at() const { return 2 * often_size_; }
+  std::uint32_t place_of(std::uint32_t source) const {
+    return source + (source < often_ ? often_size_ : others_at() + others_size_ - often_);
+  }
+  const Node* others() const { return nodes_.data() + others_at(); }
+
+  std::uint32_t often_, often_size_, others_size_;
+  std::vector<Node> nodes_;  // of either tournament: [1] the winner, [size ...) the players
 };
 
 }  // namespace genie::twin

@@ -126,12 +126,15 @@ LinkCounters Links::totals(std::uint32_t number) const {
   return counters;
 }
 
-// A full ring gets twice the room.
-void Links::Lane::grow() {
-  const std::uint32_t size = capacity == 0 ? 8 : 2 * capacity;
-  auto larger = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < capacity; ++place) larger[place] = at(place);
-  slots = std::move(larger);
+// A full ring gets twice the room. One that a queue of long ago has made much too large gets less: packets
+// walk through all of a ring, and what is small stays in the cache.
+void Links::Lane::fit(std::uint32_t count) {
+  constexpr std::uint32_t kLeast = 8;
+  if (count < capacity && (capacity == kLeast || count > capacity / 4)) return;
+  const std::uint32_t size = std::max(kLeast, std::bit_ceil(2 * count));
+  auto other = std::make_unique<Flight[]>(size);
+  for (std::uint32_t place = 0; place < count; ++place) other[place] = at(place);
+  slots = std::move(other);
   capacity = size;
   head = 0;
 }
@@ -164,7 +167,10 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
         std::uint32_t onward = kPauseFrame;
         if (flight.connection != kPauseFrame) {
           onward = flight.is_free() ? kChosenLater : paths_[++flight.route];
-          if (onward != kChosenLater) __builtin_prefetch(&blocks_[onward], 1);
+          if (onward != kChosenLater) {
+            __builtin_prefetch(&blocks_[onward], 1);
+            __builtin_prefetch(&blocks_[onward].lanes[flight.lane], 1);
+          }
         }
         scratch.keys.push_back(static_cast<std::uint64_t>(flight.arrival - begin) << kNumberBits |
                                scratch.arrivals.size());
@@ -192,18 +198,17 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     const TimePs now = begin + static_cast<TimePs>(key >> kNumberBits);
     const Arrival& arrival = scratch.arrivals[key & ((1u << kNumberBits) - 1)];
     starts_before(now);
-    if (arrival.next == kChosenLater) {
-      const std::uint32_t onward = choose(*arrival.flight, arrival.link, now);
-      if (onward == kNowhere) {
-        drop(arrival.link, *arrival.flight, wire_bytes_of(*arrival.flight));
-      } else {
-        forward(*arrival.flight, arrival.link, onward, now);
-      }
-    } else if (arrival.next != kPauseFrame) {
-      forward(*arrival.flight, arrival.link, arrival.next, now);
-    } else {
+    if (arrival.next == kPauseFrame) {
       paused_by(*arrival.flight, arrival.link, now);
+      continue;
     }
+    const std::uint32_t onward =
+        arrival.next == kChosenLater ? choose(*arrival.flight, arrival.link, now) : arrival.next;
+    if (onward == kNowhere) [[unlikely]] {
+      drop(arrival.link, *arrival.flight, wire_bytes_of(*arrival.flight));
+      continue;
+    }
+    forward(*arrival.flight, arrival.link, onward, now);
   }
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
@@ -307,8 +312,8 @@ void Links::expect_start(const Block& block, std::uint32_t number, TimePs now) {
     schedule_->set(source, std::max(block.free, now));
 }
 
-// Packets that have started before `now`.
-void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
+// Packets that have started before `now`. Apart from its callers, which mostly find none.
+[[gnu::noinline]] void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
   while (block.free < now && (block.waiting & ~block.paused) != 0) start_next(block, number);
 }
 

@@ -91,12 +91,19 @@ class Links {
 
   // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
   //   void received(flight)   a packet has come
+  //   void coming(flight)     the next one will be this
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
   void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
     Block& block = blocks_[inbound_[number]];
     Flight flight = take_first(block);
-    agenda.set(at, first_arrival(block));
+    if (block.flying == 0) {
+      agenda.set(at, kNever);
+    } else {
+      const Flight& next = first_lane(block).at(0);
+      agenda.set(at, next.arrival);
+      if (block.to_host) sink.coming(next);
+    }
     if (flight.connection == kPauseFrame) {
       if (paused_by(flight, number, now) && block.to_host) sink.resumed(number ^ 1);
     } else if (block.to_host) {
@@ -139,8 +146,9 @@ class Links {
     Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
     const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
     Flight& push(const Flight& flight) {
-      if (flying + waiting == capacity) grow();
-      Flight& last = at(flying + waiting);
+      const std::uint32_t count = flying + waiting;
+      if (count == capacity || ((head + count) & (capacity - 1)) == 0) fit(count);
+      Flight& last = at(count);
       last = flight;
       return last;
     }
@@ -148,7 +156,7 @@ class Links {
       head = (head + 1) & (capacity - 1);
       --flying;
     }
-    void grow();
+    void fit(std::uint32_t count);
   };
   struct alignas(64) Block {  // a port and its wire
     TimePs free = 0;          // when the port can start the next
@@ -241,9 +249,6 @@ class Links {
     }
     return block.lanes[best];
   }
-  static TimePs first_arrival(Block& block) {
-    return block.flying == 0 ? kNever : first_lane(block).at(0).arrival;
-  }
   static Flight take_first(Block& block) {
     Lane& lane = first_lane(block);
     const Flight flight = lane.at(0);
@@ -295,9 +300,10 @@ class Links {
   void post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival);
 
   // From a link to the next. The flight's route has its place there.
-  void forward(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+  [[gnu::always_inline]] inline void forward(const Flight& flight, std::uint32_t ingress,
+                                             std::uint32_t number, TimePs now) {
     Block& block = blocks_[number];
-    if (block.waiting != 0) work_out(block, number, now);
+    if (block.waiting != 0 && block.free < now) work_out(block, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(flight);
     const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
     const bool first = (ready | ((block.waiting | block.paused) & own)) == 0;
@@ -336,7 +342,7 @@ class Links {
   void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Block& block, std::uint32_t number, TimePs now);
-  void start_next(Block& block, std::uint32_t number);
+  [[gnu::always_inline]] inline void start_next(Block& block, std::uint32_t number);
   bool has_tokens(Block& block, std::uint32_t number) const;
   std::uint32_t take_class(Block& block, std::uint32_t number);
   bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);

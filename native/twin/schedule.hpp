@@ -93,10 +93,11 @@ class Calendar {
 
 class Schedule {
  public:
-  // Sources of each process, in the order in which they win ties, and the thread that plays it. `lookahead`
-  // is above 0; without other processes kNever.
+  // Sources of each process, in the order in which they win ties, and the thread that plays it. Those before
+  // `rare` have events all the time. `lookahead` is above 0; without other processes kNever.
   void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources,
-            std::vector<std::uint32_t> thread_of_process, std::uint32_t threads, TimePs lookahead) {
+            std::uint32_t rare, std::vector<std::uint32_t> thread_of_process, std::uint32_t threads,
+            TimePs lookahead) {
     places_.assign(sources, Place{});
     agendas_.clear();
     sources_.clear();
@@ -105,7 +106,9 @@ class Schedule {
       const auto process = static_cast<std::uint32_t>(agendas_.size()),
                  count = static_cast<std::uint32_t>(own.size());
       for (std::uint32_t at = 0; at < count; ++at) places_[own[at]] = {process, at};
-      agendas_.emplace_back(count);
+      const auto often =
+          std::partition_point(own.begin(), own.end(), [&](auto source) { return source < rare; });
+      agendas_.emplace_back(count, static_cast<std::uint32_t>(often - own.begin()));
       first_.push_back(sources_.size());
       sources_.insert(sources_.end(), own.begin(), own.end());
     }

@@ -54,6 +54,9 @@ struct Simulator::Hosts {
   Simulator& twin;
   Process& process;
   void received(const Flight& flight) { twin.receive(process, flight); }
+  void coming(const Flight& flight) {
+    if (flight.connection != kPauseFrame) twin.connections_[flight.connection].fetch();
+  }
   void resumed(std::uint32_t link) {
     if (twin.nic_of_link_[link] != kNoNic) twin.wake(process, twin.nic_of_link_[link]);
   }
@@ -309,6 +312,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
       nic.busy_until = departure;
     }
   }
+  if (const std::uint32_t* next = nic.port.next_data()) connections_[nic.queue_pairs[*next]].fetch();
   expect(process, nic);
 }
 
@@ -320,8 +324,9 @@ void Simulator::expect(const Process& process, Nic& nic) {
   } else if (at <= process.now) {
     at = kNever;
   }
-  const std::uint32_t source = nic_source_ + nic.link;
-  if (schedule_.time_of(source) != at) schedule_.set(source, at);
+  if (at == nic.expected) return;
+  nic.expected = at;
+  schedule_.set(nic_source_ + nic.link, at);
 }
 
 }  // namespace genie::twin

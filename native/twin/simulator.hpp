@@ -66,20 +66,28 @@ class Simulator {
     std::vector<std::uint32_t> queue_pairs;  // NIC port's number -> queue pair
     std::uint32_t link = 0;
     TimePs busy_until = 0;
+    TimePs expected = kNever;  // its event
     bool sending = false;
   };
-  struct Connection {
-    roce::QueuePair queue_pair;
-    std::uint32_t peer = 0;   // queue pair at the other end
-    std::uint32_t route = 0;  // of its packets: place of the first link
+  struct alignas(64) Connection {  // what every packet asks for comes first, beside the queue pair's own
+    std::uint32_t peer = 0;        // queue pair at the other end
+    std::uint32_t route = 0;       // of its packets: place of the first link
     std::uint32_t nic = 0, on_port = 0;
-    std::int32_t rank = 0, peer_rank = 0;
-    std::uint32_t number = 0;  // among those to this peer
-    std::uint32_t spread = 0;  // into spreads_
-    std::uint16_t port = 0;    // UDP source port
-    bool is_free = false;      // switches pick its data's way
+    std::uint16_t port = 0;  // UDP source port
+    bool is_free = false;    // switches pick its data's way
     LossPlan* loss = nullptr;
     std::uint32_t telemetry = 0;  // of the newest data, for its acknowledgement
+    std::uint32_t spread = 0;     // into spreads_
+    roce::QueuePair queue_pair;
+    std::int32_t rank = 0, peer_rank = 0;
+    std::uint32_t number = 0;  // among those to this peer
+
+    // Early, what its next packet will touch: ranks with many connections find none of them in the cache.
+    void fetch() const {
+      const char* const lines = reinterpret_cast<const char*>(this);
+      __builtin_prefetch(lines, 1);
+      for (unsigned line = 4; line < 8; ++line) __builtin_prefetch(lines + 64 * line, 1);
+    }
   };
   // What a part of the network and its ranks do on their own; see schedule.hpp.
   struct Process {

@@ -115,7 +115,7 @@ void Simulator::plan_sources() {
     of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
   std::vector<std::uint32_t> thread_of_process = share_out();
   const std::uint32_t threads = 1 + *std::max_element(thread_of_process.begin(), thread_of_process.end());
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()),
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()), later_source_,
                  std::move(thread_of_process), threads, lookahead_);
   standings_.resize(threads);
   barrier_ = std::make_unique<std::barrier<>>(threads);
@@ -164,13 +164,13 @@ void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t firs
   if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
   std::vector<std::uint32_t> path;
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
-    Connection connection{.queue_pair = roce::QueuePair(config_, first + number, 0, 0),
-                          .peer = back + number,
+    Connection connection{.peer = back + number,
+                          .port = source_port(rank, peer, first + number, back + number, number),
+                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
+                          .queue_pair = roce::QueuePair(config_, first + number, 0, 0),
                           .rank = rank,
                           .peer_rank = peer,
-                          .number = number,
-                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
-                          .port = source_port(rank, peer, first + number, back + number, number)};
+                          .number = number};
     find_path(connection, path);
     connection.route = links_.add_path(path);
     connection.is_free = network_->balance != Balance::kPath && pinned_for(connection) == nullptr;
