@@ -179,14 +179,13 @@ class Rank:
             while state == "timeout":
                 state = self.transport.run(self.transport.now_ps + SLICE_NS * PS_PER_NS)
                 if state == "done":
-                    break
+                    self.idle()  # whatever else this rank does takes cores from those that are at their last packets
                 self.meet.alive()
                 alarm = self.meet.alarmed() or self._launcher_gone()
                 if alarm is not None and state != "failed":
                     raise RankError(alarm)
             if state == "failed":
                 raise RankError(self._explain(self.transport.error))
-            self.idle()  # whatever else this rank does takes the cores from those that are at their last packets
             self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
                 self._leave_facts()
