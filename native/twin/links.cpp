@@ -56,6 +56,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     } else {
       switches_[index(source)].ports.push_back(number);
       if (network.link_ecn[number].minimum_bytes >= 0) block.flags |= kMarks;
+      block.unmarked_bytes = network.link_ecn[number].minimum_bytes;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
@@ -93,11 +94,13 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   waiting_.assign(schedule_->processes(), {});
   inputs_.assign(schedule_->processes(), {});
   scratch_.resize(schedule_->threads());
+  arenas_.resize(schedule_->threads());
   mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
   for (std::uint32_t number = 0; number < count_; ++number) {
     Block& block = blocks_[number];
     block.process = process_of_node[index(block.node)];
     block.target_process = process_of_node[index(targets_[number])];
+    block.thread = schedule_->thread_of(block.process);
     if (block.process == block.target_process) block.flags |= kInside;
     if (targets_[number] >= network_->hosts && nodes[block.target_process] == 1) {
       block.flags |= kToSwitch;
@@ -110,6 +113,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     inbound_[number] = static_cast<std::uint32_t>(blocks_.size());
     Block far;
     far.target_process = block.target_process;
+    far.thread = schedule_->thread_of(block.target_process);
     far.flags = block.flags;
     far.to_host = block.to_host;
     blocks_.push_back(std::move(far));
@@ -128,15 +132,17 @@ LinkCounters Links::totals(std::uint32_t number) const {
 
 // A full ring gets twice the room. One that a queue of long ago has made much too large gets less: packets
 // walk through all of a ring, and what is small stays in the cache.
-void Links::Lane::fit(std::uint32_t count) {
-  constexpr std::uint32_t kLeast = 8;
-  if (count < capacity && (capacity == kLeast || count > capacity / 4)) return;
+void Links::fit(const Block& block, Lane& lane, std::uint32_t count) {
+  constexpr std::uint32_t kLeast = RingArena::kLeast;
+  if (count < lane.capacity && (lane.capacity == kLeast || count > lane.capacity / 4)) return;
   const std::uint32_t size = std::max(kLeast, std::bit_ceil(2 * count));
-  auto other = std::make_unique<Flight[]>(size);
-  for (std::uint32_t place = 0; place < count; ++place) other[place] = at(place);
-  slots = std::move(other);
-  capacity = size;
-  head = 0;
+  RingArena& arena = arenas_[block.thread];
+  Flight* const other = arena.take(size);
+  for (std::uint32_t place = 0; place < count; ++place) other[place] = lane.at(place);
+  if (lane.slots != nullptr) arena.give(lane.slots, lane.capacity);
+  lane.slots = other;
+  lane.capacity = size;
+  lane.head = 0;
 }
 
 // -- a switch
@@ -194,9 +200,20 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       ++events;
     }
   };
-  for (const std::uint64_t key : scratch.keys) {
-    const TimePs now = begin + static_cast<TimePs>(key >> kNumberBits);
-    const Arrival& arrival = scratch.arrivals[key & ((1u << kNumberBits) - 1)];
+  const auto arrival_at = [&](std::size_t place) -> const Arrival& {
+    return scratch.arrivals[scratch.keys[place] & ((1u << kNumberBits) - 1)];
+  };
+  constexpr std::size_t kAhead = 6;
+  for (std::size_t place = 0; place < scratch.keys.size(); ++place) {
+    if (place + kAhead < scratch.keys.size()) {  // where a later one is going to be put
+      const Arrival& later = arrival_at(place + kAhead);
+      if (later.next < count_) {
+        const Lane& lane = blocks_[later.next].lanes[later.flight->lane];
+        __builtin_prefetch(&lane.slots[(lane.head + lane.flying + lane.waiting) & (lane.capacity - 1)], 1);
+      }
+    }
+    const TimePs now = begin + static_cast<TimePs>(scratch.keys[place] >> kNumberBits);
+    const Arrival& arrival = arrival_at(place);
     starts_before(now);
     if (arrival.next == kPauseFrame) {
       paused_by(*arrival.flight, arrival.link, now);
@@ -281,7 +298,7 @@ void Links::take_mail(std::uint32_t thread) {
 
 void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes) {
   Lane& lane = block.lanes[flight.lane];
-  lane.push(flight);
+  append(block, lane, flight);
   ++lane.waiting;
   lane.waiting_bytes += wire_bytes;
   block.waiting_bytes += wire_bytes;
@@ -417,8 +434,8 @@ std::uint32_t Links::take_class(Block& block, std::uint32_t number) {
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
 bool Links::is_marked(std::uint32_t number, Block& block, std::int64_t queued) {
+  if (queued <= block.unmarked_bytes) return false;
   const EcnProfile& profile = network_->link_ecn[number];
-  if (queued <= profile.minimum_bytes) return false;
   if (queued <= profile.maximum_bytes) {
     const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++block.marks_drawn));
     const double chance = profile.chance_at_maximum * static_cast<double>(queued - profile.minimum_bytes) /

@@ -22,9 +22,11 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "core/huge_pages.hpp"
 #include "core/time.hpp"
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
+#include "twin/ring_arena.hpp"
 #include "twin/schedule.hpp"
 #include "twin/telemetry.hpp"
 
@@ -139,24 +141,16 @@ class Links {
  private:
   // The packets of one class, in a ring: `flying` on the wire, then `waiting`.
   struct Lane {
-    std::unique_ptr<Flight[]> slots;
+    Flight* slots = nullptr;  // of an arena
     std::uint32_t head = 0, flying = 0, waiting = 0, capacity = 0;
     std::int64_t waiting_bytes = 0;
 
     Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
     const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
-    Flight& push(const Flight& flight) {
-      const std::uint32_t count = flying + waiting;
-      if (count == capacity || ((head + count) & (capacity - 1)) == 0) fit(count);
-      Flight& last = at(count);
-      last = flight;
-      return last;
-    }
     void pop() {
       head = (head + 1) & (capacity - 1);
       --flying;
     }
-    void fit(std::uint32_t count);
   };
   struct alignas(64) Block {  // a port and its wire
     TimePs free = 0;          // when the port can start the next
@@ -176,7 +170,9 @@ class Links {
     std::int32_t node = 0;      // that the port belongs to
     std::uint32_t process = 0;  // of that
     std::uint32_t turn = 0;     // of the weighted classes
+    std::uint32_t thread = 0;   // in whose arena the rings are
     std::uint64_t marks_drawn = 0;
+    std::int64_t unmarked_bytes = 0;  // a queue so long or shorter marks nothing
   };
   static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
   // Of Block::flags.
@@ -278,9 +274,18 @@ class Links {
     counters_[link].dropped_bytes += wire_bytes;
     telemetry_.give(flight.telemetry);
   }
+  // To the end of a ring.
+  Flight& append(const Block& block, Lane& lane, const Flight& flight) {
+    const std::uint32_t count = lane.flying + lane.waiting;
+    if (count == lane.capacity || ((lane.head + count) & (lane.capacity - 1)) == 0) fit(block, lane, count);
+    Flight& last = lane.at(count);
+    last = flight;
+    return last;
+  }
+  void fit(const Block& block, Lane& lane, std::uint32_t count);
   void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
     Lane& lane = block.lanes[flight.lane];
-    lane.push(flight).arrival = arrival;
+    append(block, lane, flight).arrival = arrival;
     ++lane.flying;
     tell_target(block, number, flight.lane, arrival);
   }
@@ -363,18 +368,19 @@ class Links {
   const Routes* routes_;
   Schedule* schedule_;
   std::uint64_t seed_;
-  std::uint32_t count_;                 // of links
-  std::vector<Block> blocks_;           // by link; then far ends of links abroad
-  std::vector<std::uint32_t> inbound_;  // by link: block in which its packets arrive
-  std::vector<std::int32_t> targets_;   // by link: node
-  std::vector<Ingress> ingress_;        // by link and class
-  std::vector<Switch> switches_;        // by node
-  std::vector<LinkCounters> counters_;  // by link
-  std::vector<Bucket> buckets_;         // by link
+  std::uint32_t count_;                                   // of links
+  std::vector<Block, HugeAllocator<Block>> blocks_;       // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;                    // by link: block in which its packets arrive
+  std::vector<std::int32_t> targets_;                     // by link: node
+  std::vector<Ingress, HugeAllocator<Ingress>> ingress_;  // by link and class
+  std::vector<Switch> switches_;                          // by node
+  std::vector<LinkCounters> counters_;                    // by link
+  std::vector<Bucket> buckets_;                           // by link
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
   std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it
   std::vector<Scratch> scratch_;                                   // by thread
+  std::vector<RingArena> arenas_;                                  // by thread
   std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread
   struct Flowlet {
     TimePs last = 0;

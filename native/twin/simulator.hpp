@@ -170,7 +170,7 @@ class Simulator {
   std::vector<Walker> walkers_;
   std::vector<Nic> nics_;
   std::vector<std::uint32_t> nic_of_link_;
-  std::vector<Connection> connections_;
+  std::vector<Connection, HugeAllocator<Connection>> connections_;
   FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
   std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
   std::deque<LossPlan> loss_plans_;
