@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
-#include "core/huge_pages.hpp"
 #include "core/time.hpp"
+#include "twin/huge_pages.hpp"
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
 #include "twin/ring_arena.hpp"

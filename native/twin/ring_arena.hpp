@@ -5,11 +5,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
-#include "core/huge_pages.hpp"
+#include "twin/huge_pages.hpp"
 #include "twin/packet.hpp"
 
 namespace genie::twin {
@@ -31,11 +30,7 @@ class alignas(64) RingArena {
       // The first chunk is small: most simulations need no more.
       const std::size_t size = chunks_.empty() ? kFirstChunk : kChunk;
       left_ = std::max<std::size_t>(count, size);
-      void* const memory = left_ * sizeof(Flight) >= kHugePageBytes
-                               ? huge_memory(left_ * sizeof(Flight))
-                               : std::aligned_alloc(kLineBytes, left_ * sizeof(Flight));
-      if (memory == nullptr) throw std::bad_alloc();
-      chunks_.emplace_back(static_cast<Flight*>(memory));
+      chunks_.emplace_back(static_cast<Flight*>(take_memory(left_ * sizeof(Flight))));
       next_ = chunks_.back().get();
     }
     Flight* const ring = next_;
@@ -50,9 +45,8 @@ class alignas(64) RingArena {
 
  private:
   struct Free {
-    void operator()(Flight* memory) const { std::free(memory); }
+    void operator()(Flight* memory) const { give_memory(memory); }
   };
-  static constexpr std::size_t kLineBytes = 64;
   static constexpr std::size_t kFirstChunk = (64 << 10) / sizeof(Flight),
                                kChunk = kHugePageBytes / sizeof(Flight);
 
