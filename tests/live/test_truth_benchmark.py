@@ -83,7 +83,9 @@ def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path: Path, word
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_namespaces_end_with_an_interrupted_run(as_root: None, number: signal.Signals) -> None:
     argv = [sys.executable, str(TRUTH), "--worlds", "namespaces", "--ranks", "4", "--sizes", "64"]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_heed_signals
+    )  # fmt: skip
     try:
         deadline = time.monotonic() + 30
         while not ranks_of(process.pid):
@@ -97,6 +99,12 @@ def test_namespaces_end_with_an_interrupted_run(as_root: None, number: signal.Si
         process.wait(10)
     assert not [name for name in os.listdir("/run/netns") if name.startswith(f"genie-truth-{process.pid}-")]
     assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+
+
+def _heed_signals() -> None:
+    """As a terminal's shell starts a command, whoever started the tests, and however."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def ranks_of(pid: int) -> list[int]:
