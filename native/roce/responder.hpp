@@ -112,7 +112,7 @@ class Responder {
       read(packet, counters, sink);
     } else {
       execute(packet, now, counters, sink);
-      if (kept_ > 0 || config_->selective_repeat) execute_early(now, counters, sink);
+      if (kept_ > 0 || trimmed_) execute_early(now, counters, sink);
     }
   }
 
@@ -121,7 +121,8 @@ class Responder {
     const std::int32_t ahead = psn_diff(psn, expected_psn_);
     if (broken_ || ahead < 0) return;
     ++counters.out_of_sequence;
-    if (psn_diff(psn_add(psn, 1), trimmed_end_psn_) > 0) trimmed_end_psn_ = psn_add(psn, 1);
+    if (!trimmed_ || psn_diff(psn_add(psn, 1), trimmed_end_psn_) > 0) trimmed_end_psn_ = psn_add(psn, 1);
+    trimmed_ = true;
     if (psn_diff(psn, asked_end_psn_) < 0) asked_end_psn_ = psn;  // to be asked for once more
     if (ahead == 0 || !nak_outstanding_) refuse(nak(NakCode::kSequence));
   }
@@ -177,13 +178,16 @@ class Responder {
       --kept_;
       execute(next.packet, now, counters, sink);
     }
+    if (trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) <= 0)
+      trimmed_ = false;  // PSNs turn: not for ever
     // Another gap, with as many after it as make it a loss, or one that is known to be lost.
     if (nak_outstanding_ || broken_ || psn_diff(expected_psn_, asked_end_psn_) < 0) return;
-    if (is_trimmed() || (kept_ > 0 && most_ahead() >= config_->reordering_packets))
+    if ((config_->selective_repeat && is_trimmed()) ||
+        (kept_ > 0 && most_ahead() >= config_->reordering_packets))
       refuse(nak(NakCode::kSequence));
   }
   // Whether something that is not here yet is known to be lost.
-  bool is_trimmed() const { return psn_diff(trimmed_end_psn_, expected_psn_) > 0; }
+  bool is_trimmed() const { return trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) > 0; }
   std::uint32_t first_early() {
     for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
       if (early_at(expected_psn_ + ahead).kept) return psn_add(expected_psn_, ahead);
@@ -340,6 +344,7 @@ class Responder {
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
   bool answering_ = false;  // reads_ has some
+  bool trimmed_ = false;    // trimmed_end_psn_ means something
   bool echo_ = false;       // a mark that the next acknowledgement says
 };
 

@@ -70,7 +70,6 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-
       capable_(congestion::needs_marks(config.congestion.control)),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
