@@ -11,8 +11,6 @@ namespace {
 // A pause frame has the Ethernet header and FCS in it that the frame overhead counts.
 constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
 
-constexpr std::uint32_t kChosenLater = kPauseFrame - 1;  // in place of a link
-
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
@@ -130,12 +128,10 @@ LinkCounters Links::totals(std::uint32_t number) const {
   return counters;
 }
 
-// A full ring gets twice the room. One that a queue of long ago has made much too large gets less: packets
-// walk through all of a ring, and what is small stays in the cache.
-void Links::fit(const Block& block, Lane& lane, std::uint32_t count) {
-  constexpr std::uint32_t kLeast = RingArena::kLeast;
-  if (count < lane.capacity && (lane.capacity == kLeast || count > lane.capacity / 4)) return;
-  const std::uint32_t size = std::max(kLeast, std::bit_ceil(2 * count));
+// A ring gets twice the room that its packets take.
+void Links::fit(const Block& block, Lane& lane) {
+  const std::uint32_t count = lane.flying + lane.waiting,
+                      size = std::max(RingArena::kLeast, std::bit_ceil(2 * count));
   RingArena& arena = arenas_[block.thread];
   Flight* const other = arena.take(size);
   for (std::uint32_t place = 0; place < count; ++place) other[place] = lane.at(place);
@@ -143,134 +139,6 @@ void Links::fit(const Block& block, Lane& lane, std::uint32_t count) {
   lane.slots = other;
   lane.capacity = size;
   lane.head = 0;
-}
-
-// -- a switch
-// ---------------------------------------------------------------------------------------------------
-
-std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
-  // Arrivals of the window, in order: by time from its beginning, then by input.
-  constexpr unsigned kNumberBits = 20;
-  Scratch& scratch = scratch_[schedule_->thread_of(process)];
-  const TimePs begin = end - schedule_->window_ps();
-  TimePs next = kNever;
-  scratch.keys.clear();
-  scratch.arrivals.clear();
-  const std::vector<std::uint32_t>& inputs = inputs_[process];
-  for (std::size_t input = 0; input < inputs.size(); ++input) {
-    fetch(inputs, input);
-    const std::uint32_t link = inputs[input];
-    Block& block = blocks_[inbound_[link]];
-    for (unsigned left = block.flying; left != 0; left &= left - 1) {
-      Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
-      std::uint32_t taken = 0;
-      for (; taken < lane.flying; ++taken) {
-        Flight& flight = lane.at(taken);
-        if (flight.arrival >= end) {
-          next = std::min(next, flight.arrival);
-          break;
-        }
-        std::uint32_t onward = kPauseFrame;
-        if (flight.connection != kPauseFrame) {
-          onward = flight.is_free() ? kChosenLater : paths_[++flight.route];
-          if (onward != kChosenLater) {
-            __builtin_prefetch(&blocks_[onward], 1);
-            __builtin_prefetch(&blocks_[onward].lanes[flight.lane], 1);
-          }
-        }
-        scratch.keys.push_back(static_cast<std::uint64_t>(flight.arrival - begin) << kNumberBits |
-                               scratch.arrivals.size());
-        scratch.arrivals.push_back({&flight, link, onward});
-      }
-      // Nobody puts anything on these wires before the window is over.
-      lane.head = (lane.head + taken) & (lane.capacity - 1);
-      lane.flying -= taken;
-      if (lane.flying == 0) block.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
-    }
-  }
-  sort_keys(scratch,
-            kNumberBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
-  Agenda& agenda = schedule_->agenda(process);
-  const std::uint32_t* const sources = schedule_->sources(process);
-  std::uint64_t events = scratch.keys.size();
-  const auto starts_before = [&](TimePs time) {
-    while (agenda.next_time() < time) {
-      const TimePs now = agenda.next_time();
-      starts(sources[agenda.next_source()] - count_, now);
-      ++events;
-    }
-  };
-  const auto arrival_at = [&](std::size_t place) -> const Arrival& {
-    return scratch.arrivals[scratch.keys[place] & ((1u << kNumberBits) - 1)];
-  };
-  constexpr std::size_t kAhead = 6;
-  for (std::size_t place = 0; place < scratch.keys.size(); ++place) {
-    if (place + kAhead < scratch.keys.size()) {  // where a later one is going to be put
-      const Arrival& later = arrival_at(place + kAhead);
-      if (later.next < count_) {
-        const Lane& lane = blocks_[later.next].lanes[later.flight->lane];
-        __builtin_prefetch(&lane.slots[(lane.head + lane.flying + lane.waiting) & (lane.capacity - 1)], 1);
-      }
-    }
-    const TimePs now = begin + static_cast<TimePs>(scratch.keys[place] >> kNumberBits);
-    const Arrival& arrival = arrival_at(place);
-    starts_before(now);
-    if (arrival.next == kPauseFrame) {
-      paused_by(*arrival.flight, arrival.link, now);
-      continue;
-    }
-    const std::uint32_t onward =
-        arrival.next == kChosenLater ? choose(*arrival.flight, arrival.link, now) : arrival.next;
-    if (onward == kNowhere) [[unlikely]] {
-      drop(arrival.link, *arrival.flight, wire_bytes_of(*arrival.flight));
-      continue;
-    }
-    forward(*arrival.flight, arrival.link, onward, now);
-  }
-  starts_before(end);
-  schedule_->rest(process, std::min(next, finish(process, end)));
-  return events;
-}
-
-// Fetches early what play_switch is about to read of the inputs after this one.
-void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const {
-  if (input + 3 < inputs.size()) {
-    const Block& block = blocks_[inbound_[inputs[input + 3]]];
-    __builtin_prefetch(&block);
-    __builtin_prefetch(&block.lanes[0]);
-  }
-  if (input + 1 < inputs.size()) {
-    const Block& block = blocks_[inbound_[inputs[input + 1]]];
-    for (unsigned left = block.flying; left != 0; left &= left - 1) {
-      const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
-      __builtin_prefetch(&lane.at(0), 1);
-      __builtin_prefetch(&lane.at(2), 1);
-    }
-  }
-}
-
-// Sorts the keys: into as many buckets as there are, which leaves nearly nothing to do in each.
-void Links::sort_keys(Scratch& scratch, unsigned key_bits) {
-  std::vector<std::uint64_t>& keys = scratch.keys;
-  const std::size_t count = keys.size();
-  if (count > 8) {
-    const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)), kBucketBits);
-    const unsigned shift = key_bits > bits ? key_bits - bits : 0;
-    const std::size_t buckets = std::size_t{1} << bits;
-    std::uint32_t* const places = scratch.places.data();
-    std::fill_n(places, buckets + 1, std::uint32_t{0});
-    for (const std::uint64_t key : keys) ++places[(key >> shift) + 1];
-    for (std::size_t bucket = 1; bucket < buckets; ++bucket) places[bucket] += places[bucket - 1];
-    scratch.sorted.resize(count);
-    for (const std::uint64_t key : keys) scratch.sorted[places[key >> shift]++] = key;
-    keys.swap(scratch.sorted);
-  }
-  for (std::size_t at = 1; at < count; ++at) {
-    const std::uint64_t key = keys[at];
-    std::size_t hole = at;
-    for (; hole > 0 && key < keys[hole - 1]; --hole) keys[hole] = keys[hole - 1];
-    keys[hole] = key;
-  }
 }
 
 // -- threads
@@ -349,6 +217,7 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
     Block& block = blocks_[number];
     work_out(block, number, end);
     if (block.waiting == 0) {
+      trim_rings(block);
       block.flags &= static_cast<std::uint8_t>(~kListed);
       waiting[at] = waiting.back();
       waiting.pop_back();
@@ -358,6 +227,14 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
     ++at;
   }
   return next;
+}
+
+// A ring that a queue of long ago has made much too large gets less: packets walk through all of it, and what
+// is small stays in the cache.
+void Links::trim_rings(Block& block) {
+  for (Lane& lane : block.lanes) {
+    if (lane.capacity > RingArena::kLeast && lane.flying <= lane.capacity / 8) fit(block, lane);
+  }
 }
 
 // Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
@@ -376,7 +253,7 @@ bool Links::has_tokens(Block& block, std::uint32_t number) const {
 
 void Links::start_next(Block& block, std::uint32_t number) {
   if ((block.flags & kBucket) != 0 && !has_tokens(block, number)) return;
-  const std::uint32_t own = take_class(block, number);
+  const std::uint32_t own = next_class(block, number);
   Lane& lane = block.lanes[own];
   Flight& flight = lane.at(lane.flying);
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
@@ -386,7 +263,8 @@ void Links::start_next(Block& block, std::uint32_t number) {
   if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));
   const TimePs at = block.free;
   if (flight.connection != kPauseFrame) {
-    if ((block.flags & kMarks) != 0 && flight.capable != 0 && is_marked(number, block, lane.waiting_bytes))
+    if ((block.flags & kMarks) != 0 && flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
+        is_marked(number, block, lane.waiting_bytes))
       flight.congested = 1;
     if (Switch& node = switch_of(block); node.shared_bytes > 0)
       release(node, ingress_of(flight), own, wire_bytes, at);
@@ -403,12 +281,8 @@ void Links::start_next(Block& block, std::uint32_t number) {
   tell_target(block, number, own, arrival);
 }
 
-// Strict classes from the highest; then deficit round robin among the others (Shreedhar and Varghese,
-// SIGCOMM 1995), whose quantum is proportional to their weight.
-std::uint32_t Links::take_class(Block& block, std::uint32_t number) {
-  const auto ready = static_cast<std::uint8_t>(block.waiting & ~block.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
-  if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight.
+std::uint32_t Links::next_weighted(Block& block, std::uint32_t number, unsigned ready) {
   std::array<std::int64_t, kClasses>& deficit = deficit_bytes_[number];
   if (std::has_single_bit(ready)) {
     const auto only = static_cast<std::uint32_t>(std::countr_zero(ready));
@@ -434,7 +308,6 @@ std::uint32_t Links::take_class(Block& block, std::uint32_t number) {
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
 bool Links::is_marked(std::uint32_t number, Block& block, std::int64_t queued) {
-  if (queued <= block.unmarked_bytes) return false;
   const EcnProfile& profile = network_->link_ecn[number];
   if (queued <= profile.maximum_bytes) {
     const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++block.marks_drawn));

@@ -211,13 +211,23 @@ class Links {
   };
   struct Arrival {
     Flight* flight;
+    const Lane* lane;  // on which it goes on
     std::uint32_t link, next;
   };
   static constexpr unsigned kBucketBits = 10;
-  struct alignas(64) Scratch {  // of play_switch in one thread, kept for its memory
-    std::vector<std::uint64_t> keys, sorted;
+  struct alignas(64) Scratch {                // of play_switch in one thread, kept for its memory
+    std::vector<std::uint64_t> keys, sorted;  // of one size
     std::vector<Arrival> arrivals;
     std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
+
+    void make_room(std::size_t count) {
+      if (count <= arrivals.size()) [[likely]]
+        return;
+      const std::size_t size = std::bit_ceil(count);
+      keys.resize(size);
+      sorted.resize(size);
+      arrivals.resize(size);
+    }
   };
   struct Letter {
     std::uint32_t link;
@@ -253,7 +263,8 @@ class Links {
     return flight;
   }
 
-  void start(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
+  [[gnu::always_inline]] inline void start(Block& block, std::uint32_t number, const Flight& flight,
+                                           std::uint32_t wire_bytes, TimePs at) {
     const TimePs arrival = occupy(block, wire_bytes, at);
     if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
     put_on_wire(block, number, flight, arrival);
@@ -277,12 +288,14 @@ class Links {
   // To the end of a ring.
   Flight& append(const Block& block, Lane& lane, const Flight& flight) {
     const std::uint32_t count = lane.flying + lane.waiting;
-    if (count == lane.capacity || ((lane.head + count) & (lane.capacity - 1)) == 0) fit(block, lane, count);
+    if (count == lane.capacity) [[unlikely]]
+      fit(block, lane);
     Flight& last = lane.at(count);
     last = flight;
     return last;
   }
-  void fit(const Block& block, Lane& lane, std::uint32_t count);
+  void fit(const Block& block, Lane& lane);
+  void trim_rings(Block& block);
   void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
     Lane& lane = block.lanes[flight.lane];
     append(block, lane, flight).arrival = arrival;
@@ -310,8 +323,9 @@ class Links {
     Block& block = blocks_[number];
     if (block.waiting != 0 && block.free < now) work_out(block, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(flight);
-    const unsigned ready = block.waiting & ~block.paused, own = 1u << flight.lane;
-    const bool first = (ready | ((block.waiting | block.paused) & own)) == 0;
+    // Nothing that may go waits before it, and its own class neither waits nor is paused.
+    const unsigned waiting = block.waiting, paused = block.paused, own = 1u << flight.lane;
+    const bool first = (waiting | paused) == 0 || ((waiting & ~paused) | ((waiting | paused) & own)) == 0;
     if (first && (block.flags & kBucket) != 0) [[unlikely]]
       block.free = buckets_[number].start(block.free, serialisation(block, wire_bytes));
     if (block.free <= now && first) {
@@ -337,8 +351,10 @@ class Links {
   TimePs backlog(const Block& block, TimePs now) const {
     return std::max<TimePs>(block.free - now, 0) + serialisation_ps(block.waiting_bytes, block.rate_bps);
   }
+  std::size_t collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
+                      TimePs& next);
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
-  static void sort_keys(Scratch& scratch, unsigned key_bits);
+  static void sort_keys(Scratch& scratch, std::size_t count, unsigned key_bits);
   void set_rate(Block& block, std::int64_t rate_bps) const;
   bool feeds_no_faster(std::uint32_t number) const;
   void take_down(std::uint32_t number, TimePs now);
@@ -349,11 +365,27 @@ class Links {
   void work_out(Block& block, std::uint32_t number, TimePs now);
   [[gnu::always_inline]] inline void start_next(Block& block, std::uint32_t number);
   bool has_tokens(Block& block, std::uint32_t number) const;
-  std::uint32_t take_class(Block& block, std::uint32_t number);
+  // Strict classes from the highest; then weighted ones.
+  std::uint32_t next_class(Block& block, std::uint32_t number) {
+    const unsigned ready = block.waiting & ~unsigned{block.paused}, strict = ready & network_->strict_classes;
+    return strict != 0 ? static_cast<std::uint32_t>(std::bit_width(strict)) - 1
+                       : next_weighted(block, number, ready);
+  }
+  std::uint32_t next_weighted(Block& block, std::uint32_t number, unsigned ready);
   bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);
 
   bool admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now);
-  void release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now);
+  // A packet has left the buffer.
+  void release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+               TimePs now) {
+    Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
+    if (in.headroom_bytes != 0 || in.pausing) return release_pausing(node, ingress, lane, wire_bytes, now);
+    const std::int64_t reserve = network_->buffer.reserve_bytes, before = in.bytes;
+    in.bytes -= wire_bytes;
+    node.used_bytes -= std::max(before, reserve) - std::max(in.bytes, reserve);
+  }
+  void release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+                       TimePs now);
   void work_out_all(const Switch& node, TimePs now);
   void watch(const Switch& node);
   void tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now);

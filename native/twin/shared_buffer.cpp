@@ -43,9 +43,9 @@ bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::
   return true;
 }
 
-// A packet has left the buffer.
-void Links::release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
-                    TimePs now) {
+// A packet has left the buffer whose source has been told to pause.
+void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+                            TimePs now) {
   const BufferConfig& buffer = network_->buffer;
   Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
