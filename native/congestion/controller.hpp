@@ -46,8 +46,9 @@ struct Hop {
   std::int64_t queue_bytes = 0;  // left behind
   std::uint64_t sent_bytes = 0;  // ever
   std::int64_t rate_bps = 0;
+  std::uint32_t port = 0;
 };
-inline constexpr std::size_t kHopsMax = 12;
+inline constexpr std::size_t kHopsMax = 32;  // those after them say nothing
 struct Telemetry {
   std::array<Hop, kHopsMax> hops;
   std::uint32_t count = 0;

@@ -36,7 +36,7 @@ class Hpcc final : public Controller {
 
   void acknowledged(const Acknowledgement& news) override {
     if (news.telemetry == nullptr || news.telemetry->count == 0) return;
-    if (last_.count != news.telemetry->count) {  // the first, or another path
+    if (!is_same_path(*news.telemetry)) {  // the first, or another path
       last_ = *news.telemetry;
       updated_at_ = news.sent;
       return;
@@ -48,6 +48,12 @@ class Hpcc final : public Controller {
   }
 
  private:
+  bool is_same_path(const Telemetry& now) const {
+    return std::equal(now.hops.begin(), now.hops.begin() + now.count, last_.hops.begin(),
+                      last_.hops.begin() + last_.count,
+                      [](const Hop& a, const Hop& b) { return a.port == b.port; });
+  }
+
   // The most used port, averaged over a round trip.
   bool measure(const Telemetry& now) {
     double most = 0, elapsed = 0;

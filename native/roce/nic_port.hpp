@@ -20,10 +20,10 @@ class NicPort {
  public:
   explicit NicPort(TimePs debt_limit) : debt_limit_(debt_limit) {}
 
-  // When something can be picked; kNever while nothing waits.
-  TimePs next_pick() const {
-    if (!control_.empty() || !data_.empty()) return 0;
-    return held_.empty() ? kNever : held_.front().since;
+  // When something can be picked; kNever while nothing that is allowed waits.
+  TimePs next_pick(bool control_allowed = true, bool data_allowed = true) const {
+    if ((control_allowed && !control_.empty()) || (data_allowed && !data_.empty())) return 0;
+    return held_.empty() || !data_allowed ? kNever : held_.front().since;
   }
 
   // Queue pair `id` has an acknowledgement, or data, to send; data not before `from`.

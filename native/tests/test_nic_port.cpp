@@ -178,9 +178,23 @@ struct Drawn {
   std::map<std::uint32_t, std::uint64_t> backlog;
 };
 
+// Flow control has paused control packets: data that is held back still has its time.
+void held_data_has_its_time_while_control_is_paused() {
+  NicPort port{0};
+  port.mark_control(1, 0);
+  port.mark_data(2, 0, 700);
+  CHECK(port.next_pick(true, true) == 0);
+  CHECK(port.next_pick(false, true) == 700);
+  CHECK(port.next_pick(false, false) == genie::kNever);
+  NicPort::Pick pick;
+  CHECK(!port.pick(699, pick, false, true));
+  CHECK(port.pick(700, pick, false, true) && pick.id == 2 && !pick.control);
+}
+
 }  // namespace
 
 int main() {
+  held_data_has_its_time_while_control_is_paused();
   back_to_back_at_the_line_rate();
   idle_time_is_not_credit();
   lateness_is_caught_up_to_the_debt();

@@ -226,6 +226,55 @@ void a_notification_does_not_cost_the_acknowledgement() {
 }
 
 // It fails by the key, not by retries: the NAK is of the request that is refused.
+// What a receiver remembers of a packet that was trimmed, or came early, must not outlive half the circle of
+// PSNs: it would take it for one that is still missing.
+void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
+  struct Sink {
+    void ready(QueuePair&) {}
+    void arm_timer(QueuePair&, TimePs) {}
+    void sent(QueuePair&, std::uint64_t, Status, std::uint32_t) {}
+    bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+    bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+    bool take_receive(QueuePair&) { return true; }
+    std::int64_t receives_left(QueuePair&) { return -1; }
+    bool place(QueuePair&, const Packet&, std::uint64_t) { return true; }
+    void fetched(QueuePair&, const Packet&, std::uint64_t) {}
+    void delivered(QueuePair&, const roce::Delivery&) {}
+  } sink;
+  QueuePairConfig config = small_config();
+  config.reordering_packets = 4;
+  config.selective_repeat = true;
+  QueuePair receiver(config, 0, 0, 0);
+  std::uint32_t psn = 0;
+  const auto come = [&] {
+    Packet packet;
+    packet.opcode = Opcode::kSendOnly;
+    packet.psn = psn;
+    psn = psn_add(psn, 1);
+    receiver.receive(packet, 0, sink);
+  };
+  if (trimmed) {
+    receiver.receive_trimmed(psn, sink);
+  } else {  // five packets overtake the first
+    psn = 1;
+    for (int count = 0; count < 5; ++count) come();
+    psn = 0;
+  }
+  Packet answer;
+  CHECK(receiver.take_control(answer, sink));
+  CHECK_EQUAL(answer.syndrome, roce::nak(NakCode::kSequence));
+  if (trimmed) receiver.receive_trimmed(psn + 4, sink);  // and comes before it is asked for
+  for (int count = trimmed ? 0 : 4; count < 5; ++count) come();
+  psn = receiver.expected_psn();
+  for (std::uint32_t count = 0; count < (1u << 24) + 100; ++count) {
+    come();
+    receiver.take_control(answer, sink);
+  }
+  CHECK_EQUAL(receiver.expected_psn(), psn);
+  CHECK_EQUAL(receiver.counters().naks_sent, std::uint64_t{1});
+  CHECK_EQUAL(receiver.counters().duplicates, std::uint64_t{0});
+}
+
 void a_read_that_is_asked_again_and_refused_fails_by_name() {
   World world(small_config(), 0, 0, __func__);
   world.post(0, Verb::kRead, 24);
@@ -393,6 +442,7 @@ int main() {
   a_message_longer_than_half_the_circle_is_refused();
   a_notification_does_not_cost_the_acknowledgement();
   a_read_that_is_asked_again_and_refused_fails_by_name();
+  for (const bool trimmed : {false, true}) a_loss_is_forgotten_before_psns_turn(trimmed);
   everything_arrives_once_and_in_order();
   broken_connections_end_in_order();
   return check_result("test_queue_pair");

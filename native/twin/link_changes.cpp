@@ -13,14 +13,18 @@ void Links::set_rate(Block& block, std::int64_t rate_bps) const {
   block.ps_per_byte = whole ? static_cast<std::uint32_t>(8 * kPsPerSecond / rate_bps) : 0;
 }
 
-// Whether a switch may send on what it has only the header of: it must not run dry, so no port that it sends
-// by may be faster than the link it came by.
-bool Links::feeds_no_faster(std::uint32_t number) const {
-  const std::int64_t own = blocks_[number].rate_bps;
+// A switch may send on what it has only the header of if it never runs dry: no port that it sends by may be
+// faster than the link it came by, neither as it is built, which the windows' length rests on, nor now.
+void Links::set_cut_through(std::uint32_t number) {
+  Block& block = blocks_[number];
+  block.flags &= static_cast<std::uint8_t>(~kCutThrough);
+  if (!network_->cut_through || block.to_host || number >= network_->link_rate_bps.size()) return;
   const std::vector<std::uint32_t>& ports = switches_[static_cast<std::size_t>(targets_[number])].ports;
-  return own > 0 && std::all_of(ports.begin(), ports.end(), [&](std::uint32_t port) {
-           return blocks_[port].rate_bps > 0 && blocks_[port].rate_bps <= own;
-         });
+  const std::vector<std::int64_t>& built = network_->link_rate_bps;
+  const bool fits = std::all_of(ports.begin(), ports.end(), [&](std::uint32_t port) {
+    return built[port] > 0 && built[port] <= built[number] && blocks_[port].rate_bps <= block.rate_bps;
+  });
+  if (fits) block.flags |= kCutThrough;
 }
 
 // When a packet that starts at `at` is dealt with, where that is not when its last bit has come.
@@ -43,6 +47,10 @@ void Links::apply(const Change& change, TimePs now) {
     case Change::Kind::kRate:
       if (block.waiting != 0) work_out(block, change.number, now);
       set_rate(block, change.rate_bps);
+      set_cut_through(change.number);
+      for (std::uint32_t link = 0; link < count_; ++link) {
+        if (targets_[link] == block.node) set_cut_through(link);
+      }
       if ((block.flags & kBucket) != 0)
         buckets_[change.number].burst =
             serialisation_ps(network_->link_burst_bytes[change.number], change.rate_bps);
@@ -51,6 +59,11 @@ void Links::apply(const Change& change, TimePs now) {
       if ((block.flags & kDown) == 0) return;
       block.flags &= static_cast<std::uint8_t>(~kDown);
       block.free = now;
+      // What its source could not say meanwhile.
+      for (std::uint32_t own = 0; own < kPauseClass; ++own) {
+        if (ingress_[std::size_t{change.number ^ 1} * kClasses + own].pausing)
+          tell(change.number ^ 1, own, true, now);
+      }
       return;
     case Change::Kind::kDown:
       if ((block.flags & kDown) == 0) take_down(change.number, now);
@@ -87,7 +100,7 @@ void Links::take_down(std::uint32_t number, TimePs now) {
   block.waiting_bytes = 0;
   block.paused = 0;
   if ((block.flags & kToSwitch) == 0) schedule_->set(number, kNever);
-  if ((block.flags & kInside) != 0 || has_start_events(block, node)) schedule_->set(count_ + number, kNever);
+  if (block.node >= network_->hosts && has_start_events(block, node)) schedule_->set(count_ + number, kNever);
   // Its target asks nobody to pause by the cable that is cut.
   Switch& target = switches_[static_cast<std::size_t>(targets_[number])];
   for (std::uint32_t own = 0; own < kClasses; ++own) {
@@ -96,6 +109,25 @@ void Links::take_down(std::uint32_t number, TimePs now) {
     in.pausing = false;
     counters_[number].paused_ps += now - in.paused_since;
     --target.pausing;
+  }
+  lift_pauses(number, now);
+}
+
+// Pauses do not outlive the cable by which they are said, in either direction: a frame that ends one would
+// not come (real ones run out, IEEE 802.1Qbb).
+void Links::lift_pauses(std::uint32_t number, TimePs now) {
+  const std::uint32_t back = number ^ 1;
+  if (number >= network_->link_rate_bps.size()) return;
+  // Frames on their way back have been said by who has just forgotten them: they end pauses now.
+  for (Block* const block : {&blocks_[back], &blocks_[inbound_[back]]}) {
+    Lane& lane = block->lanes[kPauseClass];
+    for (std::uint32_t place = 0; place < lane.flying + lane.waiting; ++place) lane.at(place).value &= ~1u;
+  }
+  for (std::uint32_t own = 0; own < kPauseClass; ++own) {
+    if ((blocks_[back].paused >> own & 1) == 0) continue;
+    Flight frame;
+    frame.value = own << 1;
+    paused_by(frame, number, now);
   }
 }
 

@@ -26,6 +26,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   counters_.resize(count_);
   buckets_.resize(count_);
   deficit_bytes_.resize(count_);
+  lost_.resize(count_);
   switches_.resize(index(network.nodes));
   balancers_.resize(index(network.nodes));
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
@@ -71,7 +72,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
       block.flags |= kBucket;
       buckets_[number].burst = serialisation_ps(burst, block.rate_bps);
     }
-    if (network.cut_through && !block.to_host && feeds_no_faster(number)) block.flags |= kCutThrough;
+    set_cut_through(number);
   }
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
@@ -121,6 +122,8 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
 
 LinkCounters Links::totals(std::uint32_t number) const {
   LinkCounters counters = counters_[number];
+  counters.dropped += lost_[number].packets;
+  counters.dropped_bytes += lost_[number].bytes;
   counters.packets = blocks_[number].packets;
   counters.bytes = blocks_[number].bytes;
   counters.longest_queue_bytes = blocks_[number].longest_bytes;
@@ -270,7 +273,7 @@ void Links::start_next(Block& block, std::uint32_t number) {
       release(node, ingress_of(flight), own, wire_bytes, at);
   }
   if (flight.telemetry != 0) [[unlikely]]
-    describe(block, flight, at);
+    describe(block, number, flight, at);
   const TimePs arrival = occupy(block, wire_bytes, at);
   ++lane.flying;
   if ((block.flags & kAbroad) != 0) {
@@ -284,12 +287,6 @@ void Links::start_next(Block& block, std::uint32_t number) {
 // Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight.
 std::uint32_t Links::next_weighted(Block& block, std::uint32_t number, unsigned ready) {
   std::array<std::int64_t, kClasses>& deficit = deficit_bytes_[number];
-  if (std::has_single_bit(ready)) {
-    const auto only = static_cast<std::uint32_t>(std::countr_zero(ready));
-    block.turn = only;
-    deficit[only] = 0;
-    return only;
-  }
   while (true) {
     const std::uint32_t own = block.turn;
     if ((ready >> own & 1) != 0) {

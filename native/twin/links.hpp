@@ -75,12 +75,14 @@ class Links {
       return drop(link, flight, wire_bytes);
     start(block, link, flight, wire_bytes, now);
   }
-  // How long a host's port is busy with a packet that it begins to send at `now`.
+  // How long a host's port that is free at `now` is busy with a packet. Behind a token bucket it waits for as
+  // many tokens as the packet needs, which then leaves at once.
   TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
     const Block& block = blocks_[link];
     const TimePs time = serialisation(block, wire_bytes);
-    return (block.flags & kBucket) == 0 ? time : buckets_[link].free_after(now, time) - now;
+    return (block.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
   }
+  bool has_bucket(std::uint32_t link) const { return (blocks_[link].flags & kBucket) != 0; }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
   }
@@ -112,7 +114,7 @@ class Links {
       sink.received(flight);
     } else {
       const std::uint32_t next = flight.is_free() ? choose(flight, number, now) : paths_[++flight.route];
-      if (next == kNowhere) return drop(number, flight, wire_bytes_of(flight));
+      if (next == kNowhere) return lose(number, flight);
       forward(flight, number, next, now);
     }
   }
@@ -192,10 +194,6 @@ class Links {
     TimePs burst = 0, due = 0;
     // When a packet that takes `time` at the rate may leave, not before `at`.
     TimePs start(TimePs at, TimePs time) const { return std::max(at, due + time - burst); }
-    // When the next packet of the same size may leave, if one leaves at `at`.
-    TimePs free_after(TimePs at, TimePs time) const {
-      return std::max(at, std::max(due, at) + 2 * time - burst);
-    }
     void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
   };
   struct Ingress {  // by link and class: what has come by it and waits in its target
@@ -285,6 +283,12 @@ class Links {
     counters_[link].dropped_bytes += wire_bytes;
     telemetry_.give(flight.telemetry);
   }
+  // At the end of a link, from which no way leads on. What a link's target counts is not its source's.
+  void lose(std::uint32_t ingress, const Flight& flight) {
+    ++lost_[ingress].packets;
+    lost_[ingress].bytes += wire_bytes_of(flight);
+    telemetry_.give(flight.telemetry);
+  }
   // To the end of a ring.
   Flight& append(const Block& block, Lane& lane, const Flight& flight) {
     const std::uint32_t count = lane.flying + lane.waiting;
@@ -330,16 +334,16 @@ class Links {
       block.free = buckets_[number].start(block.free, serialisation(block, wire_bytes));
     if (block.free <= now && first) {
       if (flight.telemetry != 0) [[unlikely]]
-        describe(block, flight, now);
+        describe(block, number, flight, now);
       start(block, number, flight, wire_bytes, now);
     } else {
       wait(block, number, flight, ingress, wire_bytes, now);
     }
   }
   // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
-  void describe(const Block& block, const Flight& flight, TimePs at) {
+  void describe(const Block& block, std::uint32_t number, const Flight& flight, TimePs at) {
     if (flight.opcode == roce::Opcode::kAcknowledge) return;
-    telemetry_.write(flight.telemetry, {at, block.waiting_bytes, block.bytes, block.rate_bps});
+    telemetry_.write(flight.telemetry, {at, block.waiting_bytes, block.bytes, block.rate_bps, number});
   }
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.
@@ -352,11 +356,12 @@ class Links {
     return std::max<TimePs>(block.free - now, 0) + serialisation_ps(block.waiting_bytes, block.rate_bps);
   }
   std::size_t collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
-                      TimePs& next);
+                      unsigned number_bits, TimePs& next);
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
-  static void sort_keys(Scratch& scratch, std::size_t count, unsigned key_bits);
+  static void sort_keys(Scratch& scratch, std::size_t count);
   void set_rate(Block& block, std::int64_t rate_bps) const;
-  bool feeds_no_faster(std::uint32_t number) const;
+  void set_cut_through(std::uint32_t number);
+  void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
   bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);
   void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
@@ -414,13 +419,18 @@ class Links {
   std::vector<Scratch> scratch_;                                   // by thread
   std::vector<RingArena> arenas_;                                  // by thread
   std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread
+  struct Lost {
+    std::uint64_t packets = 0, bytes = 0;
+  };
+  std::vector<Lost> lost_;  // by link, at its end
   struct Flowlet {
     TimePs last = 0;
     std::uint32_t link = 0;
   };
   struct Balancer {  // of a switch that picks ways
     std::uint64_t drawn = 0;
-    FlatMap<Flowlet> flowlets;  // by connection
+    std::vector<std::uint32_t> ways;  // for the packet at hand
+    FlatMap<Flowlet> flowlets;        // by connection
   };
   std::vector<Balancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;

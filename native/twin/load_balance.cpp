@@ -1,6 +1,5 @@
 // How a switch picks one of several equally short ways for a packet.
 #include <algorithm>
-#include <array>
 
 #include "core/mix.hpp"
 #include "twin/links.hpp"
@@ -10,14 +9,13 @@ namespace genie::twin {
 std::uint32_t Links::choose(Flight& flight, std::uint32_t ingress, TimePs now) {
   const std::int32_t node = targets_[ingress], host = host_of_connection_[flight.connection];
   flight.route = Flight::kFree | ingress;
-  std::array<std::uint32_t, kWaysMax> ways;
-  std::uint32_t count = 0;
-  network_->each_way(*routes_, node, host, [&](std::uint32_t link) {
-    if (count < kWaysMax) ways[count++] = link;
-  });
+  Balancer& own = balancers_[static_cast<std::size_t>(node)];
+  std::vector<std::uint32_t>& ways = own.ways;
+  ways.clear();
+  network_->each_way(*routes_, node, host, [&](std::uint32_t link) { ways.push_back(link); });
+  const auto count = static_cast<std::uint32_t>(ways.size());
   if (count == 0) return kNowhere;
   if (count == 1) return ways[0];
-  Balancer& own = balancers_[static_cast<std::size_t>(node)];
   const auto drawn = [&] {
     return static_cast<std::uint32_t>(
         mixed(seed_ ^ mixed(static_cast<std::uint64_t>(node) << 40 ^ ++own.drawn)) % count);
@@ -27,7 +25,9 @@ std::uint32_t Links::choose(Flight& flight, std::uint32_t ingress, TimePs now) {
       return ways[own.drawn++ % count];
     case Balance::kFlowlet: {
       Flowlet& flowlet = own.flowlets[flight.connection];
-      if (flowlet.last == 0 || now - flowlet.last > network_->flowlet_gap) flowlet.link = ways[drawn()];
+      if (flowlet.last == 0 || now - flowlet.last > network_->flowlet_gap ||
+          std::find(ways.begin(), ways.end(), flowlet.link) == ways.end())
+        flowlet.link = ways[drawn()];
       flowlet.last = now;
       return flowlet.link;
     }

@@ -18,7 +18,6 @@ struct EcnProfile {
 
 // Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each,
 // or one together; pause frames (IEEE 802.1Qbb) are never paused.
-inline constexpr std::uint32_t kWaysMax = 64;  // that a switch picks from
 inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
 
 // How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha

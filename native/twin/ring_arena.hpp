@@ -1,6 +1,7 @@
 // Memory for rings of packets: powers of two of them, given back and taken again, in huge pages. Of one
 // thread.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>

@@ -294,9 +294,10 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
     const TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
     const TimePs departure = nic.port.depart(process.now, serialisation);
+    const TimePs begin = links_.has_bucket(nic.link) ? departure : departure - serialisation;
     bool lost = false;
     if (!pick.control) {
-      connection.queue_pair.departed(wire_bytes, departure - serialisation);
+      connection.queue_pair.departed(wire_bytes, begin);
       if (connection.queue_pair.has_data())
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
@@ -304,7 +305,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     }
     if (keep_trace_)
       process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
-    if (!lost) links_.launch(nic.link, flight, wire_bytes, departure - serialisation);
+    if (!lost) links_.launch(nic.link, flight, wire_bytes, begin);
     if (lost) links_.telemetry().give(flight.telemetry);
     if (departure > process.now) {
       nic.sending = true;
@@ -317,7 +318,9 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
 
 // The event for the next packet that a NIC may send; none while it has nothing, or what it has is paused.
 void Simulator::expect(const Process& process, Nic& nic) {
-  TimePs at = nic.port.next_pick();
+  const std::uint32_t paused = links_.paused(nic.link);
+  TimePs at = nic.port.next_pick((paused >> network_->control_class & 1) == 0,
+                                 (paused >> network_->data_class & 1) == 0);
   if (nic.sending) {
     at = std::max(at, nic.busy_until);
   } else if (at <= process.now) {

@@ -75,8 +75,17 @@ void Simulator::apply_changes(TimePs now) {
   bool reroutes = false;
   const std::vector<Change>& changes = network_->changes;
   for (; next_change_ < changes.size() && changes[next_change_].time <= now; ++next_change_) {
-    links_.apply(changes[next_change_], now);
-    reroutes |= changes[next_change_].kind == Change::Kind::kRoutes;
+    const Change& change = changes[next_change_];
+    links_.apply(change, now);
+    reroutes |= change.kind == Change::Kind::kRoutes;
+    if (change.kind != Change::Kind::kDown) continue;
+    // Who has been told to pause by the link that is down need not wait any more.
+    const std::uint32_t nic = nic_of_link_[change.number ^ 1];
+    if (nic == kNoNic) continue;
+    Process& process =
+        processes_[process_of_node_[static_cast<std::size_t>(links_.target_of(change.number))]];
+    process.now = std::max(process.now, now);
+    wake(process, nic);
   }
   if (reroutes) reroute(now);
   for (std::uint32_t process = 0; process < processes_.size(); ++process) schedule_.wake(process, now);
@@ -107,10 +116,13 @@ std::vector<std::uint32_t> Simulator::dead_links() const {
   std::vector<std::uint32_t> dead;
   for (const Process& process : processes_) {
     for (const std::uint32_t id : process.given_up) {
-      for (std::uint32_t at = connections_[id].route;; ++at) {
-        const std::uint32_t link = links_.link_at(at);
-        if (links_.is_down(link)) dead.push_back(link);
-        if (links_.target_of(link) < network_->hosts) break;
+      for (const std::uint32_t way : {connections_[id].route, connections_[connections_[id].peer].route}) {
+        for (std::uint32_t at = way;; ++at) {
+          const std::uint32_t link = links_.link_at(at);
+          const bool told = std::find(dead.begin(), dead.end(), link ^ 1) != dead.end();  // of this cable
+          if (links_.is_down(link) && !told) dead.push_back(link);
+          if (links_.target_of(link) < network_->hosts) break;
+        }
       }
     }
   }

@@ -15,6 +15,8 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 // Nodes whose links leave no time between them are one process.
 void Simulator::divide() {
   constexpr TimePs kLeast = 10 * kPsPerNs;
+  // A switch's arrivals of a window are told apart by 64 bits: those that time does not take number them.
+  constexpr TimePs kWindowMax = (TimePs{1} << 32) - 1;
   std::vector<std::uint32_t> leader(index(network_->nodes));
   std::iota(leader.begin(), leader.end(), 0u);
   const auto leader_of = [&](std::int32_t node) {
@@ -37,6 +39,7 @@ void Simulator::divide() {
     if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
       lookahead_ = std::min(lookahead_, links_.lookahead(link));
   }
+  if (lookahead_ != kNever) lookahead_ = std::min(lookahead_, kWindowMax);
 }
 
 // The thread of each process: hosts in order, in parts of equal size, as most of their traffic stays near; a

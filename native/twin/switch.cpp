@@ -8,18 +8,18 @@ namespace genie::twin {
 namespace {
 
 constexpr std::uint32_t kChosenLater = kPauseFrame - 1;  // in place of a link
-// A key has an arrival's time since the window's beginning and, below, its number.
-constexpr unsigned kNumberBits = 20;
 
 }  // namespace
 
 std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   Scratch& scratch = scratch_[schedule_->thread_of(process)];
   const TimePs begin = end - schedule_->window_ps();
+  // A key has an arrival's time since the window's beginning and, below, its number.
+  const auto time_bits = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin)));
+  const unsigned number_bits = 64 - time_bits;
   TimePs next = kNever;
-  const std::size_t count = collect(scratch, inputs_[process], begin, end, next);
-  sort_keys(scratch, count,
-            kNumberBits + static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin))));
+  const std::size_t count = collect(scratch, inputs_[process], begin, end, number_bits, next);
+  sort_keys(scratch, count);
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
   std::uint64_t events = count;
@@ -32,8 +32,9 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   };
   const std::uint64_t* const keys = scratch.keys.data();
   const Arrival* const arrivals = scratch.arrivals.data();
+  const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
   const auto arrival_at = [&](std::size_t place) -> const Arrival& {
-    return arrivals[keys[place] & ((1u << kNumberBits) - 1)];
+    return arrivals[keys[place] & number_mask];
   };
   constexpr std::size_t kAhead = 6;
   for (std::size_t place = 0; place < count; ++place) {
@@ -41,7 +42,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       if (const Lane* const lane = arrival_at(place + kAhead).lane; lane != nullptr)
         __builtin_prefetch(&lane->at(lane->flying + lane->waiting), 1);
     }
-    const TimePs now = begin + static_cast<TimePs>(keys[place] >> kNumberBits);
+    const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);
     starts_before(now);
     std::uint32_t onward = arrival.next;
@@ -52,7 +53,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       }
       if (onward == kChosenLater) onward = choose(*arrival.flight, arrival.link, now);
       if (onward == kNowhere) {
-        drop(arrival.link, *arrival.flight, wire_bytes_of(*arrival.flight));
+        lose(arrival.link, *arrival.flight);
         continue;
       }
     }
@@ -66,7 +67,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
 // Takes a window's arrivals off their wires, on which nobody puts anything before it is over: until then they
 // stay where they lie. Their number; `next` is when the first after them comes.
 std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin,
-                           TimePs end, TimePs& next) {
+                           TimePs end, unsigned number_bits, TimePs& next) {
   std::size_t count = 0;
   for (std::size_t input = 0; input < inputs.size(); ++input) {
     fetch(inputs, input);
@@ -88,7 +89,7 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
           next = std::min(next, arrival);
           break;
         }
-        keys[count] = static_cast<std::uint64_t>(arrival - begin) << kNumberBits | count;
+        keys[count] = static_cast<std::uint64_t>(arrival - begin) << number_bits | count;
         const std::uint32_t route = flight.route;
         if (own == kPauseClass || flight.is_free()) [[unlikely]] {
           arrivals[count] = {&flight, nullptr, link, own == kPauseClass ? kPauseFrame : kChosenLater};
@@ -127,11 +128,11 @@ void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) c
 }
 
 // Sorts the keys: into as many buckets as there are, which leaves nearly nothing to do in each.
-void Links::sort_keys(Scratch& scratch, std::size_t count, unsigned key_bits) {
+void Links::sort_keys(Scratch& scratch, std::size_t count) {
   std::uint64_t* keys = scratch.keys.data();
   if (count > 8) {
     const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)) - 1, kBucketBits);
-    const unsigned shift = key_bits > bits ? key_bits - bits : 0;
+    const unsigned shift = 64 - bits;
     const std::size_t buckets = std::size_t{1} << bits;
     std::uint32_t* const places = scratch.places.data();
     std::fill_n(places, buckets + 1, std::uint32_t{0});

@@ -19,6 +19,7 @@ from simtwin.fabric_schema import (
     Downlink,
     Ecn,
     Fabric,
+    Fault,
     Host,
     LeafSpine,
     Link,
@@ -127,6 +128,22 @@ def test_a_packet_waits_for_as_many_tokens_as_it_needs() -> None:
     assert times == (2 * DELAY, 2 * DELAY + transmission_ps(short, rate))
 
 
+def test_a_host_waits_for_as_many_tokens_as_a_packet_needs() -> None:
+    rate = GBPS
+    full, short = wire_bytes(4096 + 100)
+    link, downlink = Link(Rate(rate), Duration(DELAY), burst=Size(full)), Downlink(Rate(0))
+    times = first_and_last(two_hosts(link=link, downlink=downlink), 4096 + 100)
+    assert times == (2 * DELAY, 2 * DELAY + transmission_ps(short, rate))
+
+
+def test_a_link_that_slows_down_feeds_no_switch_that_cuts_through() -> None:
+    """It would run dry: the packet is stored and forwarded, as without."""
+    slow = [Fault(at=Duration(0), link="host0->switch", rate=Rate(GBPS))]
+    stored, cut = (first_and_last(two_hosts(switch=Switch(cut_through=c), fault=slow), 4000)[1] for c in (False, True))
+    size = wire_bytes(4000)[0]
+    assert stored == cut == 2 * DELAY + transmission_ps(size, GBPS) + transmission_ps(size, RATE)
+
+
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
 def test_what_is_trimmed_is_asked_for_without_a_timeout(recovery: str) -> None:
     def played(trimming: bool) -> Any:
@@ -152,9 +169,10 @@ def test_what_is_trimmed_is_asked_for_without_a_timeout(recovery: str) -> None:
     assert kept.timeline["end_ns"].max() <= dropped.timeline["end_ns"].max()
 
 
-@pytest.mark.parametrize(("data", "control"), [(1, 1), (3, 1), (1, 4)])
+@pytest.mark.parametrize(("data", "control"), [(1, 1), (3, 1), (1, 4), (20, 1)])
 def test_weights_share_a_port_by_bytes(data: int, control: int) -> None:
-    """Host 0 gets data, and acknowledgements of what it sends, by one slow downlink that both fill."""
+    """Host 0 gets data, and acknowledgements of what it sends, by one slow downlink that both fill. Acknowledgements
+    want a quarter of it: at 20 to 1 their weight alone decides when they are through."""
     slow, sent = RATE // 32, 512 << 10
     fabric = Fabric(
         topology=SingleSwitch(3),

@@ -269,6 +269,45 @@ def test_what_cannot_be_is_one_line_with_its_place(text: str, line: int, says: s
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("start_us", range(30, 130, 10))
+def test_pauses_do_not_outlive_the_cable_by_which_they_are_said(start_us: int) -> None:
+    """The switch cannot end host 0's pauses while the way to it is down; afterwards all goes on."""
+    fabric = Fabric(
+        topology=SingleSwitch(5),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        switch=Switch(shared_buffer=Size(MIB // 2)),
+        pfc=Pfc(),
+        fault=[after(start_us * US, until=Duration((start_us + 20) * US), link="switch->host0")],
+        transport=Transport(window_packets=1000, ack_timeout=Duration(200 * US)),
+    )
+    result = twin_of(fabric).play(incast(4, 2 * MIB))
+    assert sum(result.counters["links"]["pauses"]) > 0
+    assert result.timeline["end_ns"].max() < 3_000_000  # 0.7 ms at the line rate, and a few timeouts
+
+
+def test_a_fault_on_an_idle_link_changes_nothing() -> None:
+    """Links without delay: all of the network is one process, whose events a fault must leave alone."""
+
+    def ends(*faults: Fault) -> list[int]:
+        fabric = Fabric(topology=SingleSwitch(6), link=Link(Rate(400 * GBPS)), fault=list(faults))
+        twin = twin_of(fabric, ranks=4)
+        return list(twin.play(collective(Op.ALL_TO_ALL, 4, MIB)).timeline["end_ns"])
+
+    for host in (4, 5):
+        assert ends(after(5 * US, until=Duration(6 * US), link=f"host{host}->switch")) == ends()
+
+
+def test_a_dead_way_back_is_named() -> None:
+    fabric = Fabric(
+        topology=SingleSwitch(2),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        transport=Transport(ack_timeout=Duration(50 * US)),
+        fault=[after(10 * US, link="switch->host0")],
+    )
+    with pytest.raises(SimulationError, match="switch->host0 is down since 10us"):
+        twin_of(fabric).play(point_to_point(0, 1, MIB))
+
+
 def test_a_workload_that_is_over_before_the_fault_does_not_mind_it() -> None:
     workload: Workload = collective(Op.BROADCAST, 2, 4096)
     twin = twin_of(leaves(after(10 * MS, cable=("leaf1", "host3"))), hosts=(0, 3))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from twin_fabrics import GBPS, US, incast, twin_of
 
+from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate
 from genie.workload.generate import collective
 from genie.workload.graph import Op
@@ -133,6 +135,29 @@ def test_incasts_end_under_every_balance() -> None:
         result = twin_of(fabric).play(incast(15, MIB))
         least_ns = 15 * MIB * 8 / 100
         assert least_ns < result.transfers["acked_ns"].max() < 1.1 * least_ns, mode
+
+
+@pytest.mark.parametrize("mode", ["spray", "round-robin", "adaptive"])
+def test_all_of_many_ways_are_used(mode: str) -> None:
+    fabric = Fabric(
+        topology=LeafSpine(leaves=2, spines=100, hosts_per_leaf=1),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+    )
+    twin = twin_of(fabric, hosts=(0, 1))
+    result = twin.play(collective(Op.BROADCAST, 2, 16 * MIB))
+    up = [link for link, name in enumerate(twin.network.link_names) if name.startswith("leaf0->spine")]
+    assert sum(result.counters["links"]["packets"][link] > 0 for link in up) == 100
+
+
+@pytest.mark.parametrize("mode", ["spray", "round-robin", "adaptive"])
+def test_hpcc_compares_a_port_with_itself(mode: str) -> None:
+    """What another path's ports say is no news of this one: alone, a flow keeps nearly its rate."""
+    ends = {}
+    for name in ("ecmp", mode):
+        fabric = msgspec.structs.replace(two_leaves(name, ack_every_packets=1), congestion_control=Hpcc())
+        ends[name] = to_other_leaf(fabric, 16 * MIB)[0].timeline["end_ns"].max()
+    assert ends[mode] < 1.1 * ends["ecmp"]
 
 
 def test_loads_are_even_where_packets_are_sprayed() -> None:
