@@ -31,6 +31,7 @@ class Network:
     delay_ps: NDArray[np.int64]  # (links,)
     buffer_bytes: NDArray[np.int64]  # (links,) -1 = unlimited; always unlimited at a host's own port
     burst_bytes: NDArray[np.int64]  # (links,) of a token bucket; 0 = none
+    length: NDArray[np.int32]  # (links,) of a path is the sum of its links'
     is_bridge: NDArray[np.bool_]  # (nodes,) switches that hold all that comes and neither mark nor pause
     packet_latency_ps: NDArray[np.int64]  # (hosts,)
     message_latency_ps: NDArray[np.int64]  # (hosts,)
@@ -59,6 +60,7 @@ class NetworkBuilder:
     rate_bps: list[int] = field(default_factory=list)
     delay_ps: list[int] = field(default_factory=list)
     burst_bytes: list[int] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
     bridges: set[int] = field(default_factory=set)
 
     def host(self, name: str, packet_latency_ps: int, message_latency_ps: int) -> int:
@@ -80,9 +82,20 @@ class NetworkBuilder:
         return len(self.names) - 1
 
     def cable(
-        self, a: int, b: int, rate_bps: int, delay_ps: int, rate_back_bps: int, burst_bytes: tuple[int, int] = (0, 0)
+        self,
+        a: int,
+        b: int,
+        rate_bps: int,
+        delay_ps: int,
+        rate_back_bps: int,
+        burst_bytes: tuple[int, int] = (0, 0),
+        length: int = 1,
     ) -> None:
-        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a; token buckets in that order."""
+        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a; token buckets in that order.
+
+        Packets take the shortest paths, in which the cable counts as `length` links.
+        """
+        self.length += [length, length]
         self.ends += [(a, b), (b, a)]
         self.rate_bps += [rate_bps, rate_back_bps]
         self.delay_ps += [delay_ps + self._latency_ps(b), delay_ps + self._latency_ps(a)]
@@ -109,6 +122,7 @@ class NetworkBuilder:
             delay_ps=np.array(self.delay_ps, dtype=np.int64),
             buffer_bytes=node_buffer_bytes[ends[:, 0]],
             burst_bytes=np.array(self.burst_bytes, dtype=np.int64),
+            length=np.array(self.length, dtype=np.int32),
             is_bridge=np.isin(np.arange(len(self.names)), list(self.bridges)),
             packet_latency_ps=np.array(self.packet_latency_ps, dtype=np.int64),
             message_latency_ps=np.array(self.message_latency_ps, dtype=np.int64),

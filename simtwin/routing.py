@@ -58,7 +58,7 @@ class Routes:
 
 
 def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None) -> Routes:
-    """All shortest paths by hop count between all pairs of hosts. Raises RoutingError when a pair has none.
+    """All shortest paths, by links' lengths, between all pairs of hosts. Raises RoutingError when a pair has none.
 
     `down`: (links,) those that are left out; pairs that then have no path are no error.
     """
@@ -72,14 +72,14 @@ def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None
     group_of_host, groups = _groups(hosts, door_start, door_source)
 
     inner = np.flatnonzero((network.dst_node >= hosts) & is_up)  # hosts never forward
-    source, target = network.src_node[inner], network.dst_node[inner]
+    source, target, length = network.src_node[inner], network.dst_node[inner], network.length[inner]
     rows: list[NDArray[np.int64]] = []
     links: list[NDArray[np.int32]] = []
     for group, switches in enumerate(groups):
-        hops = _hops_to(np.array(switches, np.int32), source, target, network.nodes)
+        distance = _distance_to(np.array(switches, np.int32), source, target, length, network.nodes)
         if down is None:
-            _check_reached(network, hops, group, group_of_host, door_start, door_source)
-        on_path = np.flatnonzero((hops[target] >= 0) & (hops[target] + 1 == hops[source]))
+            _check_reached(network, distance, group, group_of_host, door_start, door_source)
+        on_path = np.flatnonzero((distance[target] >= 0) & (distance[target] + length == distance[source]))
         links.append(inner[on_path].astype(np.int32))
         rows.append(source[on_path].astype(np.int64) * len(groups) + group)
     row = np.concatenate(rows)
@@ -102,30 +102,40 @@ def _groups(
     return of_host, list(number)
 
 
-def _hops_to(
-    switches: NDArray[np.int32], source: NDArray[np.int32], target: NDArray[np.int32], nodes: int
+def _distance_to(
+    switches: NDArray[np.int32],
+    source: NDArray[np.int32],
+    target: NDArray[np.int32],
+    length: NDArray[np.int32],
+    nodes: int,
 ) -> NDArray[np.int32]:
-    """Links from each node to the nearest of some switches, UNREACHABLE where there is no way (breadth-first)."""
-    hops = np.full(nodes, UNREACHABLE, dtype=np.int32)
-    hops[switches] = 0
-    distance = 0
-    while True:
-        reached = source[(hops[target] == distance) & (hops[source] == UNREACHABLE)]
-        if not len(reached):
-            return hops
-        distance += 1
-        hops[reached] = distance
+    """Length of the shortest path from each node to the nearest of some switches, UNREACHABLE where there is no way.
+
+    Breadth-first: a link of several lengths is as many in a row.
+    """
+    distance = np.full(nodes, UNREACHABLE, dtype=np.int32)
+    distance[switches] = 0
+    longest = int(length.max(initial=1))
+    front = last = 0
+    while front < last + longest:
+        front += 1
+        is_next = (distance[target] >= 0) & (distance[target] == front - length)
+        reached = source[is_next & (distance[source] == UNREACHABLE)]
+        distance[reached] = front
+        if len(reached):
+            last = front
+    return distance
 
 
 def _check_reached(
     network: Network,
-    hops: NDArray[np.int32],
+    distance: NDArray[np.int32],
     group: int,
     group_of_host: NDArray[np.int32],
     door_start: NDArray[np.int64],
     door_source: NDArray[np.int32],
 ) -> None:
-    cut_off = set(np.flatnonzero(hops[: network.hosts] == UNREACHABLE).tolist())
+    cut_off = set(np.flatnonzero(distance[: network.hosts] == UNREACHABLE).tolist())
     for host in np.flatnonzero(group_of_host == group).tolist() if cut_off else ():
         cabled = set(door_source[door_start[host] : door_start[host + 1]].tolist())
         for other in sorted(cut_off - cabled - {host}):

@@ -66,10 +66,10 @@ class _Generator(NetworkBuilder):
         bursts = (self.link.burst or 0, down.burst or 0)
         self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts)
 
-    def join(self, a: int, b: int, link: Link | None = None) -> None:
+    def join(self, a: int, b: int, link: Link | None = None, length: int = 1) -> None:
         """A cable of one rate."""
         link = link or self.link
-        self.cable(a, b, link.rate, link.delay, link.rate, (link.burst or 0, link.burst or 0))
+        self.cable(a, b, link.rate, link.delay, link.rate, (link.burst or 0, link.burst or 0), length)
 
 
 def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
@@ -151,7 +151,11 @@ def _dual_plane(builder: _Generator, topology: DualPlane) -> None:
 
 
 def _dragonfly(builder: _Generator, topology: Dragonfly) -> None:
-    """Cables of the hosts, then of groups, then between them: the q-th global link of group i goes to i + q + 1."""
+    """Cables of the hosts, then of groups, then between them: the q-th global link of group i goes to i + q + 1.
+
+    A path crosses one global link at most (minimal routing, Kim et al., ISCA 2008), however many links of its groups
+    that takes: two global links are longer than one with a link of a group at each end.
+    """
     count, ports = topology.routers, topology.global_links
     groups = count * ports + 1
     routers = [builder.named(f"group{group}router", count) for group in range(groups)]
@@ -164,7 +168,8 @@ def _dragonfly(builder: _Generator, topology: Dragonfly) -> None:
     for group, port in product(range(groups), range(groups - 1)):
         other, other_port = (group + port + 1) % groups, groups - 2 - port
         if group < other:
-            builder.join(routers[group][port // ports], routers[other][other_port // ports], topology.global_link)
+            ends = routers[group][port // ports], routers[other][other_port // ports]
+            builder.join(*ends, topology.global_link, length=3)
 
 
 def _torus(builder: _Generator, topology: Torus) -> None:

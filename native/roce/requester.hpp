@@ -82,7 +82,8 @@ class Requester {
     if (is_read) ++reads_;
     if (last) ++cursor_;
     // Ask at the end of a message, now and then inside it, and when the window closes (section 9.7.5.1.2).
-    packet.ack_request = !is_read && (last || ++since_request_ >= config_->ack_every_packets || !has_data());
+    packet.ack_request =
+        !is_read && (last || ++since_request_ >= control_.ack_every_packets() || !has_data());
     if (packet.ack_request) since_request_ = 0;
     ++counters.data_sent;
     if (deadline_ == kNever) restart_timer(now, sink);

@@ -19,6 +19,7 @@ class SenderControl {
   explicit SenderControl(const QueuePairConfig& config)
       : config_(&config),
         window_packets_(config.window_packets),
+        ack_every_packets_(config.ack_every_packets),
         listens_(
             congestion::needs_acknowledgements(config.congestion.control) ||
             (config.congestion.notify_in_acks && config.congestion.control != congestion::Control::kNone)),
@@ -31,6 +32,9 @@ class SenderControl {
   // When the next packet may begin to leave.
   TimePs data_from() const { return data_from_; }
   std::uint32_t window_packets() const { return window_packets_; }
+  // An acknowledgement is asked for so often: inside a window that the controller has made short a few times,
+  // or nothing would be sent while it is on its way.
+  std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
 
   // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
@@ -93,6 +97,7 @@ class SenderControl {
     const std::int64_t packets = (window_bytes + config_->mtu_bytes - 1) / config_->mtu_bytes;
     window_packets_ =
         static_cast<std::uint32_t>(std::clamp<std::int64_t>(packets, 1, config_->window_packets));
+    ack_every_packets_ = std::min(config_->ack_every_packets, std::max(window_packets_ / 4, 1u));
   }
 
   const QueuePairConfig* config_;
@@ -100,6 +105,7 @@ class SenderControl {
   std::int64_t rate_bps_ = 0;     // at which it was worked out
   std::uint32_t wire_bytes_ = 0;  // for a packet of so many
   std::uint32_t window_packets_;  // under way, at most
+  std::uint32_t ack_every_packets_;
   bool listens_;
   bool paced_ = false;  // the controller moves data_from_
   std::unique_ptr<congestion::Controller> controller_;

@@ -1,6 +1,7 @@
 // Links that are not what they were: failures, degradations and repairs; and links whose packets do not
 // arrive when their last bit has left.
 #include <algorithm>
+#include <cmath>
 
 #include "twin/links.hpp"
 
@@ -27,6 +28,20 @@ void Links::set_cut_through(std::uint32_t number) {
   if (fits) block.flags |= kCutThrough;
 }
 
+// Another rate fills a bucket that lacks as many tokens as before.
+void Links::set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now) {
+  Block& block = blocks_[number];
+  Bucket& bucket = buckets_[number];
+  const double slower = static_cast<double>(block.rate_bps) / static_cast<double>(rate_bps);
+  bucket.burst = serialisation_ps(network_->link_burst_bytes[number], rate_bps);
+  if (bucket.due > now) bucket.due = now + std::llround(static_cast<double>(bucket.due - now) * slower);
+  if ((block.flags & kDown) != 0) return;
+  block.free = now;  // what is next waits for its tokens anew
+  if (block.node < network_->hosts || !has_start_events(block, switch_of(block))) return;
+  schedule_->set(count_ + number, kNever);
+  expect_start(block, number, now);
+}
+
 // When a packet that starts at `at` is dealt with, where that is not when its last bit has come.
 TimePs Links::early_arrival(Block& block, TimePs at, TimePs time) {
   if ((block.flags & kBucket) != 0) {
@@ -46,14 +61,12 @@ void Links::apply(const Change& change, TimePs now) {
       return;
     case Change::Kind::kRate:
       if (block.waiting != 0) work_out(block, change.number, now);
+      if ((block.flags & kBucket) != 0) set_bucket(change.number, change.rate_bps, now);
       set_rate(block, change.rate_bps);
       set_cut_through(change.number);
       for (std::uint32_t link = 0; link < count_; ++link) {
         if (targets_[link] == block.node) set_cut_through(link);
       }
-      if ((block.flags & kBucket) != 0)
-        buckets_[change.number].burst =
-            serialisation_ps(network_->link_burst_bytes[change.number], change.rate_bps);
       return;
     case Change::Kind::kUp:
       if ((block.flags & kDown) == 0) return;

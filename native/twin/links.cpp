@@ -182,7 +182,10 @@ void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::u
 void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
   Switch& node = switch_of(block);
-  const bool full = block.buffer_bytes >= 0 && block.waiting_bytes + wire_bytes > block.buffer_bytes;
+  // A header that is left of a packet has the buffer of its own class: data has filled the port's.
+  const std::int64_t before =
+      flight.trimmed != 0 ? block.lanes[flight.lane].waiting_bytes : block.waiting_bytes;
+  const bool full = block.buffer_bytes >= 0 && before + wire_bytes > block.buffer_bytes;
   if (const bool down = (block.flags & kDown) != 0;
       down || full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
     if (down || !network_->trims || !trim(flight, ingress, number, now)) drop(number, flight, wire_bytes);

@@ -361,6 +361,7 @@ class Links {
   static void sort_keys(Scratch& scratch, std::size_t count);
   void set_rate(Block& block, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
+  void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
   bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);

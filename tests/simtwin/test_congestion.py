@@ -24,6 +24,7 @@ from genie.config.congestion import (
 )
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
+from genie.workload.generate import point_to_point
 from simtwin.fabric_schema import Ecn, Fabric, Frame, Link, SingleSwitch, Transport
 
 LONG_BYTES = (1 << 31) - 1
@@ -176,6 +177,20 @@ def test_dcqcn_by_timers_drains_what_it_overfilled() -> None:
     seen = settle(8, DcqcnTimer(notify_in_acks=True), 4 * MS, 12 * MS, ecn=ecn)
     assert seen.queue_bytes < 400_000
     assert seen.utilisation > 0.6
+
+
+@pytest.mark.parametrize("name", ["window", "hpcc", "nscc", "swift", "dctcp"])
+def test_a_short_window_is_acknowledged_in_time(name: str) -> None:
+    """With all defaults: a window of one base round trip fills an idle path, which an acknowledgement every 16 packets
+    alone would not."""
+    fabric = Fabric(
+        topology=SingleSwitch(hosts=2),
+        link=Link(Rate(100 * GBPS), Duration(US // 2)),
+        transport=Transport(congestion_control=name),  # type: ignore[arg-type]
+        ecn=Ecn(minimum=Size(100_000), maximum=Size(400_000), probability=0.2),
+    )
+    end_ns = twin_of(fabric).play(point_to_point(0, 1, 4_000_000)).timeline["end_ns"].max()
+    assert end_ns < 1.1 * 4_000_000 * 8 / 100
 
 
 @pytest.mark.parametrize("name", [name for name in CONTROLS if name != "none"])

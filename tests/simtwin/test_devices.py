@@ -144,6 +144,21 @@ def test_a_link_that_slows_down_feeds_no_switch_that_cuts_through() -> None:
     assert stored == cut == 2 * DELAY + transmission_ps(size, GBPS) + transmission_ps(size, RATE)
 
 
+def test_headers_of_trimmed_packets_find_room_where_data_has_none() -> None:
+    """They go with the control packets, whose queue the data that fills the port's buffer is not in."""
+    fabric = Fabric(
+        topology=SingleSwitch(9),
+        link=Link(Rate(RATE), Duration(DELAY)),
+        priority=Priority(data=3, control=6),
+        switch=Switch(buffer=Size(400 << 10), trimming=True),
+        transport=Transport(recovery="selective-repeat", ack_timeout=Duration(1000 * US)),
+    )
+    result = twin_of(fabric).play(incast(8, 1_000_000))
+    assert sum(result.counters["links"]["trimmed"]) > 0
+    assert result.counters["dropped"] == 0
+    assert result.timeline["end_ns"].max() < 1_000_000  # 0.64 ms at the line rate, and no timeout
+
+
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
 def test_what_is_trimmed_is_asked_for_without_a_timeout(recovery: str) -> None:
     def played(trimming: bool) -> Any:

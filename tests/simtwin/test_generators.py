@@ -80,6 +80,25 @@ def test_both_planes_reach_every_host() -> None:
     assert planes == {"plane0", "plane1"}
 
 
+@pytest.mark.parametrize(("routers", "global_links"), [(2, 1), (4, 2), (3, 1)])
+def test_a_path_of_a_dragonfly_crosses_one_global_link_at_most(routers: int, global_links: int) -> None:
+    """Two global links would often be as few links as one with links of its groups."""
+    topology = Dragonfly(routers=routers, hosts_per_router=1, global_links=global_links)
+    network = build_network(Fabric(topology=topology, link=Link(Rate(100 * GBPS), Duration(US))))
+    routes = shortest_path_routes(network)
+
+    def most(node: int, destination: int) -> int:
+        """Global links on the paths from a node, at most."""
+        if node == destination:
+            return 0
+        links = routes.choices(node, destination).tolist()
+        assert links
+        return max(int(network.length[link] > 1) + most(int(network.dst_node[link]), destination) for link in links)
+
+    counts = {most(a, b) for a in range(network.hosts) for b in range(network.hosts) if a != b}
+    assert counts == {0, 1}
+
+
 def test_groups_of_a_dragonfly_are_joined_once_each() -> None:
     network = network_of("dragonfly")
     assert network.hosts == 9 * 4 * 2

@@ -15,6 +15,7 @@ from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Op, Workload
 from simtwin.fabric import FabricError, parse_fabric
 from simtwin.fabric_schema import (
+    Downlink,
     DualPlane,
     Fabric,
     Fault,
@@ -295,6 +296,29 @@ def test_a_fault_on_an_idle_link_changes_nothing() -> None:
 
     for host in (4, 5):
         assert ends(after(5 * US, until=Duration(6 * US), link=f"host{host}->switch")) == ends()
+
+
+@pytest.mark.parametrize(
+    ("at_host", "rate_bps"), [(True, GBPS // 2), (False, GBPS // 2), (False, GBPS // 10), (False, GBPS // 1000)]
+)
+def test_a_slow_spell_costs_a_token_bucket_no_more_than_the_spell(at_host: bool, rate_bps: int) -> None:
+    """The bucket keeps its tokens, and what it lacks comes at the rate of the time."""
+
+    def end_ns(*faults: Fault) -> int:
+        slow, fast = Link(Rate(GBPS), Duration(US), burst=Size(500_000)), Link(Rate(0), Duration(US))
+        fabric = Fabric(
+            topology=SingleSwitch(2),
+            link=slow if at_host else fast,
+            downlink=Downlink(Rate(0)) if at_host else Downlink(slow.rate, burst=slow.burst),
+            fault=list(faults),
+        )
+        return int(twin_of(fabric).play(point_to_point(0, 1, 2_000_000)).timeline["end_ns"].max())
+
+    name = "host0->switch" if at_host else "switch->host1"
+    spell = after(MS, until=Duration(2 * MS), link=name, rate=Rate(rate_bps))
+    lost_ns = 1_000_000 * (1 - rate_bps / GBPS)
+    packet_ns = 4200 * 8 * (GBPS / rate_bps if at_host else 1)  # a host's packet has begun to wait at one rate
+    assert end_ns(spell) - end_ns() == pytest.approx(lost_ns, abs=2 * packet_ns)
 
 
 def test_a_dead_way_back_is_named() -> None:
