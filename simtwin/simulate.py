@@ -165,7 +165,8 @@ class Twin:
         """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
         dead = []
         for link in dict.fromkeys(simulator.dead_links()):
-            since_ps = max(c.time_ps for c in self._changes if c.kind == "down" and c.number == link)
+            past = [change for change in self._changes if change.time_ps <= simulator.now_ps]
+            since_ps = max(change.time_ps for change in past if change.kind == "down" and change.number == link)
             dead.append(f"{self.network.link_names[link]} is down since {format_duration(Duration(since_ps))}")
         return f"{', '.join(dead[:3])}, and no other path is left; " if dead else ""
 
