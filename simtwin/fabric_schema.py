@@ -173,7 +173,8 @@ class Transport(_Strict, frozen=True):
     split: bool | None = None  # each message over all of them; otherwise one message on each in turn
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; what is sent again after a loss
     # In the twin: packets that come early are kept, and a loss is one that so many have overtaken; 0: none is kept.
-    # Absent: 0, or 256 where [load_balancing] reorders or recovery is selective.
+    # Below window_packets, as no more can overtake one. Absent: 0, or where [load_balancing] reorders or recovery is
+    # selective a quarter of the window, at most 64.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits

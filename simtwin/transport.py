@@ -6,7 +6,7 @@ from genie import _core
 from genie.config.congestion import set_control
 from simtwin.fabric_schema import Fabric
 
-REORDERING_PACKETS = 256
+REORDERING_PACKETS_MAX = 64  # unless given: sprayed packets overtake fewer, losses of short messages are still noticed
 
 
 def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0) -> _core.QueuePairConfig:
@@ -32,7 +32,12 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
     if transport.reordering_packets is not None:
         config.reordering_packets = transport.reordering_packets
     elif selective or fabric.load_balancing.reorders:
-        config.reordering_packets = REORDERING_PACKETS
+        config.reordering_packets = _reordering_packets(config.window_packets)
     config.selective_repeat = selective
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
+
+
+def _reordering_packets(window_packets: int) -> int:
+    """Well below the window: of packets that overtake one of its own there are fewer than a window has."""
+    return min(REORDERING_PACKETS_MAX, max(window_packets // 4, 1), window_packets - 1)
