@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie import _core
+from genie.config.congestion import Hpcc
 from genie.config.units import Duration, format_duration
 from genie.plan.build import Lowering, Plan, Slots, build_plan
 from genie.plan.names import name_nodes
@@ -25,7 +26,7 @@ from simtwin.queues import queues_of
 from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
-from simtwin.transport import queue_pair_config
+from simtwin.transport import line_rate_bps, queue_pair_config
 
 EVENTS_PER_CALL = 200_000  # between two looks at the clock and at Ctrl-C
 
@@ -74,7 +75,7 @@ class Twin:
         self.fabric = fabric
         self.network = network
         self.seed = seed
-        self.threads = threads
+        self.threads = 1 if isinstance(fabric.control, Hpcc) else threads  # its telemetry is that of one thread
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
             raise SimulationError(
@@ -98,9 +99,8 @@ class Twin:
         queues_of(fabric, network).give(self._native)
         give_devices(fabric, network, self._native)
         self._changes = give_changes(fabric, network, self._native)
-        of_hosts = network.src_node < network.hosts
-        line_rate_bps = int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0
-        self._config = queue_pair_config(fabric, line_rate_bps, base_round_trip_ps(fabric, network, routes))
+        base_ps = base_round_trip_ps(fabric, network, routes)
+        self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 
     def play(
         self,
