@@ -19,6 +19,7 @@ from genie.plan.build import Lowering, Plan, Slots, build_plan
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
+from simtwin.control_values import control_problem
 from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
 from simtwin.faults import give_changes
@@ -99,6 +100,8 @@ class Twin:
         queues_of(fabric, network).give(self._native)
         give_devices(fabric, network, self._native)
         self._changes = give_changes(fabric, network, self._native)
+        if problem := control_problem(fabric, network):
+            raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
         base_ps = base_round_trip_ps(fabric, network, routes)
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twin_fabrics import GBPS, single_switch, twin_of
 
-from genie.config.congestion import Dcqcn, Hpcc
+from genie.config.congestion import CONTROLS, Dcqcn, Hpcc
 from genie.config.units import Duration, Rate
 from simtwin.fabric_schema import (
     Domain,
@@ -19,7 +19,7 @@ from simtwin.fabric_schema import (
     RailOptimized,
     Transport,
 )
-from simtwin.simulate import Twin
+from simtwin.simulate import SimulationError, Twin
 from simtwin.topology import build_network
 from simtwin.transport import line_rate_bps, queue_pair_config
 
@@ -56,6 +56,17 @@ def test_hosts_that_only_have_each_other_start_from_their_cable() -> None:
     assert line_rate_bps(build_network(by_name(NamedLink("a", "b", rate=Rate(7 * GBPS))))) == 7 * GBPS
 
 
+def test_ports_without_a_limit_start_from_what_soft_nics_do() -> None:
+    assert twin_of(single_switch(2, 0, congestion_control="dcqcn"))._config.congestion.line_rate_bps == 100 * GBPS
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONTROLS if kind not in ("none", "window", "hpcc")])
+def test_no_least_rate_is_above_the_ports(kind: str) -> None:
+    """Those of the defaults are for fast ports."""
+    congestion = twin_of(single_switch(2, 10**6, congestion_control=kind))._config.congestion
+    assert getattr(getattr(congestion, kind.replace("-", "_")), "minimum_rate_bps", 0) <= 10**6
+
+
 @pytest.mark.parametrize(("window", "expected"), [(1, 0), (2, 1), (4, 1), (64, 16), (256, 64), (None, 64), (4096, 64)])
 def test_fewer_make_a_loss_than_a_window_has(window: int | None, expected: int) -> None:
     transport = Transport(window_packets=window)
@@ -67,6 +78,13 @@ def test_fewer_make_a_loss_than_a_window_has(window: int | None, expected: int) 
     selective = single_switch(2, window_packets=window, recovery="selective-repeat")
     assert queue_pair_config(selective).reordering_packets == expected
     assert queue_pair_config(single_switch(2, window_packets=window)).reordering_packets == 0
+
+
+def test_a_control_that_an_option_asks_for_is_checked_too() -> None:
+    with pytest.raises(
+        SimulationError, match=r"transport\.congestion_control = hpcc asks how much of their rate ports use"
+    ):
+        twin_of(single_switch(2, downlink_bps=0, congestion_control="hpcc"))
 
 
 def test_hpcc_plays_on_one_thread_whatever_is_asked_for() -> None:
