@@ -9,10 +9,10 @@ import msgspec
 from genie.config.congestion import name_of
 from genie.config.source_ports import SourcePorts
 from genie.config.strict_toml import Document, SettingsError
-from genie.config.units import Duration, Rate, Size
+from genie.config.units import Duration, Rate
+from simtwin.control_values import control_problem
 from simtwin.fabric_schema import (
     HOSTS_MAX,
-    PACKET_HEADERS_BYTES,
     Downlink,
     Explicit,
     Fabric,
@@ -24,6 +24,7 @@ from simtwin.fabric_schema import (
     Transport,
 )
 from simtwin.fabric_toml import to_toml
+from simtwin.fabric_values import check_rates, check_values
 from simtwin.faults import FaultError, check_faults
 from simtwin.paths import PathError, pinned_paths
 from simtwin.queues import QueueError, queues_of
@@ -103,7 +104,7 @@ def _checked(document: Document) -> Fabric:
     domain = topology.domain if isinstance(topology, RailOptimized) else None
     if domain and domain.pxn and domain.kind != "switch":
         raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
-    _check_buffers(document, fabric)
+    check_values(document, fabric)
     _check_queues(document, fabric)
     return fabric
 
@@ -135,7 +136,7 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
 
 
 def _check_queues(document: Document, fabric: Fabric) -> None:
-    """Thresholds in order; lossless priorities have a buffer to be lossless in."""
+    """What depends on several tables, or on the network that they make."""
     control, name = fabric.congestion_control, fabric.transport.congestion_control
     if control is not None and name not in (None, name_of(control)):
         raise document.error(
@@ -143,8 +144,6 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
         )
     if (ecn := fabric.ecn) is not None and ecn.minimum > ecn.maximum:
         raise document.error(("ecn", "minimum"), f" = {ecn.minimum} B is above maximum = {ecn.maximum} B: give less")
-    if fabric.pfc is not None and fabric.switch.shared_buffer is None:
-        raise document.error(("pfc",), ": give [switch] shared_buffer, from which thresholds for pauses follow")
     weights = {"data_weight": fabric.priority.data_weight, "control_weight": fabric.priority.control_weight}
     if missing := [key for key, weight in weights.items() if weight is None]:
         if len(missing) == 1:
@@ -152,10 +151,13 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
     elif fabric.priority.data == fabric.priority.control:
         raise document.error(("priority", "control"), " is data's: weights are for priorities that differ")
     network = build_network(fabric)
+    check_rates(document, fabric, network)
+    if problem := control_problem(fabric, network):
+        raise document.error(*problem)
     try:
         queues_of(fabric, network)
     except QueueError as wrong:
-        raise document.error(("switch", "shared_buffer"), f": {wrong}") from wrong
+        raise document.error(wrong.key, str(wrong)) from wrong
     try:
         SourcePorts(fabric.load_balancing.source_ports)
     except ValueError as wrong:
@@ -168,15 +170,3 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
         check_faults(fabric, network)
     except FaultError as wrong:
         raise document.error(("fault", wrong.number, wrong.key), str(wrong)) from wrong
-
-
-def _check_buffers(document: Document, fabric: Fabric) -> None:
-    """A queue that cannot hold one full packet would drop every one."""
-    packet_bytes = fabric.transport.mtu + PACKET_HEADERS_BYTES + fabric.frame.overhead_bytes
-    buffers: list[tuple[tuple[str | int, ...], Size | None]] = [(("switch", "buffer"), fabric.switch.buffer)]
-    if isinstance(fabric.topology, Explicit):
-        for i, switch in enumerate(fabric.topology.switch):
-            buffers.append((("topology", "switch", i, "buffer"), switch.buffer))
-    for key, buffer_bytes in buffers:
-        if buffer_bytes is not None and 0 <= buffer_bytes < packet_bytes:
-            raise document.error(key, f" = {buffer_bytes} B cannot hold one packet: give {packet_bytes} B or more")

@@ -173,7 +173,8 @@ class Transport(_Strict, frozen=True):
     split: bool | None = None  # each message over all of them; otherwise one message on each in turn
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; what is sent again after a loss
     # In the twin: packets that come early are kept, and a loss is one that so many have overtaken; 0: none is kept.
-    # Absent: 0, or 256 where [load_balancing] reorders or recovery is selective.
+    # Below window_packets, as no more can overtake one. Absent: 0, or where [load_balancing] reorders or recovery is
+    # selective a quarter of the window, at most 64.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
@@ -213,7 +214,8 @@ class Switch(_Strict, frozen=True):
     buffer: Size = Size(-1)  # of each output port's queues
     shared_buffer: Size | None = None  # of the whole switch; absent: what a port holds concerns no other
     reserve: Size = Size(4096)
-    alpha: Annotated[float, Meta(gt=0, le=64)] = 0.125  # rounded to a multiple of 1/1024
+    # Rounded to a multiple of 1/1024.
+    alpha: Annotated[float, Meta(ge=1 / 1024, le=64, description="a number from 1/1024 to 64")] = 0.125
     latency: Duration = Duration(0)  # from a packet's arrival until it may leave
     # A packet goes on as soon as its header is there, where no port is faster than the link that it comes by.
     cut_through: bool = False
@@ -232,7 +234,8 @@ class Ecn(_Strict, kw_only=True, frozen=True):
 class Pfc(_Strict, kw_only=True, frozen=True):
     """Priority flow control (IEEE 802.1Qbb): a switch tells who sends to pause before it must drop."""
 
-    priorities: Annotated[tuple[Annotated[int, Meta(ge=0, le=6)], ...], Meta(min_length=1)] = (3,)
+    # Absent: the data's.
+    priorities: Annotated[tuple[Annotated[int, Meta(ge=0, le=6)], ...], Meta(min_length=1)] | None = None
     headroom: Size | None = None  # of each ingress port and priority; absent: what may come until a pause is heard
     resume: Size = Size(3072)  # a pause ends when so much less than the threshold is taken
 
@@ -319,6 +322,13 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if given is not None and name in (None, name_of(given)):
             return given
         return CONTROLS[name or "none"]()
+
+    @property
+    def lossless_priorities(self) -> tuple[int, ...]:
+        """Those of packets that pause before they drop."""
+        if self.pfc is None:
+            return ()
+        return (self.priority.data,) if self.pfc.priorities is None else self.pfc.priorities
 
     @property
     def hosts(self) -> int:

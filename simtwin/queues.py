@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from genie.config.units import SIZE_MAX_BYTES
 from simtwin.fabric_schema import FRAMING_BYTES, PACKET_HEADERS_BYTES, Fabric
 from simtwin.topology import Network
 
@@ -23,7 +24,11 @@ ALPHA_UNIT = 1024
 
 
 class QueueError(Exception):
-    """Buffers that the ports' headroom and reserves use up; the message names the switch."""
+    """Buffers that the ports' headroom and reserves use up, or headroom that has no end; `key` is the fabric file's."""
+
+    def __init__(self, key: tuple[str, str], words: str) -> None:
+        super().__init__(words)
+        self.key = key
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,19 @@ class Queues:
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:
-    """A fabric's queues. Raises QueueError when nothing of a switch's buffer is left to share."""
+    """A fabric's queues. Raises QueueError."""
     of_switch = (network.src_node >= network.hosts) & ~network.is_bridge[network.src_node]
     minimum = np.full(network.links, NO_MARKS, np.int64)
     maximum, probability = minimum.copy(), np.zeros(network.links)
     if (ecn := fabric.ecn) is not None:
         scale = np.ones(network.links) if ecn.at is None else network.rate_bps / int(ecn.at)
-        minimum[of_switch] = np.rint(int(ecn.minimum) * scale)[of_switch]
-        maximum[of_switch] = np.rint(int(ecn.maximum) * scale)[of_switch]
+        of_switch &= scale > 0  # in proportion to a rate without limit no queue is long
+        minimum[of_switch] = _threshold_bytes(ecn.minimum, scale[of_switch])
+        maximum[of_switch] = _threshold_bytes(ecn.maximum, scale[of_switch])
         probability[of_switch] = ecn.probability
     pfc, switch = fabric.pfc, fabric.switch
     priorities = sorted({fabric.priority.data, fabric.priority.control})
-    lossless = sum(1 << number for number, priority in enumerate(priorities) if pfc and priority in pfc.priorities)
+    lossless = sum(1 << number for number, priority in enumerate(priorities) if priority in fabric.lossless_priorities)
     headroom = np.zeros(network.links, np.int64)
     if pfc:
         headroom[:] = _headroom_bytes(fabric, network) if pfc.headroom is None else int(pfc.headroom)
@@ -96,6 +102,10 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
     )
 
 
+def _threshold_bytes(size_bytes: int, scale: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(np.minimum(int(size_bytes) * scale, float(SIZE_MAX_BYTES))).astype(np.int64)
+
+
 def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
     """The smaller weight sends a full frame in its turn, so that turns are short and never empty."""
     data, control = fabric.priority.data_weight, fabric.priority.control_weight
@@ -106,19 +116,26 @@ def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
 
 
 def frame_bytes(fabric: Fabric) -> int:
-    """The largest frame on the wire."""
-    frame = fabric.frame
+    """The largest frame on the wire, whose payload is padded to four bytes."""
+    frame, payload = fabric.frame, int(fabric.frame.payload or fabric.transport.mtu)
     header = PACKET_HEADERS_BYTES + frame.overhead_bytes if frame.data_header is None else frame.data_header
-    return int(frame.payload or fabric.transport.mtu) + int(header)
+    return -(-payload // 4) * 4 + int(header)
 
 
 def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
     """By link: what may still come by it once its target has decided that it must pause.
 
     The pause frame waits for a frame that has just begun, is sent, travels; its reader ends the frame that it has just
-    begun; what is on the cable arrives. (IEEE 802.1Qbb's delay value, without the processing times that nothing has
-    here but hosts.)
+    begun; what is on the cable arrives, and of a token bucket all that it has saved. (IEEE 802.1Qbb's delay value,
+    without the processing times that nothing has here but hosts.)
     """
+    into_switch = (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+    for link in np.flatnonzero(into_switch & (network.rate_bps == 0)).tolist()[:1]:
+        raise QueueError(
+            ("pfc", "headroom"),
+            f" is missing, and what {network.link_names[link]} sends until it is told to pause is unlimited, as its "
+            "rate is: give one of them",
+        )
     largest = frame_bytes(fabric)
     pause = PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0)
     back = np.arange(network.links) ^ 1
@@ -130,7 +147,7 @@ def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
     moving = [
         math.ceil(int(rate) * int(wait) / (8 * PS_PER_S)) for rate, wait in zip(network.rate_bps, wait_ps, strict=True)
     ]
-    return np.array(moving, np.int64) + 2 * largest
+    return np.array(moving, np.int64) + 2 * largest + network.burst_bytes
 
 
 def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64], lossless: int) -> NDArray[np.int64]:
@@ -143,5 +160,8 @@ def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64],
     shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]
     for node in np.flatnonzero(switches & (shared <= frame_bytes(fabric))).tolist():
         name, need = network.node_names[node], int(kept[node]) + frame_bytes(fabric)
-        raise QueueError(f"the ports of {name} keep {int(kept[node])} B as headroom and reserve: give {need} B or more")
+        raise QueueError(
+            ("switch", "shared_buffer"),
+            f": the ports of {name} keep {int(kept[node])} B as headroom and reserve: give {need} B or more",
+        )
     return shared

@@ -13,11 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie import _core
+from genie.config.congestion import Hpcc
 from genie.config.units import Duration, format_duration
 from genie.plan.build import Lowering, Plan, Slots, build_plan
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
+from simtwin.control_values import control_problem
 from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
 from simtwin.faults import give_changes
@@ -25,7 +27,7 @@ from simtwin.queues import queues_of
 from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
-from simtwin.transport import queue_pair_config
+from simtwin.transport import line_rate_bps, queue_pair_config
 
 EVENTS_PER_CALL = 200_000  # between two looks at the clock and at Ctrl-C
 
@@ -74,7 +76,7 @@ class Twin:
         self.fabric = fabric
         self.network = network
         self.seed = seed
-        self.threads = threads
+        self.threads = 1 if isinstance(fabric.control, Hpcc) else threads  # its telemetry is that of one thread
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
             raise SimulationError(
@@ -98,9 +100,10 @@ class Twin:
         queues_of(fabric, network).give(self._native)
         give_devices(fabric, network, self._native)
         self._changes = give_changes(fabric, network, self._native)
-        of_hosts = network.src_node < network.hosts
-        line_rate_bps = int(network.rate_bps[of_hosts].max()) if of_hosts.any() else 0
-        self._config = queue_pair_config(fabric, line_rate_bps, base_round_trip_ps(fabric, network, routes))
+        if problem := control_problem(fabric, network):
+            raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
+        base_ps = base_round_trip_ps(fabric, network, routes)
+        self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 
     def play(
         self,
@@ -165,7 +168,8 @@ class Twin:
         """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
         dead = []
         for link in dict.fromkeys(simulator.dead_links()):
-            since_ps = max(c.time_ps for c in self._changes if c.kind == "down" and c.number == link)
+            past = [change for change in self._changes if change.time_ps <= simulator.now_ps]
+            since_ps = max(change.time_ps for change in past if change.kind == "down" and change.number == link)
             dead.append(f"{self.network.link_names[link]} is down since {format_duration(Duration(since_ps))}")
         return f"{', '.join(dead[:3])}, and no other path is left; " if dead else ""
 

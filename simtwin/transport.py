@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from genie import _core
 from genie.config.congestion import set_control
 from simtwin.fabric_schema import Fabric
+from simtwin.network import Network
 
-REORDERING_PACKETS = 256
+REORDERING_PACKETS_MAX = 64  # unless given: sprayed packets overtake fewer, losses of short messages are still noticed
 
 
 def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0) -> _core.QueuePairConfig:
     """What the fabric says; the core's defaults where it is silent.
 
-    `line_rate_bps`: of the hosts' links, which congestion control starts from; `base_round_trip_ps`: of a full packet
+    `line_rate_bps`: of the hosts' ports, which congestion control starts from; `base_round_trip_ps`: of a full packet
     on the idle network.
     """
     config = _core.QueuePairConfig()
@@ -32,7 +35,24 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
     if transport.reordering_packets is not None:
         config.reordering_packets = transport.reordering_packets
     elif selective or fabric.load_balancing.reorders:
-        config.reordering_packets = REORDERING_PACKETS
+        config.reordering_packets = _reordering_packets(config.window_packets)
     config.selective_repeat = selective
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
+
+
+def _reordering_packets(window_packets: int) -> int:
+    """Well below the window: of packets that overtake one of its own there are fewer than a window has."""
+    return min(REORDERING_PACKETS_MAX, max(window_packets // 4, 1), window_packets - 1)
+
+
+def line_rate_bps(network: Network) -> int:
+    """Of the fastest port between a host and the network's switches, not what is inside a server; 0: unlimited.
+
+    A network without switches has only the hosts' cables.
+    """
+    beside = network.is_bridge | (np.arange(network.nodes) < network.hosts)
+    ports = beside[network.src_node] & ~beside[network.dst_node]
+    if not ports.any():
+        ports = network.src_node < network.hosts
+    return int(network.rate_bps[ports].max(initial=0))

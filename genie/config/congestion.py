@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 from genie.config.units import Duration, Rate, Size
 
 Share = Annotated[float, Meta(gt=0, le=1)]
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=1000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+UNLIMITED_BPS = 100 * 10**9  # a line rate to start from where ports have none
 UNITS = {Rate: "_bps", Duration: "_ps", Size: "_bytes"}
 
 
@@ -87,7 +88,7 @@ class Timely(_Control, frozen=True, tag="timely"):
     segment: Size | None = None  # 16KiB
     weight: Share | None = None  # 0.46
     decrease: Share | None = None  # 0.26
-    hyper_after: Count | None = None  # 5
+    hyper_after: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None  # 5
 
 
 class Swift(_Control, frozen=True, tag="swift"):
@@ -100,7 +101,7 @@ class Swift(_Control, frozen=True, tag="swift"):
     additive: Positive | None = None  # 1 packet a round trip
     decrease: Share | None = None  # 0.8
     decrease_maximum: Share | None = None  # 0.5
-    minimum_packets: Positive | None = None  # 0.01
+    minimum_packets: Share | None = None  # 0.01
 
 
 class Dctcp(_Control, frozen=True, tag="dctcp"):
@@ -155,11 +156,14 @@ def from_plain(values: dict[str, Any]) -> Control:
 
 
 def set_control(config: Any, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1) -> None:
-    """Let the native `config` of a queue pair say so. Dilation stretches its times and divides its rates."""
+    """Let the native `config` of a queue pair say so. Dilation stretches its times and divides its rates.
+
+    A line rate of 0 is unlimited: no rate below UNLIMITED_BPS means anything then.
+    """
     name = name_of(control)
     congestion = config.congestion
     congestion.control = name
-    congestion.line_rate_bps = max(line_rate_bps // dilation, 1)
+    congestion.line_rate_bps = max((line_rate_bps or UNLIMITED_BPS) // dilation, 1)
     congestion.base_round_trip_ps = base_round_trip_ps * dilation
     parameters: Any = getattr(congestion, name.replace("-", "_"), None)
     for field in control.__struct_fields__:
@@ -171,6 +175,8 @@ def set_control(config: Any, control: Control, line_rate_bps: int, base_round_tr
     if dilation > 1:
         for owner in (congestion, parameters):
             _dilate(owner, dilation)
+    if hasattr(parameters, "minimum_rate_bps"):  # a default may be above what ports have
+        parameters.minimum_rate_bps = min(parameters.minimum_rate_bps, congestion.line_rate_bps)
     config.congestion = congestion
 
 

@@ -166,6 +166,8 @@ def _words(info: inspect.Type) -> str:
         noun = "an integer" if isinstance(info, inspect.IntType) else "a number"
         if info.ge is not None and info.le is not None:
             return f"{noun} from {info.ge} to {info.le}"
+        if info.gt is not None and info.le is not None:
+            return f"{noun} above {info.gt}, at most {info.le}"
         return noun if info.ge is None else f"{noun} of at least {info.ge}"
     if isinstance(info, inspect.ListType):
         return f"a list of {_words(info.item_type).removeprefix('a ').removeprefix('an ')}"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.config.congestion import Dcqcn, DcqcnTimer, Hpcc, NoControl
+from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Swift
 from genie.config.strict_toml import SettingsError
 from genie.config.units import Duration, Rate, Size
 from simtwin.fabric import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
@@ -166,17 +166,18 @@ def test_measured_host_latency_replaces_the_files_on_every_host() -> None:
     assert [host.packet_latency for host in fabric.topology.host] == [None, None]
 
 
-rates = st.integers(0, 10**13).map(Rate)
+rates = st.sampled_from([0, 10**4, 123_456_789, 10**13]).map(Rate)
 durations = st.integers(0, 10**13).map(Duration)
 buffers = st.one_of(st.just(Size(-1)), st.integers(5000, 2**32).map(Size))
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 links = st.builds(Link, rate=rates, delay=durations)
 shares = st.floats(2**-10, 1)
+limited, intervals = st.integers(10**4, 10**13).map(Rate), st.integers(1000, 10**12).map(Duration)
 controls = st.one_of(
     st.builds(NoControl),
-    st.builds(Dcqcn, additive=rates, alpha_timer=durations, cnp_interval=durations),
+    st.builds(Dcqcn, additive=limited, alpha_timer=intervals, cnp_interval=durations),
     st.builds(DcqcnTimer, gain=shares, clamp_target=st.booleans(), fast_recovery=st.integers(0, 9)),
-    st.builds(Hpcc, utilisation=shares, base_round_trip=durations),
+    st.builds(Swift, flow_minimum=shares, base_target=intervals, base_round_trip=intervals),
 )
 
 
@@ -213,8 +214,8 @@ def fabrics(draw: st.DrawFn) -> Fabric:
         downlink=None if isinstance(topology, Explicit) else draw(st.none() | st.builds(Downlink, rate=rates)),
         transport=Transport(
             mtu=draw(st.sampled_from([256, 512, 1024, 2048, 4096])),  # type: ignore[arg-type]
-            window_packets=draw(st.none() | st.integers(1, 2**23)),
-            ack_timeout=draw(st.none() | durations),
+            window_packets=draw(st.none() | st.integers(1, 2**23 - 1)),
+            ack_timeout=draw(st.none() | intervals),
         ),
         frame=Frame(draw(st.integers(0, 256))),
         host=Host(draw(durations), draw(durations)),

@@ -136,6 +136,14 @@ def test_a_link_with_nothing_to_go_around_by_is_named() -> None:
     assert "\n" not in says
 
 
+def test_a_link_that_will_be_down_again_is_down_since_the_last_time() -> None:
+    cable = ("leaf1", "host3")
+    faults = [Fault(at=Duration(at * MS), until=Duration((at + 20) * MS), cable=cable) for at in (0, 50)]
+    fabric = leaves(*faults, transport=Transport(ack_timeout=Duration(10 * US), retry_limit=1))
+    with pytest.raises(SimulationError, match="leaf1->host3 is down since 0ns, and no other path"):
+        packets_by_spine(fabric)
+
+
 def test_a_link_that_comes_back_in_time_is_waited_for() -> None:
     fault = Fault(at=Duration(100 * US), until=Duration(400 * US), cable=("leaf1", "host3"))
     packets, result = packets_by_spine(leaves(fault))

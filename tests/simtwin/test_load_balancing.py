@@ -104,11 +104,51 @@ def test_adaptive_keeps_away_from_a_slow_spine() -> None:
     assert adaptive.sum() == sprayed.sum() == 1024
 
 
+def across(mode: str, **transport: Any) -> Simulation:
+    """A ring each step of which goes to another leaf: all flows meet at the spines, whose queues differ."""
+    fabric = Fabric(
+        topology=LeafSpine(leaves=4, spines=4, hosts_per_leaf=4),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+        transport=Transport(**transport),
+    )
+    order = [rank % 4 * 4 + rank // 4 for rank in range(16)]
+    return twin_of(fabric, hosts=order).play(collective(Op.ALL_REDUCE, 16, 4 * MIB))
+
+
+@pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
+def test_sprayed_packets_come_out_of_order_and_none_is_sent_again(recovery: str) -> None:
+    """By default: what overtakes is kept, and less overtakes than makes a loss."""
+    assert across("spray", recovery=recovery).transfers["retransmits"].sum() == 0
+
+
 def test_without_room_for_what_comes_early_spraying_sends_again() -> None:
-    kept, none = (two_leaves("spray", reordering_packets=room) for room in (256, 0))
-    (_, kept_packets), (_, packets) = to_other_leaf(kept), to_other_leaf(none)
-    assert kept_packets.sum() == 1024
-    assert packets.sum() >= 1024
+    """So the test above can fail."""
+    assert across("spray", reordering_packets=0).transfers["retransmits"].sum() > 1000
+    assert across("ecmp", reordering_packets=0).transfers["retransmits"].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "recovery"),
+    [
+        ("ecmp", "selective-repeat"),
+        ("spray", "selective-repeat"),
+        ("round-robin", "go-back-n"),
+        ("adaptive", "go-back-n"),
+    ],
+)
+def test_a_loss_is_noticed_long_before_the_timeout(mode: str, recovery: str) -> None:
+    """By default, also where packets may come out of order: within a round trip and the packets that make a loss."""
+    fabric = Fabric(
+        topology=LeafSpine(leaves=2, spines=SPINES, hosts_per_leaf=2),
+        link=Link(Rate(100 * GBPS), Duration(US)),
+        load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+        transport=Transport(recovery=recovery),  # type: ignore[arg-type]
+    )
+    whole, _ = to_other_leaf(fabric)
+    result, _ = to_other_leaf(fabric, losses=[Loss(0, 1, numbers=(100, 500))])
+    assert 2 <= result.transfers["retransmits"].sum() < 600
+    assert result.transfers["acked_ns"].max() < whole.transfers["acked_ns"].max() + 300_000
 
 
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])

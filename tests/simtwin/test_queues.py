@@ -16,10 +16,12 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
 from simtwin.fabric import FabricError, parse_fabric
 from simtwin.fabric_schema import (
+    Downlink,
     Ecn,
     Explicit,
     Fabric,
     FatTree,
+    Frame,
     Link,
     NamedHost,
     NamedLink,
@@ -30,7 +32,7 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.queues import frame_bytes, queues_of
+from simtwin.queues import NO_MARKS, frame_bytes, queues_of
 from simtwin.simulate import Simulation, SimulationError
 from simtwin.topology import build_network
 
@@ -190,6 +192,45 @@ def test_headroom_is_what_comes_until_a_pause_is_heard() -> None:
     # 600 ns each way, a frame and a pause frame of 84 B on the way back, at 100 Gb/s; and a frame at either end.
     moving = (2 * 600e-9 + (frame + 84) * 8 / 100e9) * 100e9 / 8
     assert queues.headroom_bytes.tolist() == [int(np.ceil(moving)) + 2 * frame] * 4
+
+
+def test_the_largest_frame_is_what_the_wire_has_padded() -> None:
+    frame = Frame(payload=Size(1001), data_header=Size(48))
+    fabric = one_switch(2, frame=frame, transport=Transport(window_packets=1000))
+    result = twin_of(fabric).play(incast(1, 1001))
+    assert frame_bytes(fabric) == 1004 + 48 == result.counters["links"]["size_bytes"][0]
+
+
+@pytest.mark.parametrize("burst_bytes", [100_000, 1_000_000])
+def test_headroom_holds_what_token_buckets_have_saved(burst_bytes: int) -> None:
+    link = Link(LINK.rate, LINK.delay, Size(burst_bytes))
+    large = Switch(shared_buffer=Size(1 << 40))
+    bursty, plain = (one_switch(6, link=it, pfc=Pfc(), switch=large) for it in (link, LINK))
+    queues = queues_of(bursty, build_network(bursty))
+    more = queues.headroom_bytes - queues_of(plain, build_network(plain)).headroom_bytes
+    assert set(more.tolist()) == {burst_bytes}
+    kept = (1 << 40) - int(queues.shared_bytes.max())
+    tight = one_switch(6, link=link, pfc=Pfc(), switch=Switch(shared_buffer=Size(kept + 50 * KIB)))
+    result = twin_of(tight).play(incast(5, 2 * MIB))
+    assert total(result, "pauses") > 0
+    assert result.counters["dropped"] == 0
+
+
+def test_what_pauses_is_the_datas_priority_unless_others_are_given() -> None:
+    for priority in (Priority(), Priority(data=4, control=6), Priority(data=2, control=0)):
+        fabric = one_switch(6, pfc=Pfc(), switch=Switch(shared_buffer=Size(400 * KIB)), priority=priority)
+        assert fabric.lossless_priorities == (priority.data,)
+        result = twin_of(fabric).play(incast(5, 2 * MIB))
+        assert total(result, "pauses") > 0
+        assert result.counters["dropped"] == 0
+    assert one_switch(2, pfc=Pfc(priorities=(6,))).lossless_priorities == (6,)
+    assert one_switch(2).lossless_priorities == ()
+
+
+def test_thresholds_in_proportion_to_a_rate_without_limit_are_none() -> None:
+    ecn = Ecn(minimum=Size(5000), maximum=Size(5000), at=Rate(100 * GBPS))
+    fabric = Fabric(topology=SingleSwitch(2), link=LINK, downlink=Downlink(Rate(0)), ecn=ecn)
+    assert queues_of(fabric, build_network(fabric)).ecn_minimum_bytes.tolist() == [NO_MARKS] * 4
 
 
 @pytest.mark.parametrize(

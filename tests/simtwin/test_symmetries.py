@@ -173,8 +173,8 @@ def test_a_lossless_incast_is_bound_by_the_receivers_link(senders: int, size_byt
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
-def test_the_queue_that_the_twin_plays_is_md1_to_one_percent(load: float) -> None:
-    """Oracle 2: test_oracles.py shows the twin's waits to be Lindley's, packet by packet; those are M/D/1's."""
+def test_lindleys_recursion_waits_as_md1_does_to_one_percent(load: float) -> None:
+    """Oracle 2, the half without the twin: test_oracles.py shows its waits to be Lindley's, packet by packet."""
     draw, waited, packets = np.random.default_rng(3), 0.0, 0
     for _ in range(12):
         times = np.cumsum(draw.exponential(1 / load, 1_000_000))

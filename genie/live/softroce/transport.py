@@ -24,7 +24,6 @@ from genie.live.transport import (
 )
 
 PS_PER_NS, PS_PER_S = 1000, 10**12
-UNLIMITED_BPS = 100 * 10**9
 
 
 def cannot_open(rank: int, error: RuntimeError) -> TransportError:
@@ -243,7 +242,5 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfi
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
     control = from_plain(settings.congestion)
     if not isinstance(control, NoControl):
-        # Without a line rate the soft NIC is limited by its CPU: no rate below that means anything.
-        rate_bps = settings.rate_bps or UNLIMITED_BPS
-        set_control(config, control, rate_bps, settings.base_round_trip_ps, settings.dilation)
+        set_control(config, control, settings.rate_bps, settings.base_round_trip_ps, settings.dilation)
     return config

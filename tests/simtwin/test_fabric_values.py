@@ -1,0 +1,147 @@
+"""Values that would end in a crash, an endless loop or nonsense are refused, each in one line that names its key."""
+
+from __future__ import annotations
+
+import pytest
+
+from genie.config.congestion import CONTROLS, Window
+from genie.config.units import Duration, Rate, Size
+from simtwin.fabric import FabricError, parse_fabric
+
+HEAD = '[topology]\nkind = "single-switch"\nhosts = 9\n[link]\nrate = "100Gb/s"\ndelay = "1us"\n'
+EXPLICIT = (
+    '[topology]\nkind = "explicit"\nhost = [{name = "a"}, {name = "b"}]\nswitch = [{name = "s", buffer = "1MB"}]\n'
+    'link = [{a = "a", b = "s"}, {a = "b", b = "s"}]\n[link]\nrate = "1Gb/s"\n'
+)
+PFC = '[switch]\nshared_buffer = "2MB"\n[pfc]\n'
+
+
+def control(kind: str, *lines: str) -> str:
+    return "\n".join(("[congestion_control]", f'kind = "{kind}"', *lines))
+
+
+REFUSED = [
+    # The lengths of packets.
+    ('[frame]\npayload = "unlimited"', 'frame.payload = "unlimited": give a size'),
+    ("[frame]\npayload = 65536", "frame.payload = 65536 B: give 65535 B or less"),
+    ("[frame]\npayload = 65500", "frame.payload makes frames of 65602 B, headers included: give 65535 B or less"),
+    ("[frame]\ndata_header = 70000", "frame.data_header = 70000 B: give 65535 B or less"),
+    ("[frame]\ndata_header = 62000", "frame.data_header makes frames of 66096 B"),
+    ("[frame]\ncontrol = 65536", "frame.control = 65536 B"),
+    ("[frame]\npayload = 9000\n[switch]\nbuffer = 5000", "switch.buffer = 5000 B cannot hold one packet: give 9102 B"),
+    # Times and rates.
+    ('[frame]\ntime_unit = "0ns"', "frame.time_unit = 0ns: give 1ps or more"),
+    ('[frame]\ntime_unit = "1us"', "frame.time_unit = 1us rounds a full frame on host0->switch to no time: give 67"),
+    ('[transport]\nack_timeout = "0ns"', "transport.ack_timeout = 0ns: nothing is acknowledged so soon"),
+    ('[downlink]\nrate = "1b/s"', "link.rate: switch->host0 is slower than 10kb/s: give that or more"),
+    ('[[fault]]\nat = "1us"\nlink = "host0->switch"\nrate = "1b/s"', "fault[0].rate = 1b/s: give 10kb/s or more"),
+    ('[downlink]\nrate = "1Gb/s"\nburst = "unlimited"', 'downlink.burst = "unlimited": give a size'),
+    # Losses that nobody would notice.
+    ("[transport]\nreordering_packets = 256", "is not below window_packets = 256, so that no loss would be noticed"),
+    ("[transport]\nwindow_packets = 9\nreordering_packets = 9", "window_packets = 9, so that no loss would be noticed"),
+    # Thresholds and buffers.
+    ('[ecn]\nminimum = "unlimited"\nmaximum = "1MB"', 'ecn.minimum = "unlimited": give a size'),
+    ('[ecn]\nminimum = "1kB"\nmaximum = "1MB"\nat = "unlimited"', 'ecn.at = "unlimited": give the rate'),
+    ('[switch]\nshared_buffer = "unlimited"', 'switch.shared_buffer = "unlimited": give a size'),
+    ('[switch]\nshared_buffer = "1MB"\nreserve = "unlimited"', 'switch.reserve = "unlimited": give a size'),
+    ('[switch]\nshared_buffer = "1MB"\nalpha = 0.0001', "switch.alpha = 0.0001: give a number from 1/1024 to 64"),
+    ("[switch]\nalpha = nan", "switch.alpha = nan: give a number"),
+    (PFC + 'headroom = "unlimited"', 'pfc.headroom = "unlimited": give a size'),
+    (PFC + 'resume = "unlimited"', 'pfc.resume = "unlimited": give a size'),
+    (PFC + "priorities = [3]\n[priority]\ndata = 4\ncontrol = 5", "has neither [priority] data = 4 nor control = 5"),
+    (PFC.replace("[pfc]", 'buffer = "20kB"\n[pfc]'), "switch.buffer drops what [pfc] is to keep: leave it out"),
+    # Congestion controls.
+    (control("dcqcn", 'alpha_timer = "0ns"'), "congestion_control.alpha_timer = 0ns: give 1ns or more"),
+    (control("dcqcn", 'increase_timer = "1ps"'), "congestion_control.increase_timer = 1ps: give 1ns or more"),
+    (control("dcqcn", 'byte_counter = "unlimited"'), 'congestion_control.byte_counter = "unlimited": give a size'),
+    (control("dcqcn", 'minimum_rate = "unlimited"'), 'congestion_control.minimum_rate = "unlimited": give a rate'),
+    (control("dcqcn", 'minimum_rate = "1b/s"'), "congestion_control.minimum_rate = 1b/s: give 10kb/s or more"),
+    (control("dcqcn", "gain_inverse = 0"), "congestion_control.gain_inverse = 0: give an integer from 1 to 1048576"),
+    (control("dcqcn-timer", 'alpha_interval = "0ns"'), "congestion_control.alpha_interval = 0ns: give 1ns or more"),
+    (control("dcqcn-timer", 'decrease_interval = "0ns"'), "congestion_control.decrease_interval = 0ns: give 1ns"),
+    (control("dcqcn-timer", 'increase_timer = "0ns"'), "congestion_control.increase_timer = 0ns: give 1ns or more"),
+    (control("dcqcn-timer", "gain = 0"), "congestion_control.gain = 0: give a number above 0, at most 1"),
+    (control("dcqcn-timer", "gain = 1.5"), "congestion_control.gain = 1.5: give a number above 0, at most 1"),
+    (control("dcqcn-timer", 'window = "unlimited"'), 'congestion_control.window = "unlimited": give a size'),
+    (control("hpcc", 'base_round_trip = "0ns"'), "congestion_control.base_round_trip = 0ns: give 1ns or more"),
+    (control("hpcc", 'base_round_trip = "2s"'), "congestion_control.base_round_trip = 2s: give 1s or less"),
+    (control("hpcc", "utilisation = 0"), "congestion_control.utilisation = 0: give a number above 0, at most 1"),
+    (control("hpcc", 'minimum_rate = "200Gb/s"'), "minimum_rate = 200Gb/s is above the hosts' ports' 100Gb/s"),
+    (
+        control("hpcc") + '\n[downlink]\nrate = "unlimited"',
+        "kind = hpcc asks how much of their rate ports use, and switch",
+    ),
+    (
+        '[transport]\ncongestion_control = "hpcc"\n[downlink]\nrate = "unlimited"',
+        "transport.congestion_control = hpcc asks how much of their rate ports use, and switch->host0 has none",
+    ),
+    (control("timely", 'minimum_round_trip = "0ns"'), "congestion_control.minimum_round_trip = 0ns: give 1ns or more"),
+    (control("timely", 'low = "2ms"'), "congestion_control.low: low = 2ms is above high = 500us"),
+    (control("timely", 'high = "9us"'), "congestion_control.high: low = 50us is above high = 9us"),
+    (control("timely", "hyper_after = 0"), "congestion_control.hyper_after = 0: give an integer from 1 to 1000000"),
+    (control("timely", 'segment = "unlimited"'), 'congestion_control.segment = "unlimited": give a size'),
+    (
+        control("swift", "flow_minimum = 5.0", "flow_maximum = 5.0"),
+        "flow_minimum = 5.0 is not below flow_maximum = 5.0",
+    ),
+    (control("swift", "flow_maximum = 0.1"), "congestion_control.flow_maximum: flow_minimum = 0.1 is not below"),
+    (control("swift", 'base_target = "0ns"'), "congestion_control.base_target = 0ns: give 1ns or more"),
+    (control("swift", "minimum_packets = 2.0"), "congestion_control.minimum_packets = 2.0: give a number above 0"),
+    (control("swift", "additive = inf"), "congestion_control.additive = inf: give a number above 0, at most 1000"),
+    (control("dctcp", 'initial = "2MB"', 'maximum = "1MB"'), "initial = 2000000 B is above maximum = 1000000 B"),
+    (control("dctcp", "additive = nan"), "congestion_control.additive = nan: give a number above 0"),
+    (control("nscc", 'target = "0ns"'), "congestion_control.target = 0ns: give 1ns or more"),
+    (control("nscc", "maximum = 0"), "congestion_control.maximum = 0: give a number above 0, at most 1000"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED)
+def test_what_cannot_be_is_one_line_with_its_key(text: str, says: str) -> None:
+    with pytest.raises(FabricError) as told:
+        parse_fabric(HEAD + text, "f.toml")
+    assert says in str(told.value)
+    assert str(told.value).startswith("f.toml:")
+    assert "\n" not in str(told.value)
+
+
+def test_buffers_of_single_switches_drop_too() -> None:
+    with pytest.raises(FabricError, match=r"topology.switch\[0\].buffer drops what \[pfc\] is to keep"):
+        parse_fabric(EXPLICIT + PFC)
+
+
+def test_pauses_need_an_end_of_what_comes_until_they_are_heard() -> None:
+    unlimited = HEAD.replace("100Gb/s", "unlimited") + PFC
+    with pytest.raises(FabricError, match=r"pfc.headroom is missing, and what host0->switch sends .* is unlimited"):
+        parse_fabric(unlimited)
+    assert parse_fabric(unlimited + 'headroom = "100kB"\n').pfc is not None
+    downlink = '[downlink]\nrate = "unlimited"\n'
+    assert parse_fabric(HEAD + downlink + PFC).pfc is not None  # nothing comes by it
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_no_time_or_rate_of_a_control_may_be_nothing(kind: str) -> None:
+    """But those by which nothing is divided and which nothing repeats."""
+    fine = {"cnp_interval", "low"}
+    if kind == "window":
+        fine |= {"window", "rate"}
+    annotations = Window.__bases__[0].__annotations__ | CONTROLS[kind].__annotations__
+    for field, annotation in annotations.items():
+        nothing = {"Duration": '"0ns"', "Rate": '"unlimited"', "Size": '"unlimited"'}.get(annotation.split(" |")[0])
+        if nothing is None:
+            continue
+        text = HEAD + control(kind, f"{field} = {nothing}")
+        if field in fine:
+            parse_fabric(text)
+        else:
+            with pytest.raises(FabricError, match=rf"congestion_control\.{field} = .*: give "):
+                parse_fabric(text)
+
+
+def test_the_last_values_that_can_be() -> None:
+    fabric = parse_fabric(
+        HEAD + '[frame]\npayload = 65432\ntime_unit = "1ns"\n[transport]\nwindow_packets = 9\nreordering_packets = 8\n'
+        '[switch]\nshared_buffer = "9MB"\nalpha = 0.0009765625\n[priority]\ndata = 4\ncontrol = 4\n[pfc]\n'
+        + control("timely", 'low = "0ns"', 'high = "1us"', 'minimum_rate = "100Gb/s"')
+    )
+    assert (fabric.frame.payload, fabric.frame.time_unit) == (Size(65432), Duration(1000))
+    assert getattr(fabric.control, "minimum_rate", None) == Rate(100 * 10**9)
