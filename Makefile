@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-test fuzz clean
+.PHONY: demo test test-quick build develop lint format native-test thread-test fuzz clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -62,12 +62,17 @@ format: develop
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
-# SANITIZE=thread looks for data races; nothing native has threads yet.
 SANITIZE ?= address,undefined
 native-test: $(VENV)/.tools
 	@$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=$(SANITIZE) >/dev/null
 	@$(BIN)/cmake --build build/sanitize
 	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# Data races of the twin, the only native part with threads.
+thread-test: $(VENV)/.tools
+	@$(BIN)/cmake -S . -B build/threads -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=thread >/dev/null
+	@$(BIN)/cmake --build build/threads --target test_twin
+	@$(BIN)/ctest --test-dir build/threads --output-on-failure -R '^test_twin$$'
 
 # Each fuzzer for FUZZ_SECONDS, as many at once as there are cores, from the corpus in native/fuzz/corpus; what broke
 # stays in build/fuzz.

@@ -263,7 +263,7 @@ void Links::start_next(Block& block, std::uint32_t number) {
   Lane& lane = block.lanes[own];
   Flight& flight = lane.at(lane.flying);
   const std::uint32_t wire_bytes = wire_bytes_of(flight);
-  __builtin_prefetch(&lane.at(lane.flying + 2));
+  lane.fetch(lane.flying + 2);
   lane.waiting_bytes -= wire_bytes;
   block.waiting_bytes -= wire_bytes;
   if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));

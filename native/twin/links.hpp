@@ -149,6 +149,11 @@ class Links {
 
     Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
     const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
+    // Asks for the memory of a place early; there may be none yet.
+    void fetch(std::uint32_t place) const {
+      const std::uintptr_t offset = sizeof(Flight) * ((head + place) & (capacity - 1));
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(slots) + offset), 1);
+    }
     void pop() {
       head = (head + 1) & (capacity - 1);
       --flying;

@@ -40,7 +40,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   for (std::size_t place = 0; place < count; ++place) {
     if (place + kAhead < count) {  // where a later one is going to be put
       if (const Lane* const lane = arrival_at(place + kAhead).lane; lane != nullptr)
-        __builtin_prefetch(&lane->at(lane->flying + lane->waiting), 1);
+        lane->fetch(lane->flying + lane->waiting);
     }
     const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);
@@ -121,8 +121,8 @@ void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) c
     const Block& block = blocks_[inbound_[inputs[input + 1]]];
     for (unsigned left = block.flying; left != 0; left &= left - 1) {
       const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
-      __builtin_prefetch(&lane.at(0), 1);
-      __builtin_prefetch(&lane.at(2), 1);
+      lane.fetch(0);
+      lane.fetch(2);
     }
   }
 }

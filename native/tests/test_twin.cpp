@@ -1,0 +1,212 @@
+// The twin without Python, under the sanitizers: drawn networks with everything that links, switches and
+// hosts do, in one thread and in several, with the same outcome.
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "twin/simulator.hpp"
+
+namespace {
+
+using namespace genie;
+using namespace genie::twin;
+
+constexpr std::int32_t kLeaves = 3, kSpines = 2, kHostsOfLeaf = 2, kHosts = kLeaves * kHostsOfLeaf;
+constexpr std::int64_t kGbps = 1'000'000'000;
+
+void cable(Network& network, std::int32_t a, std::int32_t b, std::int64_t rate_bps, TimePs delay) {
+  for (const bool back : {false, true}) {
+    network.link_source.push_back(back ? b : a);
+    network.link_target.push_back(back ? a : b);
+    network.link_rate_bps.push_back(rate_bps);
+    network.link_delay_ps.push_back(delay);
+  }
+}
+
+// Without links of a dead spine, if it is one.
+Routes routes(const Network& network, std::int32_t dead) {
+  Routes it;
+  it.groups = kLeaves;
+  it.door_start.push_back(0);
+  for (std::int32_t host = 0; host < kHosts; ++host) {
+    it.group_of_host.push_back(host / kHostsOfLeaf);
+    it.doors.push_back(2 * host + 1);
+    it.door_start.push_back(host + 1);
+  }
+  it.start.push_back(0);
+  for (std::int32_t node = 0; node < network.nodes; ++node) {
+    for (std::int32_t leaf = 0; leaf < kLeaves; ++leaf) {
+      for (std::int32_t link = 0; link < network.links(); ++link) {
+        const std::int32_t target = network.link_target[static_cast<std::size_t>(link)];
+        if (network.link_source[static_cast<std::size_t>(link)] != node || target < kHosts) continue;
+        const bool is_host = node < kHosts, is_spine = node >= kHosts + kLeaves;
+        const bool leads = is_host    ? node / kHostsOfLeaf != leaf || target == kHosts + leaf
+                           : is_spine ? target == kHosts + leaf
+                                      : node != kHosts + leaf && target != dead;
+        if (leads && node != dead) it.links.push_back(link);
+      }
+      it.start.push_back(static_cast<std::int64_t>(it.links.size()));
+    }
+  }
+  return it;
+}
+
+class Drawn {
+ public:
+  explicit Drawn(std::uint64_t seed) : random_(seed), name_("seed " + std::to_string(seed)) {
+    draw_network();
+    draw_config();
+    shared_.group_start = {0};
+    for (std::int32_t rank = 0; rank < kHosts; ++rank) plans_.push_back(plan(rank));
+  }
+
+  void play() {
+    const std::vector<std::uint64_t> alone = outcome(1);
+    for (const std::uint32_t threads : {2u, 3u}) CHECK_IN(outcome(threads) == alone, name_);
+  }
+
+ private:
+  std::uint64_t draw(std::uint64_t most) { return random_() % (most + 1); }
+
+  void draw_network() {
+    network_.hosts = kHosts;
+    network_.nodes = kHosts + kLeaves + kSpines;
+    network_.frame_overhead_bytes = 38;
+    const TimePs delay = static_cast<TimePs>(draw(2)) * 300 * kPsPerNs;
+    for (std::int32_t host = 0; host < kHosts; ++host)
+      cable(network_, host, kHosts + host / kHostsOfLeaf, 100 * kGbps, delay);
+    for (std::int32_t leaf = 0; leaf < kLeaves; ++leaf) {
+      for (std::int32_t spine = 0; spine < kSpines; ++spine)
+        cable(network_, kHosts + leaf, kHosts + kLeaves + spine, 50 * kGbps, 500 * kPsPerNs);
+    }
+    const auto links = static_cast<std::size_t>(network_.links());
+    const bool pauses = draw(1) != 0;
+    network_.link_buffer_bytes.assign(links, draw(3) == 0 && !pauses ? 20'000 : -1);
+    network_.link_ecn.assign(links, {10'000, 40'000, 0.3});
+    network_.link_headroom_bytes.assign(links, 60'000);
+    network_.link_burst_bytes.assign(links, draw(3) == 0 ? 20'000 : 0);
+    network_.shared_bytes.assign(static_cast<std::size_t>(network_.nodes),
+                                 pauses || draw(1) != 0 ? 200'000 : 0);
+    network_.buffer.reserve_bytes = 4096;
+    network_.buffer.resume_bytes = 4096;
+    network_.data_class = 0;
+    network_.control_class = draw(1) != 0 ? 1 : 0;
+    if (pauses) network_.buffer.lossless = 1;
+    if (network_.control_class == 1 && draw(2) == 0) {
+      network_.strict_classes = 1u << kPauseClass;
+      network_.weight_bytes = {4000, 2000, 0, 0};
+    }
+    network_.packet_latency_ps.assign(kHosts, 0);
+    network_.message_latency_ps.assign(kHosts, 0);
+    network_.doorbell_latency = static_cast<TimePs>(draw(1)) * 200 * kPsPerNs;
+    network_.notification_latency = static_cast<TimePs>(draw(1)) * 200 * kPsPerNs;
+    network_.cut_through = draw(1) != 0;
+    network_.trims = draw(1) != 0;
+    network_.balance = static_cast<Balance>(draw(4));
+    network_.flowlet_gap = kPsPerUs;
+    const auto spine = static_cast<std::int32_t>(draw(kSpines - 1)) + kHosts + kLeaves;
+    network_.routes = {routes(network_, -1), routes(network_, spine)};
+    if (draw(1) == 0) return;
+    for (std::uint32_t link = 0; link < links; ++link) {
+      if (network_.link_source[link] == spine || network_.link_target[link] == spine)
+        network_.changes.push_back({20 * kPsPerUs, Change::Kind::kDown, link});
+    }
+    network_.changes.push_back({25 * kPsPerUs, Change::Kind::kRoutes, 1});
+    network_.changes.push_back({30 * kPsPerUs, Change::Kind::kRate, 0, 10 * kGbps});
+    for (std::uint32_t link = 0; link < links; ++link) {
+      if (network_.link_source[link] == spine || network_.link_target[link] == spine)
+        network_.changes.push_back({60 * kPsPerUs, Change::Kind::kUp, link});
+    }
+    network_.changes.push_back({65 * kPsPerUs, Change::Kind::kRoutes, 0});
+  }
+
+  void draw_config() {
+    config_.mtu_bytes = 1024;
+    config_.window_packets = 32;
+    config_.ack_every_packets = 4;
+    config_.ack_timeout = 200 * kPsPerUs;
+    config_.reordering_packets = draw(1) != 0 ? 8 : 0;
+    config_.selective_repeat = config_.reordering_packets > 0 && draw(1) != 0;
+    constexpr congestion::Control kControls[] = {congestion::Control::kNone,   congestion::Control::kDcqcn,
+                                                 congestion::Control::kTimely, congestion::Control::kSwift,
+                                                 congestion::Control::kDctcp,  congestion::Control::kNscc};
+    config_.congestion.control = kControls[draw(std::size(kControls) - 1)];
+    config_.congestion.line_rate_bps = 100 * kGbps;
+    config_.congestion.base_round_trip = 4 * kPsPerUs;
+  }
+
+  // Sends to all others and receives from all others, some of it after a sleep.
+  RankPlan plan(std::int32_t rank) {
+    RankPlan it;
+    it.rank = rank;
+    it.dep_start.push_back(0);
+    const auto add = [&](NodeKind kind, std::int32_t peer, TimePs duration, std::int64_t size_bytes,
+                         bool after) {
+      it.kind.push_back(static_cast<std::uint8_t>(kind));
+      it.slot.push_back(-1);
+      it.duration_ps.push_back(duration);
+      it.release_ps.push_back(0);
+      it.template_id.push_back(-1);
+      it.sizes_start.push_back(0);
+      it.group.push_back(-1);
+      it.position.push_back(0);
+      it.peer.push_back(peer);
+      it.tag.push_back(0);
+      it.size_bytes.push_back(size_bytes);
+      if (after) it.deps.push_back(0);
+      it.dep_start.push_back(static_cast<std::int32_t>(it.deps.size()));
+    };
+    add(NodeKind::kComp, -1, (rank + 1) * kPsPerUs, 0, false);
+    for (std::int32_t other = 0; other < kHosts; ++other) {
+      if (other == rank) continue;
+      add(NodeKind::kSend, other, 0, 60'000 + 1000 * other, other % 2 == 0);
+      add(NodeKind::kRecv, other, 0, 60'000 + 1000 * rank, false);
+    }
+    CHECK_EQUAL(it.prepare(shared_), std::string());
+    return it;
+  }
+
+  std::vector<std::uint64_t> outcome(std::uint32_t threads) {
+    std::vector<const RankPlan*> plans;
+    std::vector<std::int32_t> hosts;
+    for (const RankPlan& own : plans_) {
+      plans.push_back(&own);
+      hosts.push_back(own.rank);
+    }
+    Simulator twin(network_, config_, shared_, plans, hosts, 7, {}, threads);
+    twin.start();
+    while (twin.run(5000) && twin.now() < 20'000 * kPsPerUs) {
+    }
+    CHECK_IN(twin.done() || !twin.links().deadlock().empty() || !twin.problems().empty(), name_);
+    std::vector<std::uint64_t> it{twin.done() ? 1u : 0u, twin.events()};
+    for (std::int32_t rank = 0; rank < kHosts; ++rank) {
+      const roce::QueuePairCounters counters = twin.totals(rank);
+      it.insert(it.end(), {counters.data_sent, counters.retransmitted, counters.acks_received,
+                           counters.naks_received, counters.congestion_marks, counters.cnps_received});
+    }
+    for (std::uint32_t link = 0; link < twin.links().links(); ++link) {
+      const LinkCounters counters = twin.links().totals(link);
+      it.insert(it.end(), {counters.packets, counters.bytes, counters.dropped, counters.marked,
+                           counters.trimmed, counters.pauses, static_cast<std::uint64_t>(counters.paused_ps),
+                           static_cast<std::uint64_t>(counters.longest_queue_bytes)});
+    }
+    return it;
+  }
+
+  std::mt19937_64 random_;
+  std::string name_;
+  Network network_;
+  roce::QueuePairConfig config_;
+  SharedPlan shared_;
+  std::vector<RankPlan> plans_;
+};
+
+}  // namespace
+
+int main() {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) Drawn(seed).play();
+  return genie::test::check_result("test_twin");
+}
