@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import add_json, list_of, positive, some_of, whole
 from validation import Job, dlrm, fresh, machine
 
 from genie.verdict import Verdict
@@ -24,6 +25,8 @@ RATE = "200Mb/s"
 SIZES_BYTES = [1 << power for power in range(16, 23)]  # 64 KiB to 4 MiB: the whole operation's buffer
 OPS = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.ALL_TO_ALL)
 KIB = 1024
+CASES = ("dlrm", "collectives")
+DILATION_MAX = 1000
 
 
 def size_class(size_bytes: int) -> str:
@@ -65,14 +68,15 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--dilations", default="1,10")
-    parser.add_argument("--cases", default="dlrm,collectives")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--iterations", type=positive, default=10, help="(10)")
+    dilations = list_of(whole(1, DILATION_MAX))
+    parser.add_argument("--dilations", type=dilations, default=(1, 10), help=f"some of 1 to {DILATION_MAX} (1,10)")
+    parser.add_argument("--cases", type=some_of(CASES), default=CASES, help=",".join(CASES))
+    add_json(parser)
     arguments = parser.parse_args()
     scratch = fresh(Path(tempfile.gettempdir()) / "genie-accuracy")
     facts, rows = machine(), []
-    for dilation in (int(value) for value in arguments.dilations.split(",")):
+    for dilation in arguments.dilations:
         if "dlrm" in arguments.cases:
             job = Job(dlrm(scratch), RATE, scratch, dilation=dilation)
             job.calibrate()

@@ -5,6 +5,8 @@ Best of several runs, data in the first cache. A packet's figure holds encoding 
 
 from __future__ import annotations
 
+import argparse
+
 from genie import _core
 
 SIZES_BYTES = (64, 256, 1024, 4096, 9000, 65000)
@@ -25,6 +27,7 @@ def packet_ns(payload_bytes: int) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     paths = _core.crc_paths()
     print("CRC-32, GB/s".ljust(20) + "".join(f"{path:>14}" for path in paths))
     for size_bytes in SIZES_BYTES:

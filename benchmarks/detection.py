@@ -19,9 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from arguments import add_json, positive, some_of
 from validation import Job, dlrm, fresh, machine
 
+from chakra_schemas.errors import TraceError
 from genie.live.settings import Faults, RateFault
+from genie.workload.graph import WorkloadError
+from genie.workload.load import load
 
 SEED = 20270401
 CONDITIONS = {"clean": None, "nic-50": 0.5, "nic-80": 0.8}
@@ -52,12 +56,19 @@ def one(job: Job, condition: str, number: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100, help="of each condition")
-    parser.add_argument("--conditions", default=",".join(CONDITIONS))
+    parser.add_argument("--runs", type=positive, default=100, help="of each condition")
+    parser.add_argument(
+        "--conditions", type=some_of(tuple(CONDITIONS)), default=tuple(CONDITIONS), help=",".join(CONDITIONS)
+    )
     parser.add_argument("--workload", type=Path, help="default: the DLRM trace of the shared test data")
     parser.add_argument("--busy", action="store_true", help="keep one core busy by another program meanwhile")
-    parser.add_argument("--json", type=Path, help="write every run there")
+    add_json(parser)
     arguments = parser.parse_args()
+    if arguments.workload:
+        try:
+            load(arguments.workload, ranks=())
+        except (TraceError, WorkloadError) as wrong:
+            parser.error(f"argument --workload: {wrong}")
     facts = machine()
     scratch = fresh(Path(tempfile.gettempdir()) / "genie-detection")
     job = Job(arguments.workload or dlrm(scratch), RATE, scratch)
@@ -69,7 +80,7 @@ def main() -> None:
     try:
         calibration = job.calibrate()
         print(f"packet latency {calibration.packet_latency_ns} ns, spread {calibration.packet_latency_spread_ns} ns")
-        for condition in arguments.conditions.split(","):
+        for condition in arguments.conditions:
             for number in range(arguments.runs):
                 row = one(job, condition, number)
                 rows.append(row)

@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from arguments import add_json, positive
+
 from chakra_schemas.attributes import AttributeValue, make_attributes
 from chakra_schemas.et_def_pb2 import GlobalMetadata, IOInfo, Node, NodeType
 from chakra_schemas.writer import write_trace
@@ -82,8 +84,8 @@ def measure(folder: Path) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--nodes", type=positive, default=1_000_000, help="(1000000)")
+    add_json(parser)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

@@ -2,8 +2,10 @@
 
 DATA holds flow completion times of that model (its README says of which), its configurations and its topology. Each
 experiment is imported as `genie convert ns3` does and played once for each seed. Wanted: the single flow to the
-nanosecond; of the others the median over the seeds of the median within 5 %, that model's longest time between the
-shortest and the longest that any seed gives, and pauses where that model has them. Exit code 1 when something is not.
+nanosecond; of the others the median over the seeds of the median within 5 %, that model's longest time from the
+smallest to the largest of our seeds' longest times, and pauses in every seed where that model has them, and in none
+where it has none. The targets are for 20 seeds: with fewer the longest times span less, and may miss that model's. Exit
+code 1 when something is not as wanted.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import add_json, positive
 
 from simtwin.ns3_import import Ns3Error, read_experiment
 from simtwin.simulate import Twin
@@ -57,13 +60,14 @@ def compare(data: Path, name: str, seeds: range) -> dict[str, Any]:
     """One line of the table."""
     theirs, their_pauses = reference(data, name)
     ours = play(data / "config" / f"{name}.txt", seeds)
+    longest = ours.fct_ns.max(axis=1)
     median, wanted = float(np.median(np.median(ours.fct_ns, axis=1))), float(np.median(theirs))
     if len(theirs) == 1:
         good = {"exact": median == wanted}
     else:
         good = {
             "median": abs(median / wanted - 1) <= WITHIN,
-            "longest": bool(ours.fct_ns.min() <= theirs[-1] <= ours.fct_ns.max()),
+            "longest": bool(longest.min() <= theirs[-1] <= longest.max()),
             "pauses": all((count > 0) == (their_pauses > 0) for count in ours.pauses),
         }
     return {
@@ -72,8 +76,7 @@ def compare(data: Path, name: str, seeds: range) -> dict[str, Any]:
         "seeds": len(seeds),
         "median_ns": median,
         "reference_median_ns": wanted,
-        "longest_ns": int(ours.fct_ns.max()),
-        "shortest_ns": int(ours.fct_ns.min()),
+        "longest_ns": [int(longest.min()), int(longest.max())],
         "reference_longest_ns": int(theirs[-1]),
         "pauses": float(np.median(ours.pauses)),
         "reference_pauses": their_pauses,
@@ -84,14 +87,14 @@ def compare(data: Path, name: str, seeds: range) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--seeds", type=int, default=20, metavar="N", help="(20)")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="(20, for which the targets are)")
+    add_json(parser)
     chosen = parser.parse_args()
     names = sorted(path.stem for path in (chosen.data / "fct").glob("*.txt"))
     if not names:
         parser.error(f"{chosen.data}: has no folder fct with times")
     rows = []
-    columns = (("flows", 6), ("median us", 11), ("ns-3", 9), ("", 8), ("longest", 9), ("ns-3", 9), ("pauses", 8))
+    columns = (("flows", 6), ("median us", 11), ("ns-3", 9), ("", 8), ("longest us", 21), ("ns-3", 9), ("pauses", 8))
     print(f"{'experiment':<28}" + "".join(f"{column:>{width}}" for column, width in columns) + "  ns-3")
     for name in names:
         try:
@@ -100,10 +103,11 @@ def main() -> int:
             print(wrong, file=sys.stderr)
             return 2
         rows.append(row)
+        longest = " to ".join(f"{time / 1e3:.1f}" for time in row["longest_ns"])
         missed = [what for what, good in row["good"].items() if not good]
         print(
             f"{name:<28}{row['flows']:>6}{row['median_ns'] / 1e3:>11.1f}{row['reference_median_ns'] / 1e3:>9.1f}"
-            f"{row['median_ns'] / row['reference_median_ns'] - 1:>+8.1%}{row['longest_ns'] / 1e3:>9.1f}"
+            f"{row['median_ns'] / row['reference_median_ns'] - 1:>+8.1%}{longest:>21}"
             f"{row['reference_longest_ns'] / 1e3:>9.1f}{row['pauses']:>8.0f}{row['reference_pauses']:>6}"
             + (f"  NOT MET: {', '.join(missed)}" if missed else ""),
             flush=True,

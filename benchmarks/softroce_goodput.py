@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from arguments import add_json, whole
 
 from genie.cli.resolve import Live, Play, settings_of
 from genie.live.launcher import launch, mpirun_line
@@ -86,8 +87,9 @@ def row_of(size_bytes: int, offload: bool, run: Run) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, help="write the results here too")
-    parser.add_argument("--size", type=int, action="append", help="message bytes; may be repeated")
+    add_json(parser)
+    sizes = whole(1, TOTAL_BYTES)
+    parser.add_argument("--size", type=sizes, action="append", metavar="BYTES", help="of a message; may be repeated")
     chosen = parser.parse_args()
     rows = []
     print(f"{'message':>10} {'offload':>8} {'Gb/s':>8} {'min':>8} {'max':>8} {'retransmitted':>14}")

@@ -31,10 +31,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
+from arguments import add_json, some_of
 from numpy.typing import NDArray
 from truth_worlds import UDP_PORT, Loopback, World, namespaces
 from validation import fresh, machine
-from wire import Others, results_file
+from wire import Others
 
 from genie.cli.calibrating import measure
 from genie.cli.resolve import Live, Play, fabric_of, load_workload, lowering_of, settings_of, twin_of
@@ -266,18 +267,6 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def some_of(known: tuple[Any, ...]) -> Any:
-    """For argparse: a comma-separated choice."""
-
-    def parse(text: str) -> tuple[Any, ...]:
-        by_name = {str(value): value for value in known}
-        if not text or not set(text.split(",")) <= set(by_name):
-            raise argparse.ArgumentTypeError(f"{text}: give some of {', '.join(by_name)}")
-        return tuple(by_name[name] for name in text.split(","))
-
-    return parse
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=some_of(WORLDS), default=WORLDS, help=",".join(WORLDS))
@@ -287,7 +276,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=some_of(RANKS), default=RANKS, help="4,8")
     parser.add_argument("--links", type=some_of(("clean", "slow")), default=("clean", "slow"), help="clean,slow")
     parser.add_argument("--quick", action="store_true", help="64 KiB and 1 MiB only")
-    parser.add_argument("--json", type=results_file, metavar="FILE", help="write the results here too")
+    add_json(parser)
     chosen = parser.parse_args()
     if "namespaces" in chosen.worlds and os.geteuid() != 0:
         print("truth: namespaces need root (without: --worlds loopback)", file=sys.stderr)

@@ -181,3 +181,7 @@ def _call(*argv: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     if done.returncode != 0:
         raise SystemExit(f"truth: {' '.join(argv)}: {done.stderr.strip() or done.returncode}")
+
+
+if __name__ == "__main__":
+    print(f"{__doc__}\nNo benchmark by itself: run truth.py.")

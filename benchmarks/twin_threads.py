@@ -1,7 +1,8 @@
 """What a second thread gives the twin: `python benchmarks/twin_threads.py [--hosts 1024] [--rounds 3] [--json FILE]`.
 
-One run of `permutation-N` on two threads beside two independent runs of it at once, each process and thread pinned to a
-processor: the rate of the one over the sum of the two, in turns, so that both meet the same machine. The results of the
+One run of `permutation-N` on two threads beside two independent runs of it at once: the rate of the one over the sum of
+the two, in turns, so that both meet the same machine. Each thread that plays is pinned to a processor of its own: the
+one that calls the simulator, and those that the simulator starts, as soon as they are seen. The results of the
 two-thread run are compared bit by bit with those of one thread. Exit code 1 when the median share is below 80 % or a
 bit differs.
 """
@@ -12,14 +13,17 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import twin_packets
+from arguments import add_json, positive
 
 from genie import _core
 from genie.plan.build import build_plan
@@ -27,29 +31,69 @@ from simtwin.simulate import Twin
 from simtwin.topology import build_network
 
 TARGET = 0.8
+TASKS = Path("/proc/self/task")
+LOOK_S = 0.001  # between two looks for threads
+ALL_EVENTS = 2**62  # in one call, as each call starts threads anew
+
+
+class Pins:
+    """Pins the caller to the first processor, and each thread that comes after to the next, while the caller plays."""
+
+    def __init__(self, processors: list[int]) -> None:
+        self._processors = processors
+        self._known = set(os.listdir(TASKS))
+        self._over = threading.Event()
+        self.pinned = [processors[:1]]  # processors of each thread
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        os.sched_setaffinity(0, processors[:1])
+        self.pinned[0] = sorted(os.sched_getaffinity(0))
+
+    def _watch(self) -> None:
+        self._known.add(str(threading.get_native_id()))
+        while len(self.pinned) < len(self._processors) and not self._over.is_set():
+            for task in sorted(set(os.listdir(TASKS)) - self._known, key=int):
+                self._known.add(task)
+                os.sched_setaffinity(int(task), [self._processors[len(self.pinned)]])
+                self.pinned.append(sorted(os.sched_getaffinity(int(task))))
+            self._over.wait(LOOK_S)
+
+    def end(self) -> list[list[int]]:
+        self._over.set()
+        self._watcher.join()
+        return self.pinned
 
 
 def play(hosts: int, threads: int, processors: list[int]) -> dict[str, Any]:
     """In this process: wait until all are ready (a line on standard input), play, tell rate and bits."""
-    os.sched_setaffinity(0, processors)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # one call plays all: Python would not hear it
     case = twin_packets.cases(hosts)[f"permutation-{hosts}"]
     plan = build_plan(case.workload(), lowering=case.lowering)
     fabric = case.fabric()
-    simulator = Twin(fabric, build_network(fabric), range(hosts), threads=threads).simulator(plan)
+    twin = Twin(fabric, build_network(fabric), range(hosts), threads=threads)
+    pins = Pins(processors)
+    simulator = twin.simulator(plan)
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
     simulator.start()
-    while simulator.run(5_000_000):
-        pass
+    simulator.run(ALL_EVENTS)
     wall_s = time.perf_counter() - began
+    pinned = pins.end()
+    if not simulator.done or pinned != [[processor] for processor in processors]:
+        raise SystemExit(f"twin_threads: threads on {pinned}, not on one each of {processors}: {simulator.problems()}")
     bits = hashlib.sha256()
     for name, values in sorted(simulator.links().items()):
         bits.update(name.encode() + np.ascontiguousarray(values).tobytes())
     for rank in plan.ranks:
         for name, values in sorted(simulator.records(rank)["nodes"].items()):
             bits.update(name.encode() + np.ascontiguousarray(values).tobytes())
-    return {"packets_per_s": simulator.data_packets / wall_s, "wall_s": wall_s, "bits": bits.hexdigest()}
+    return {
+        "packets_per_s": simulator.data_packets / wall_s,
+        "wall_s": wall_s,
+        "bits": bits.hexdigest(),
+        "pinned": pinned,
+    }
 
 
 def together(hosts: int, runs: list[tuple[int, list[int]]]) -> list[dict[str, Any]]:
@@ -63,19 +107,23 @@ def together(hosts: int, runs: list[tuple[int, list[int]]]) -> list[dict[str, An
     ]  # fmt: skip
     for process in processes:
         assert process.stdout is not None
-        process.stdout.readline()
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(process.wait() or 1)  # it has said why
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [json.loads(process.communicate()[0]) for process in processes]
+    said = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit(1)
+    return [json.loads(text) for text in said]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hosts", type=int, default=1024, help="of the fat tree: 16, 128, 1024, 8192")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--hosts", type=int, choices=twin_packets.HOSTS, default=1024, help="of the fat tree (1024)")
+    parser.add_argument("--rounds", type=positive, default=3, help="(3)")
+    add_json(parser)
     parser.add_argument("--play", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.play:
@@ -96,6 +144,7 @@ def main() -> int:
             "two_runs_packets_per_s": total,
             "two_threads_packets_per_s": pair["packets_per_s"],
             "share": pair["packets_per_s"] / total,
+            "pinned": pair["pinned"],
             "same_bits": all(other["bits"] == pair["bits"] for other in apart),
         }
         rows.append(row)

@@ -101,3 +101,7 @@ def fresh(path: Path) -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path
+
+
+if __name__ == "__main__":
+    print(f"{__doc__}\nNo benchmark by itself: run accuracy.py, detection.py or truth.py.")

@@ -11,8 +11,9 @@ import json
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from arguments import add_json
 
 from genie import _core
 from genie.plan.build import Lowering, build_plan
@@ -66,7 +67,7 @@ def measure(name: str, make: Callable[[], Workload], lowering: Lowering) -> dict
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_json(parser)
     arguments = parser.parse_args()
     print(f"build: {_core.build_flags}; processor time of one core; steps are those of collectives and nodes")
     print(f"{'case':<48}{'nodes':>10}{'steps':>11}{'set-up s':>10}{'cpu s':>8}{'M steps/s':>11}{'RSS MB':>8}")

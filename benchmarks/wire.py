@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from arguments import add_json, positive, whole
+
 from genie import _core
 from genie.plan.facts import facts_of_build
 
@@ -387,31 +389,17 @@ def own_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def positive(text: str) -> int:
-    """For argparse: a whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
-    return int(text)
-
-
-def results_file(text: str) -> Path:
-    """For argparse: a file that can be written when all is measured."""
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        wrong = "is a folder" if path.is_dir() else f"has no folder {path.parent} to lie in"
-        raise argparse.ArgumentTypeError(f"{path} {wrong}: give a file's name in a folder that is there")
-    return path
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--over", choices=("lo", "veth"), action="append", help="default: both")
     parser.add_argument("--rounds", type=positive, default=3, help="from 1 (3)")
-    parser.add_argument("--again", type=int, default=0, metavar="N", help="rounds more for what is not as wanted (0)")
+    parser.add_argument(
+        "--again", type=whole(0), default=0, metavar="N", help="rounds more for what is not as wanted (0)"
+    )
     parser.add_argument(
         "--gate", type=positive, default=100, metavar="P", help="below P %% of a target: end with 1 (100)"
     )
-    parser.add_argument("--json", type=results_file, metavar="FILE", help="write the results here too")
+    add_json(parser)
     parser.add_argument("--end", nargs=3, metavar=("ADDRESS", "CORE", "QUEUE_PAIRS"), help=argparse.SUPPRESS)
     parser.add_argument("--idle", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()

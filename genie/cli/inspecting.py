@@ -103,6 +103,8 @@ def convert_ns3(
         experiment = read_experiment(config)
     except Ns3Error as wrong:
         raise UsageError(str(wrong)) from wrong
+    for earlier in (out / "traces").glob("flows.*.et"):  # which may have had more hosts
+        earlier.unlink()
     save(experiment.workload, out / "traces", "flows")
     (out / "fabric.toml").write_text(to_toml(experiment.fabric))
     for note in experiment.notes:

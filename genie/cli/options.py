@@ -44,7 +44,9 @@ FabricFile = Annotated[
     Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
 ]
 Level = Annotated[str, typer.Option(help="packet, packet+skip, flow or analytic.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of the simulation; the results are the same, bit for bit.")]
+Threads = Annotated[
+    int, typer.Option(min=1, max=1024, help="Threads of the simulation; the results are the same, bit for bit.")
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same bits.")]
 Compute = Annotated[
     str | None,

@@ -98,6 +98,8 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
         ("--level flow --rate 1Gb/s", "--level flow is not built yet; built: packet"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
         ("--threads 0 --rate 1Gb/s", "--threads"),
+        ("--threads 5000000000 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),
+        ("--threads 99999999999999999999 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),
         ("", "give --fabric FILE, or --rate"),
         ("--fabric small.toml", "3 hosts"),
         ("--rate 1Gb/s --follow nowhere", "nowhere: is not a run folder"),
@@ -109,6 +111,35 @@ def test_simulate_refuses_by_name(given: str, named: str, trace: str, tmp_path: 
     small.write_text(text.replace("hosts = 8 ", "hosts = 3 "))
     words = [str(small) if word == "small.toml" else word for word in given.split()]
     assert named in refused("simulate", trace, *words, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("topology", "named"),
+    [
+        ("99999999999 1 2\n", "t.txt:1: number of nodes = 99999999999: give a whole number"),
+        ("3 1 2\n2\n2 0 100Gbps 1us 0\n2 1 100Gbps 1us x\n", "t.txt:4: error rate of link 1 = x: give a number"),
+    ],
+)
+def test_an_experiment_of_ns3_that_cannot_be_read_is_refused(topology: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / "config.txt").write_text("TOPOLOGY_FILE t.txt\nFLOW_FILE f.txt\n")
+    (tmp_path / "t.txt").write_text(topology)
+    (tmp_path / "f.txt").write_text("1\n0 1 3 100 1000 2.0\n")
+    assert named in refused("convert", "ns3", str(tmp_path / "config.txt"), out=tmp_path / "out")
+
+
+def test_a_converted_experiment_replaces_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "config.txt").write_text("TOPOLOGY_FILE t.txt\nFLOW_FILE f.txt\nENABLE_QCN 0\n")
+    (tmp_path / "f.txt").write_text("1\n0 1 3 100 1000 2.0\n")
+    for hosts in (3, 2):
+        links = "".join(f"{hosts} {host} 100Gbps 1us 0\n" for host in range(hosts))
+        (tmp_path / "t.txt").write_text(f"{hosts + 1} 1 {hosts}\n{hosts}\n{links}")
+        out = tmp_path / "out"
+        assert in_this_process("convert", "ns3", str(tmp_path / "config.txt"), "-o", str(out)).code == 0
+        simulated = in_this_process(
+            "simulate", str(out / "traces"), "--fabric", str(out / "fabric.toml"), "-o", str(out / "run")
+        )
+        assert simulated.code == 0, simulated
+        assert simulated.stdout.startswith(f"traces: {hosts} ranks")
 
 
 def test_a_fabric_with_fewer_hosts_than_ranks_is_refused_before_anything_runs(trace: str, tmp_path: Path) -> None:
