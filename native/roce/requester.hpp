@@ -73,7 +73,8 @@ class Requester {
     const bool last = is_read || index + 1 == entry.packets;
     SendQueue::describe(entry, index, config_->mtu_bytes, packet);
     packet.psn = last_psn_ = send_psn_;
-    if (psn_diff(send_psn_, sent_end_psn_) < 0) {
+    again_ = psn_diff(send_psn_, sent_end_psn_) < 0;
+    if (again_) {
       ++entry.retransmits;
       ++counters.retransmitted;
     }
@@ -91,7 +92,9 @@ class Requester {
   }
 
   // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
-  void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
+  void departed(std::uint32_t wire_bytes, TimePs start) {
+    control_.departed(wire_bytes, start, last_psn_, again_);
+  }
 
   // A congestion notification packet (A17.9.3).
   void notified(TimePs now) { control_.notified(now); }
@@ -114,8 +117,9 @@ class Requester {
     const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
     if (control_.listens()) {
-      control_.acknowledged(packet, now, psn_diff(unacked_psn_, before), psn_diff(send_psn_, unacked_psn_),
-                            psn_diff(sent_end_psn_, unacked_psn_), telemetry);
+      control_.acknowledged(packet.echo, psn_add(next, kPsnMask), now, psn_diff(unacked_psn_, before),
+                            psn_diff(send_psn_, unacked_psn_), psn_diff(sent_end_psn_, unacked_psn_),
+                            telemetry);
     }
     if (positive) {
       if (progress) {
@@ -368,6 +372,7 @@ class Requester {
     SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)),
                         config_->mtu_bytes, packet);
     packet.psn = last_psn_ = again_psn_;
+    again_ = true;
     packet.ack_request = true;
     again_psn_ = psn_add(again_psn_, 1);
     ++entry.retransmits;
@@ -407,6 +412,7 @@ class Requester {
   RequesterState state_ = RequesterState::kIdle;
   bool restrained_ = false;              // there are READs or credits, which has_data must look at
   bool credited_ = false;                // the peer's ACKs count its receives
+  bool again_ = false;                   // what was taken last has been sent before
   bool gap_ = false;                     // a READ's missing data has been asked for again
   std::uint32_t send_psn_;               // next to be sent
   std::uint32_t unacked_psn_;            // oldest not acknowledged

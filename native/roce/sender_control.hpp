@@ -37,9 +37,11 @@ class SenderControl {
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
 
-  // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
-  void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
-    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = start;
+  // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire. One that
+  // has been sent before tells no round trip: nobody knows which of the two was acknowledged (Karn and
+  // Partridge, SIGCOMM 1987).
+  void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn, bool again) {
+    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = again ? kUnknown : start;
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
     wire_bytes_ = wire_bytes;
@@ -62,22 +64,23 @@ class SenderControl {
     follow();
   }
 
-  // An acknowledgement of `packets` that had not been; so many are under way still, or have been sent beyond.
-  // Only when somebody listens().
-  void acknowledged(const Packet& packet, TimePs now, std::int32_t packets, std::int32_t in_flight,
+  // An acknowledgement of `packets` that had not been, the last with this PSN; so many are under way still,
+  // or have been sent beyond. Only when somebody listens().
+  void acknowledged(bool echo, std::uint32_t psn, TimePs now, std::int32_t packets, std::int32_t in_flight,
                     std::int32_t beyond, const congestion::Telemetry* telemetry) {
     if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
-    if (packet.echo && config_->congestion.notify_in_acks) controller_->notified(now);
+    if (echo && config_->congestion.notify_in_acks) controller_->notified(now);
     const std::int64_t mtu_bytes = config_->mtu_bytes;
     congestion::Acknowledgement news{.now = now,
                                      .bytes = std::max(packets, 0) * mtu_bytes,
                                      .flight_bytes = in_flight * mtu_bytes,
                                      .acknowledged = acknowledged_,
                                      .sent = acknowledged_ + static_cast<std::uint64_t>(std::max(beyond, 0)),
-                                     .congested = packet.echo,
+                                     .congested = echo,
                                      .telemetry = telemetry};
-    if (!sent_at_.empty() && packets > 0)
-      news.round_trip = now - sent_at_[packet.psn & (sent_at_.size() - 1)];
+    if (const TimePs sent = sent_at_.empty() ? kUnknown : sent_at_[psn & (sent_at_.size() - 1)];
+        packets > 0 && sent != kUnknown)
+      news.round_trip = now - sent;
     controller_->acknowledged(news);
     follow();
     if (!paced_ || data_from_ <= now || !controller_->moves_waiting()) return;
@@ -88,6 +91,8 @@ class SenderControl {
   }
 
  private:
+  static constexpr TimePs kUnknown = -1;
+
   // What the controller wants now.
   void follow() {
     if (controller_ == nullptr) return;

@@ -1,0 +1,77 @@
+// What a queue pair tells its congestion control of acknowledgements, seen by the rate that comes of it.
+#include "check.hpp"
+#include "roce/sender_control.hpp"
+
+namespace genie::test {
+namespace {
+
+using roce::QueuePairConfig;
+using roce::SenderControl;
+
+constexpr std::uint32_t kWireBytes = 1000;
+
+// TIMELY that cuts its rate when a round trip is above 100 us.
+QueuePairConfig timely() {
+  QueuePairConfig config;
+  config.mtu_bytes = 1024;
+  config.congestion.control = congestion::Control::kTimely;
+  config.congestion.line_rate_bps = 100'000'000'000;
+  config.congestion.timely.low = 50 * kPsPerUs;
+  config.congestion.timely.high = 100 * kPsPerUs;
+  config.congestion.timely.segment_bytes = 1024;
+  return config;
+}
+
+// A sender whose packets leave at its rate, and are acknowledged `late` after they left.
+struct Sender {
+  QueuePairConfig config = timely();
+  SenderControl control{config};
+  TimePs now = 0;
+  std::uint32_t psn = 0;
+
+  // The time that a packet takes at the rate.
+  TimePs play(TimePs late, bool again, bool acknowledge = true) {
+    now = std::max(now, control.data_from());
+    control.departed(kWireBytes, now, psn, again);
+    const TimePs takes = control.data_from() - now;
+    now += late;
+    if (acknowledge) control.acknowledged(false, psn, now, 1, 0, 0, nullptr);
+    ++psn;
+    return takes;
+  }
+};
+
+void a_long_round_trip_cuts_the_rate() {
+  Sender sender;
+  sender.play(10 * kPsPerUs, false);
+  const TimePs at_first = sender.play(400 * kPsPerUs, false);
+  CHECK_EQUAL(at_first, serialisation_ps(kWireBytes, 100'000'000'000));
+  CHECK(sender.play(10 * kPsPerUs, false) > at_first);
+}
+
+// Karn: nobody knows which sending of it an acknowledgement means.
+void a_packet_that_was_sent_again_tells_no_round_trip() {
+  Sender sender;
+  sender.play(10 * kPsPerUs, false);
+  const TimePs at_first = sender.play(400 * kPsPerUs, true);
+  CHECK_EQUAL(sender.play(10 * kPsPerUs, false), at_first);
+}
+
+// A place in the ring of times is used again: what it knew of another packet is forgotten.
+void places_of_the_ring_are_used_again() {
+  Sender sender;
+  for (std::uint32_t packet = 0; packet < 3 * sender.config.window_packets; ++packet)
+    sender.play(10 * kPsPerUs, packet % 2 == 0);
+  CHECK_EQUAL(sender.play(10 * kPsPerUs, false), serialisation_ps(kWireBytes, 100'000'000'000));
+}
+
+}  // namespace
+}  // namespace genie::test
+
+int main() {
+  using namespace genie::test;
+  a_long_round_trip_cuts_the_rate();
+  a_packet_that_was_sent_again_tells_no_round_trip();
+  places_of_the_ring_are_used_again();
+  return check_result("test_sender_control");
+}
