@@ -86,7 +86,10 @@ def _check(keys: Configuration, topology: TopologyFile, fabric: Fabric, workload
     try:
         queues_of(fabric, network)
     except QueueError as wrong:
-        raise keys.value("BUFFER_SIZE", BUFFER_MIB).error(f"{wrong}; the key is in MiB") from wrong
+        if wrong.key != ("switch", "shared_buffer"):
+            raise Ns3Error(f"{keys.path}: {wrong.key[1]}{wrong}") from wrong
+        words = str(wrong).removeprefix(": ")
+        raise keys.value("BUFFER_SIZE", BUFFER_MIB).error(f"{words}; the key is in MiB") from wrong
     try:
         parse_fabric(to_toml(fabric), "its fabric.toml")
         build_plan(workload)
