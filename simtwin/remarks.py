@@ -23,7 +23,8 @@ def remarks_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
         link, need_bytes = lacking
         remarks.append(
             f"[pfc] headroom = {fabric.pfc.headroom} B is below the {need_bytes} B that may come by "
-            f"{network.link_names[link]} until a pause is heard, and loses packets: give that or more, or leave it out"
+            f"{network.link_names[link]} until a pause is heard, and may lose packets: give that or more, "
+            "or leave it out"
         )
     return remarks
 
