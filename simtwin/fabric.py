@@ -26,6 +26,7 @@ from simtwin.fabric_schema import (
 from simtwin.fabric_toml import to_toml
 from simtwin.fabric_values import check_rates, check_values
 from simtwin.faults import FaultError, check_faults
+from simtwin.network_size import check_size
 from simtwin.paths import PathError, pinned_paths
 from simtwin.queues import QueueError, queues_of
 from simtwin.routing import RoutingError, shortest_path_routes
@@ -90,9 +91,7 @@ def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns
 def _checked(document: Document) -> Fabric:
     fabric = document.convert(Fabric)
     topology = fabric.topology
-    if isinstance(topology, Explicit):
-        _check_explicit(document, fabric, topology)
-    elif fabric.link is None:
+    if fabric.link is None and not isinstance(topology, Explicit):
         raise document.error(("link",), f" is missing: give [link] with rate = {Rate.allowed}")
     if not isinstance(topology, LeafSpine) and fabric.hosts > HOSTS_MAX:
         raise document.error(("topology",), f" makes {fabric.hosts} hosts: give at most {HOSTS_MAX}")
@@ -101,9 +100,12 @@ def _checked(document: Document) -> Fabric:
             ("topology", "hosts_per_leaf"),
             f" = {topology.hosts_per_leaf} makes {fabric.hosts} hosts: give at most {HOSTS_MAX // topology.leaves}",
         )
+    check_size(document, fabric)
     domain = topology.domain if isinstance(topology, RailOptimized) else None
     if domain and domain.pxn and domain.kind != "switch":
         raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
+    if isinstance(topology, Explicit):
+        _check_explicit(document, fabric, topology)
     check_values(document, fabric)
     _check_queues(document, fabric)
     return fabric

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
@@ -66,7 +65,7 @@ class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
     k pods of k/2 `edge` and k/2 `aggregation` switches, (k/2)^2 `core` switches, k^3/4 hosts in order on the edges.
     """
 
-    k: Annotated[int, Meta(ge=2, le=64, multiple_of=2)]
+    k: Annotated[int, Meta(ge=2, le=50, multiple_of=2)]  # 31,250 hosts
 
 
 class Domain(_Strict, frozen=True):
@@ -311,8 +310,8 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     priority: Priority = Priority()
     load_balancing: LoadBalancing = LoadBalancing()
     routing: Routing = Routing()
-    path: list[Path] = msgspec.field(default_factory=list)
-    fault: list[Fault] = msgspec.field(default_factory=list)
+    path: Annotated[list[Path], Meta(description="tables [[path]]")] = []
+    fault: Annotated[list[Fault], Meta(description="tables [[fault]]")] = []
     congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
 
     @property

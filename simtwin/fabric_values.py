@@ -78,11 +78,11 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
 
 
 def _check_buffers(document: Document, fabric: Fabric) -> None:
-    """A queue that cannot hold one full packet would drop every one."""
+    """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
     least = frame_bytes(fabric)
-    for key, buffer_bytes in _buffers(fabric):
-        if 0 <= buffer_bytes < least:
-            raise document.error(key, f" = {buffer_bytes} B cannot hold one packet: give {least} B or more")
+    for key, held_bytes in (*_buffers(fabric), *_bursts(fabric, ())):
+        if 0 <= held_bytes < least:
+            raise document.error(key, f" = {held_bytes} B cannot hold one packet: give {least} B or more")
 
 
 def _check_transport(document: Document, fabric: Fabric) -> None:
@@ -116,6 +116,19 @@ def _check_pauses(document: Document, fabric: Fabric) -> None:
             f" = {list(pfc.priorities)} has neither [priority] data = {used.data} nor control = {used.control}, so "
             "nobody would pause: give one of them",
         )
+
+
+def _bursts(table: Struct, key: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Key and size of every token bucket that the file gives, whatever table its link is in."""
+    for field in table.__struct_fields__:
+        value = getattr(table, field)
+        if field == "burst" and value is not None:
+            yield (*key, field), int(value)
+        elif isinstance(value, Struct):
+            yield from _bursts(value, (*key, field))
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                yield from _bursts(item, (*key, field, number))
 
 
 def _buffers(fabric: Fabric) -> Iterator[tuple[tuple[str | int, ...], int]]:

@@ -26,10 +26,16 @@ def pinned_paths(fabric: Fabric, network: Network) -> list[tuple[int, int, list[
     for link in range(network.links):
         first_link.setdefault((int(network.src_node[link]), int(network.dst_node[link])), link)
     paths: list[tuple[int, int, list[int]]] = []
+    number_of: dict[tuple[str, str], int] = {}
     for number, path in enumerate(fabric.path):
         for key, name in (("source", path.source), ("target", path.target)):
             if not 0 <= node.get(name, -1) < network.hosts:
                 raise PathError(number, key, f' = "{name}" is no host: give one such as "{network.node_names[0]}"')
+        if path.source == path.target:
+            raise PathError(number, "target", f' = "{path.target}" is source too: give another host')
+        if (first := number_of.setdefault((path.source, path.target), number)) != number:
+            pair = f"{path.source} to {path.target}"
+            raise PathError(number, "source", f": path[{first}] leads from {pair} already: leave one of them out")
         names = (path.source, *path.via, path.target)
         links = []
         for a, b in itertools.pairwise(names):

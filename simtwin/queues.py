@@ -136,6 +136,24 @@ def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
             f" is missing, and what {network.link_names[link]} sends until it is told to pause is unlimited, as its "
             "rate is: give one of them",
         )
+    return _until_paused_bytes(fabric, network)
+
+
+def least_headroom(fabric: Fabric, network: Network) -> tuple[int, int] | None:
+    """The link, and its need in bytes, that lacks most of its headroom; None where none lacks any.
+
+    Links of unlimited rate are left out: no headroom is enough for them.
+    """
+    if fabric.pfc is None or fabric.pfc.headroom is None:
+        return None
+    into_switch = (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+    need = np.where(into_switch & (network.rate_bps > 0), _until_paused_bytes(fabric, network), 0)
+    link = int(np.argmax(need))
+    return (link, int(need[link])) if need[link] > int(fabric.pfc.headroom) else None
+
+
+def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
+    """As `_headroom_bytes`, whether or not it has an end."""
     largest = frame_bytes(fabric)
     pause = PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0)
     back = np.arange(network.links) ^ 1

@@ -23,7 +23,9 @@ from simtwin.control_values import control_problem
 from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
 from simtwin.faults import give_changes
+from simtwin.paths import pinned_paths
 from simtwin.queues import queues_of
+from simtwin.remarks import remark, remarks_on
 from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
@@ -97,11 +99,14 @@ class Twin:
             packet_latency_ps=network.packet_latency_ps,
             message_latency_ps=network.message_latency_ps,
         )
-        queues_of(fabric, network).give(self._native)
+        queues = queues_of(fabric, network)
+        queues.give(self._native)
         give_devices(fabric, network, self._native)
         self._changes = give_changes(fabric, network, self._native)
         if problem := control_problem(fabric, network):
             raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
+        for remarked in remarks_on(fabric, network, queues):
+            remark(f"fabric '{fabric.name}': {remarked}")
         base_ps = base_round_trip_ps(fabric, network, routes)
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 
@@ -166,12 +171,19 @@ class Twin:
 
     def _dead_links(self, simulator: _core.Simulator) -> str:
         """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
-        dead = []
+        pinned: dict[int, str] = {}
+        for number, (_, _, links) in enumerate(pinned_paths(self.fabric, self.network)):
+            path = self.fabric.path[number]
+            words = f"the [[path]] from {path.source} to {path.target} is pinned to it"
+            pinned |= {link: words for link in links if link not in pinned}
+        dead: dict[str, list[str]] = {}
         for link in dict.fromkeys(simulator.dead_links()):
             past = [change for change in self._changes if change.time_ps <= simulator.now_ps]
             since_ps = max(change.time_ps for change in past if change.kind == "down" and change.number == link)
-            dead.append(f"{self.network.link_names[link]} is down since {format_duration(Duration(since_ps))}")
-        return f"{', '.join(dead[:3])}, and no other path is left; " if dead else ""
+            since = format_duration(Duration(since_ps))
+            why = pinned.get(link, "no other path is left")
+            dead.setdefault(why, []).append(f"{self.network.link_names[link]} is down since {since}")
+        return "".join(f"{', '.join(links[:3])}, and {why}; " for why, links in list(dead.items())[:3])
 
     def _run(
         self,

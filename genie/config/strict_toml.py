@@ -20,6 +20,8 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
 
+CHARACTERS_MAX = 32 * 2**20  # of a file; the largest fabric, cable by cable, has a third of them
+
 T = TypeVar("T")
 
 
@@ -46,13 +48,18 @@ class Document:
 
     @classmethod
     def open(cls, path: Path, error: type[SettingsError] = SettingsError) -> Document:
-        """Read a file. Raises `error` when it cannot be read or is not TOML."""
+        """Read a file, with or without a byte order mark. Raises `error` when it cannot be read or is not TOML."""
         try:
-            return cls(path.read_text(encoding="utf-8"), str(path), error)
+            with path.open(encoding="utf-8-sig") as file:
+                text = file.read(CHARACTERS_MAX + 1)
         except OSError as wrong:
             raise error(f"{path}: cannot be read: {wrong.strerror}; give the path of a TOML file") from wrong
         except UnicodeDecodeError as wrong:
             raise error(f"{path}: is not text; give the path of a TOML file") from wrong
+        if len(text) > CHARACTERS_MAX or text.startswith("\0"):
+            more = "is not text" if text.startswith("\0") else f"has more than {CHARACTERS_MAX} characters"
+            raise error(f"{path}: {more}; give the path of a TOML file")
+        return cls(text, str(path), error)
 
     def error(self, key: Key, problem: str) -> SettingsError:
         """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
@@ -120,6 +127,8 @@ def _type_at(kind: Any, data: Any, key: Key) -> Any:
         return _type_at(hints[str(part)], inner, rest) if part in hints else kind
     if typing.get_origin(kind) in (list, dict):
         return _type_at(typing.get_args(kind)[-1], inner, rest)
+    if typing.get_origin(kind) is tuple:
+        return _type_at(typing.get_args(kind)[0], inner, rest)
     return kind
 
 
@@ -164,6 +173,8 @@ def _words(info: inspect.Type) -> str:
         return " or ".join(repr(value) if isinstance(value, int) else f'"{value}"' for value in info.values)
     if isinstance(info, inspect.IntType | inspect.FloatType):
         noun = "an integer" if isinstance(info, inspect.IntType) else "a number"
+        if info.multiple_of == 2:
+            noun = "an even integer"
         if info.ge is not None and info.le is not None:
             return f"{noun} from {info.ge} to {info.le}"
         if info.gt is not None and info.le is not None:
@@ -171,5 +182,11 @@ def _words(info: inspect.Type) -> str:
         return noun if info.ge is None else f"{noun} of at least {info.ge}"
     if isinstance(info, inspect.ListType):
         return f"a list of {_words(info.item_type).removeprefix('a ').removeprefix('an ')}"
+    if isinstance(info, inspect.TupleType):
+        return f"a list of {len(info.item_types)}, each {_words(info.item_types[0])}"
+    if isinstance(info, inspect.VarTupleType):
+        least, most = info.min_length or 0, info.max_length
+        count = f" of {least} to {most}" if most else f" of {least} or more" if least else ""
+        return f"a list{count}, each {_words(info.item_type)}"
     nouns = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.StructType: "a table"}
     return nouns.get(type(info), "")

@@ -41,16 +41,16 @@ class Size(int):
 
 
 def parse_rate(value: object) -> Rate:
-    """Rate from "200Mb/s", "unlimited" or an integer of bits per second. Raises ValueError."""
+    """Rate from "200Mb/s" or "unlimited"; a bare number has no unit. Raises ValueError."""
     if value == "unlimited":
         return Rate(0)
+    _refuse_bare(value)
     return Rate(_scaled(value, RATE_UNITS_BPS | RATE_ALIASES_BPS, "b/s", 1, RATE_MAX_BPS))
 
 
 def parse_duration(value: object) -> Duration:
     """Duration from "1.5us"; a bare number only when it is 0, as a unit may not be guessed. Raises ValueError."""
-    if isinstance(value, int) and value != 0:
-        raise ValueError("has no unit")
+    _refuse_bare(value)
     return Duration(_scaled(value, DURATION_UNITS_PS | DURATION_ALIASES_PS, "ps", 0, DURATION_MAX_PS))
 
 
@@ -74,6 +74,12 @@ def format_duration(duration_ps: int) -> str:
 def format_size(size_bytes: int) -> str:
     """The shortest exact form that parse_size reads back."""
     return "unlimited" if size_bytes == -1 else _shortest(size_bytes, SIZE_UNITS_BYTES)
+
+
+def _refuse_bare(value: object) -> None:
+    """A unit may not be guessed where people think in several; of sizes it is bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value != 0:
+        raise ValueError("has no unit")
 
 
 def _scaled(value: object, units: dict[str, int], bare_unit: str, least: int, most: int) -> int:

@@ -24,7 +24,6 @@ from genie.config.units import (
         (parse_rate, "200Mb/s", 200_000_000),
         (parse_rate, "1.5 Gb/s", 1_500_000_000),
         (parse_rate, "400Gbps", 400_000_000_000),
-        (parse_rate, 12345, 12345),
         (parse_rate, "unlimited", 0),
         (parse_duration, "1.5us", 1_500_000),
         (parse_duration, "2µs", 2_000_000),
@@ -35,6 +34,7 @@ from genie.config.units import (
         (parse_size, "64KiB", 65536),
         (parse_size, "32MB", 32_000_000),
         (parse_size, "1.5kB", 1500),
+        (parse_size, 4096, 4096),
         (parse_size, "unlimited", -1),
     ],
 )
@@ -48,6 +48,7 @@ def test_reads(parse: Callable[[object], int], text: object, value: int) -> None
         (parse_rate, "25GB/s", "unknown unit 'GB/s'"),
         (parse_rate, "fast", "not a number with a unit"),
         (parse_rate, "100", "no unit"),
+        (parse_rate, 100, "no unit"),
         (parse_rate, "-1Gb/s", "not a number"),
         (parse_rate, 0, "out of range"),
         (parse_rate, "1001Tb/s", "out of range"),

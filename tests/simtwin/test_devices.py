@@ -300,6 +300,11 @@ HEAD = '[topology]\nkind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf 
             '[[path]]\nsource = "host0"\ntarget = "host3"\nvia = ["leaf0", "leaf1"]\n',
             "no link leads from leaf0 to leaf1",
         ),
+        ('[[path]]\nsource = "host0"\ntarget = "host0"\nvia = []\n', 'path[0].target = "host0" is source too'),
+        (
+            '[[path]]\nsource = "host0"\ntarget = "host1"\nvia = ["leaf0"]\n' * 2,
+            "path[1].source: path[0] leads from host0 to host1 already: leave one of them out",
+        ),
         ("[priority]\ndata_weight = 3\n", "control_weight is missing: give both weights or none"),
         ("[priority]\ndata_weight = 3\ncontrol_weight = 1\n", "weights are for priorities that differ"),
         ('[load_balancing]\nsource_ports = "80"\n', "source ports '80': must be pair, nccl, a port"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Swift
-from genie.config.strict_toml import SettingsError
+from genie.config.strict_toml import CHARACTERS_MAX, SettingsError
 from genie.config.units import Duration, Rate, Size
 from simtwin.fabric import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
 from simtwin.fabric_schema import (
@@ -145,6 +145,18 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     (tmp_path / "raw.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match=r"raw\.toml: is not text"):
         load_fabric(tmp_path / "raw.toml")
+    with pytest.raises(FabricError, match=r"^/dev/zero: is not text; give the path of a TOML file$"):
+        load_fabric(Path("/dev/zero"))
+    (tmp_path / "long.toml").write_text("#" * (CHARACTERS_MAX + 1))
+    with pytest.raises(
+        FabricError, match=r"long\.toml: has more than 33554432 characters; give the path of a TOML file"
+    ):
+        load_fabric(tmp_path / "long.toml")
+
+
+def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "bom.toml").write_text(SINGLE, encoding="utf-8-sig")
+    assert load_fabric(tmp_path / "bom.toml") == parse_fabric(SINGLE)
 
 
 def test_loopback_serialises_on_the_uplink_only() -> None:

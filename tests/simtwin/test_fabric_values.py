@@ -36,6 +36,13 @@ REFUSED = [
     ('[downlink]\nrate = "1b/s"', "link.rate: switch->host0 is slower than 10kb/s: give that or more"),
     ('[[fault]]\nat = "1us"\nlink = "host0->switch"\nrate = "1b/s"', "fault[0].rate = 1b/s: give 10kb/s or more"),
     ('[downlink]\nrate = "1Gb/s"\nburst = "unlimited"', 'downlink.burst = "unlimited": give a size'),
+    ("[downlink]\nrate = 100", "downlink.rate = 100 has no unit: give a rate above 0 such as"),
+    # Token buckets that would never hold a packet's tokens.
+    ('[downlink]\nrate = "1Gb/s"\nburst = "1B"', "downlink.burst = 1 B cannot hold one packet: give 4198 B or more"),
+    (
+        '[downlink]\nrate = "1Gb/s"\nburst = "2kB"\n[transport]\nmtu = 2048',
+        "downlink.burst = 2000 B cannot hold one packet: give 2150 B or more",
+    ),
     # Losses that nobody would notice.
     ("[transport]\nreordering_packets = 256", "is not below window_packets = 256, so that no loss would be noticed"),
     ("[transport]\nwindow_packets = 9\nreordering_packets = 9", "window_packets = 9, so that no loss would be noticed"),
@@ -45,9 +52,23 @@ REFUSED = [
     ('[switch]\nshared_buffer = "unlimited"', 'switch.shared_buffer = "unlimited": give a size'),
     ('[switch]\nshared_buffer = "1MB"\nreserve = "unlimited"', 'switch.reserve = "unlimited": give a size'),
     ('[switch]\nshared_buffer = "1MB"\nalpha = 0.0001', "switch.alpha = 0.0001: give a number from 1/1024 to 64"),
-    ("[switch]\nalpha = nan", "switch.alpha = nan: give a number"),
+    ("[switch]\nalpha = nan", "switch.alpha = nan: give a number from 1/1024 to 64"),
+    ("[switch]\nalpha = 0", "switch.alpha = 0: give a number from 1/1024 to 64"),
+    ("[switch]\nalpha = 65", "switch.alpha = 65: give a number from 1/1024 to 64"),
     (PFC + 'headroom = "unlimited"', 'pfc.headroom = "unlimited": give a size'),
     (PFC + 'resume = "unlimited"', 'pfc.resume = "unlimited": give a size'),
+    # Lists and tables.
+    (PFC + "priorities = [7]", "pfc.priorities[0] = 7: give an integer from 0 to 6"),
+    (PFC + "priorities = 3", "pfc.priorities = 3: give a list of 1 or more, each an integer from 0 to 6"),
+    (PFC + "priorities = []", "pfc.priorities = []: give a list of 1 or more, each an integer from 0 to 6"),
+    (
+        '[[path]]\nsource = "host0"\ntarget = "host1"\nvia = "switch"',
+        "path[0].via = 'switch': give a list, each a name of 1 to 64 characters",
+    ),
+    ('[[fault]]\ncable = ["host0"]\nat = "1us"', "fault[0].cable = ['host0']: give a list of 2, each a name"),
+    ('[[fault]]\ncable = ["host0", 4]\nat = "1us"', "fault[0].cable[1] = 4: give a name of 1 to 64 characters"),
+    ('[fault]\nswitch = "switch"', "fault = {'switch': 'switch'}: give tables [[fault]]"),
+    ('[path]\nsource = "host0"', "path = {'source': 'host0'}: give tables [[path]]"),
     (PFC + "priorities = [3]\n[priority]\ndata = 4\ncontrol = 5", "has neither [priority] data = 4 nor control = 5"),
     (PFC.replace("[pfc]", 'buffer = "20kB"\n[pfc]'), "switch.buffer drops what [pfc] is to keep: leave it out"),
     # Congestion controls.
@@ -89,6 +110,7 @@ REFUSED = [
     (control("swift", "minimum_packets = 2.0"), "congestion_control.minimum_packets = 2.0: give a number above 0"),
     (control("swift", "additive = inf"), "congestion_control.additive = inf: give a number above 0, at most 1000"),
     (control("dctcp", 'initial = "2MB"', 'maximum = "1MB"'), "initial = 2000000 B is above maximum = 1000000 B"),
+    (control("dcqcn-timer", "gain = nan"), "congestion_control.gain = nan: give a number above 0, at most 1"),
     (control("dctcp", "additive = nan"), "congestion_control.additive = nan: give a number above 0"),
     (control("nscc", 'target = "0ns"'), "congestion_control.target = 0ns: give 1ns or more"),
     (control("nscc", "maximum = 0"), "congestion_control.maximum = 0: give a number above 0, at most 1000"),
@@ -102,6 +124,36 @@ def test_what_cannot_be_is_one_line_with_its_key(text: str, says: str) -> None:
     assert says in str(told.value)
     assert str(told.value).startswith("f.toml:")
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('kind = "torus"\nsize = []', "topology.size = []: give a list of 1 to 6, each an integer from 1 to 65536"),
+        ('kind = "torus"\nsize = [2, 2, 2, 2, 2, 2, 2]', "give a list of 1 to 6, each an integer"),
+        ('kind = "torus"\nsize = [0, 4]', "topology.size[0] = 0: give an integer from 1 to 65536"),
+        ('kind = "torus"\nsize = "4x4"', "topology.size = '4x4': give a list of 1 to 6, each an integer"),
+        ('kind = "fat-tree"\nk = 3', "topology.k = 3: give an even integer from 2 to 50"),
+        (
+            'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\n'
+            'spine_link = {rate = "1Gb/s", burst = "1kB"}',
+            "topology.spine_link.burst = 1000 B cannot hold one packet",
+        ),
+    ],
+)
+def test_what_a_topology_cannot_be_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(FabricError) as told:
+        parse_fabric(f'[topology]\n{text}\n[link]\nrate = "100Gb/s"\n', "f.toml")
+    assert says in str(told.value)
+    assert str(told.value).startswith("f.toml:")
+    assert "\n" not in str(told.value)
+
+
+def test_token_buckets_of_single_cables_hold_a_packet() -> None:
+    text = EXPLICIT.replace('b = "s"}, ', 'b = "s", burst = "4197B"}, ')
+    with pytest.raises(FabricError, match=r"topology.link\[0\].burst = 4197 B cannot hold one packet: give 4198 B"):
+        parse_fabric(text)
+    assert parse_fabric(text.replace("4197", "4198")).hosts == 2
 
 
 def test_buffers_of_single_switches_drop_too() -> None:

@@ -22,6 +22,7 @@ from simtwin.fabric_schema import (
     LeafSpine,
     Link,
     LoadBalancing,
+    Path,
     Pfc,
     Routing,
     SingleSwitch,
@@ -134,6 +135,18 @@ def test_a_link_with_nothing_to_go_around_by_is_named() -> None:
     assert "leaf1->host3 is down since 100us, and no other path is left; " in says
     assert "rank 0 gave up sending to rank 1" in says
     assert "\n" not in says
+
+
+def test_a_path_that_is_pinned_to_a_link_that_is_down_is_named() -> None:
+    fabric = leaves(
+        after(100 * US, link="leaf0->spine0"),
+        transport=Transport(ack_timeout=Duration(50 * US)),
+        path=[Path("host0", "host3", ("leaf0", "spine0", "leaf1"))],
+    )
+    with pytest.raises(SimulationError) as told:
+        packets_by_spine(fabric)
+    says = "leaf0->spine0 is down since 100us, and the [[path]] from host0 to host3 is pinned to it; "
+    assert str(told.value).startswith(says)
 
 
 def test_a_link_that_will_be_down_again_is_down_since_the_last_time() -> None:

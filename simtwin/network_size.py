@@ -1,0 +1,115 @@
+"""How large a topology is, by arithmetic: what would take all memory is refused before it is built.
+
+Routing holds a number for each cable and each group of hosts that hang on the same switches, 36 B at its peak: 5 GB and
+half a minute at the limit. Two million links with few routes take 2 GB.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import comb, prod
+
+from genie.config.strict_toml import Document
+from simtwin.fabric_schema import (
+    Dragonfly,
+    DualPlane,
+    Explicit,
+    Fabric,
+    FatTree,
+    LeafSpine,
+    RailOptimized,
+    SingleSwitch,
+    Torus,
+)
+
+LINKS_MAX = 2_000_000
+ROUTES_MAX = 140_000_000
+STEPS_MAX = 20_000_000_000  # of breadth-first search; one takes 7 ns
+
+
+@dataclass(frozen=True)
+class NetworkSize:
+    """Of a network that is not built."""
+
+    cables: int
+    groups: int  # of hosts on the same switches
+    hops: int = 6  # of the longest path between switches, about
+
+    @property
+    def links(self) -> int:
+        return 2 * self.cables
+
+    @property
+    def routes(self) -> int:
+        """At most: one direction of a cable lies on shortest paths to a group."""
+        return self.cables * self.groups
+
+    @property
+    def steps(self) -> int:
+        return self.links * self.groups * self.hops
+
+
+def check_size(document: Document, fabric: Fabric) -> None:
+    """Raises the document's error for a network that the twin cannot hold."""
+    size = size_of(fabric)
+    for count, most, what in (
+        (size.links, LINKS_MAX, "links"),
+        (size.routes, ROUTES_MAX, "routes (cables times groups of hosts on the same switches)"),
+        (size.steps, STEPS_MAX, f"steps of routing, with paths of {size.hops} links"),
+    ):
+        if count > most:
+            raise document.error(("topology",), f" makes {count} {what}: give a smaller one, at most {most}")
+
+
+def size_of(fabric: Fabric) -> NetworkSize:
+    """As `simtwin.topology` would build it and `simtwin.routing` would see it."""
+    topology, hosts = fabric.topology, fabric.hosts
+    if isinstance(topology, SingleSwitch):
+        return NetworkSize(hosts, 1)
+    if isinstance(topology, LeafSpine):
+        return NetworkSize(hosts + topology.leaves * topology.spines, topology.leaves)
+    if isinstance(topology, FatTree):
+        return NetworkSize(3 * hosts, topology.k**2 // 2)
+    if isinstance(topology, RailOptimized):
+        return _rail_optimized(topology, hosts)
+    if isinstance(topology, DualPlane):
+        return NetworkSize(2 * (hosts + topology.leaves * topology.spines), topology.leaves)
+    if isinstance(topology, Dragonfly):
+        groups = topology.routers * topology.global_links + 1
+        return NetworkSize(hosts + groups * comb(topology.routers, 2) + comb(groups, 2), groups * topology.routers)
+    if isinstance(topology, Torus):
+        return _torus(topology, hosts)
+    return _explicit(topology)
+
+
+def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:
+    leaves = topology.rails * -(-topology.servers // (topology.servers_per_leaf or topology.servers))
+    cables, domain = hosts + leaves * topology.spines, topology.domain
+    if domain is None:
+        return NetworkSize(cables, leaves)
+    if domain.kind == "mesh":
+        return NetworkSize(cables + topology.servers * comb(topology.rails, 2), leaves)
+    return NetworkSize(cables + (3 if domain.pxn else 1) * hosts, hosts)  # a host's leaf and server are its alone
+
+
+def _torus(topology: Torus, hosts: int) -> NetworkSize:
+    routers = prod(topology.size)
+    cables, hops = hosts, 1
+    for size in topology.size:
+        is_ring = topology.wraps and size > 2  # of two, one cable joins both ways around
+        cables += routers if is_ring else routers // size * (size - 1)
+        hops += size // 2 if is_ring else size - 1
+    return NetworkSize(cables, routers, hops)
+
+
+def _explicit(topology: Explicit) -> NetworkSize:
+    switches = {switch.name for switch in topology.switch}
+    beside: dict[str, set[str]] = defaultdict(set)
+    for link in topology.link:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if other in switches:
+                beside[end].add(other)
+    groups = len({frozenset(beside[host.name]) for host in topology.host})
+    nodes = len(topology.host) + len(topology.switch)
+    return NetworkSize(max(len(topology.link), nodes), groups)  # routing holds a number for each node too

@@ -1,0 +1,81 @@
+"""What a network needs, by arithmetic: the same as counting it, and a limit to it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from simtwin.fabric import FabricError, parse_fabric
+from simtwin.network_size import LINKS_MAX, ROUTES_MAX, STEPS_MAX, size_of
+from simtwin.routing import shortest_path_routes
+from simtwin.topology import build_network
+
+LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
+RAILS = 'kind = "rail-optimized"\nservers = 5\nrails = 3\nspines = 2\nservers_per_leaf = 2\n'
+LEAVES = 'kind = "leaf-spine"\nleaves = {}\nspines = {}\nhosts_per_leaf = 1'
+SMALL = [
+    'kind = "single-switch"\nhosts = 7',
+    'kind = "leaf-spine"\nleaves = 3\nspines = 4\nhosts_per_leaf = 2',
+    'kind = "fat-tree"\nk = 6',
+    RAILS,
+    RAILS + 'domain = {rate = "1Tb/s"}',
+    RAILS + 'domain = {rate = "1Tb/s", pxn = true}',
+    RAILS + 'domain = {rate = "1Tb/s", kind = "mesh"}',
+    'kind = "dual-plane"\nleaves = 3\nspines = 4\nhosts_per_leaf = 2',
+    'kind = "dragonfly"\nrouters = 3\nhosts_per_router = 2\nglobal_links = 2',
+    'kind = "torus"\nsize = [4, 1, 3]\nhosts_per_router = 2',
+    'kind = "torus"\nsize = [5, 2]',
+    'kind = "torus"\nsize = [4, 3, 2]\nwraps = false',
+    'kind = "explicit"\nhost = [{name = "a"}, {name = "b"}, {name = "c"}]\nswitch = [{name = "s"}, {name = "t"}]\n'
+    'link = [{a = "a", b = "s"}, {a = "t", b = "b"}, {a = "s", b = "t"}, {a = "s", b = "t"}, {a = "c", b = "s"}]',
+]
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_the_arithmetic_counts_what_is_built(text: str) -> None:
+    fabric = parse_fabric(f"[topology]\n{text}\n{LINK}")
+    network, size = build_network(fabric), size_of(fabric)
+    routes = shortest_path_routes(network)
+    assert (size.links, size.groups) == (network.links, routes.groups)
+    assert len(routes.links) <= size.routes
+    assert network.nodes <= size.cables + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (LEAVES.format(60000, 60000), f"makes 7200120000 links: give a smaller one, at most {LINKS_MAX}"),
+        (LEAVES.format(1000, 900), f"makes 901000000 routes (cables times groups of hosts on the same switches): give "
+         f"a smaller one, at most {ROUTES_MAX}"),
+        ('kind = "rail-optimized"\nservers = 1\nrails = 64\nspines = 65536', "makes 8388736 links: give a smaller one"),
+        (
+            'kind = "rail-optimized"\nservers = 1000\nrails = 64\nspines = 1\n'
+            'domain = {rate = "1Tb/s", kind = "mesh"}',
+            "makes 4160128 links: give a smaller one",
+        ),
+        ('kind = "torus"\nsize = [40, 40, 40]', "makes 16384000000 routes"),
+        ('kind = "torus"\nsize = [4000]', f"with paths of 2001 links: give a smaller one, at most {STEPS_MAX}"),
+        ('kind = "dragonfly"\nrouters = 240\nhosts_per_router = 1\nglobal_links = 1', "makes 13997280 links"),
+    ],
+)  # fmt: skip
+def test_what_would_take_all_memory_is_refused_at_once(text: str, says: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(FabricError) as told:
+        parse_fabric(f"[topology]\n{text}\n{LINK}", "f.toml")
+    assert str(told.value).startswith("f.toml:1: topology makes ")
+    assert says in str(told.value)
+    assert "\n" not in str(told.value)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kind = "fat-tree"\nk = 32',
+        'kind = "rail-optimized"\nservers = 1024\nrails = 8\nspines = 8\ndomain = {rate = "1Tb/s"}',
+        'kind = "torus"\nsize = [16, 16, 16]',
+    ],
+)
+def test_thousands_of_hosts_are_not(text: str) -> None:
+    assert parse_fabric(f"[topology]\n{text}\n{LINK}").hosts >= 4096
