@@ -22,11 +22,8 @@ class Agenda {
     for (std::uint32_t source = 0; source < sources; ++source) nodes_[place_of(source)].source = source;
   }
 
-  TimePs next_time() const { return std::min(nodes_[1].time, others()[1].time); }  // kNever: none
-  std::uint32_t next_source() const {
-    const Node& first = nodes_[1].time <= others()[1].time ? nodes_[1] : others()[1];
-    return static_cast<std::uint32_t>(first.source);
-  }
+  TimePs next_time() const { return next_.time; }  // kNever: none
+  std::uint32_t next_source() const { return static_cast<std::uint32_t>(next_.source); }
   TimePs time_of(std::uint32_t source) const { return nodes_[place_of(source)].time; }
 
   // The source's event is at `time`; kNever: it has none.
@@ -44,6 +41,8 @@ class Agenda {
       at >>= 1;
       nodes[at] = {time, winner};
     }
+    const Node *const often = &nodes_[1], *const other = others() + 1;
+    next_ = often->time <= other->time ? *often : *other;
   }
 
  private:
@@ -59,6 +58,7 @@ class Agenda {
   }
   const Node* others() const { return nodes_.data() + others_at(); }
 
+  Node next_{kNever, 0};  // of both
   std::uint32_t often_, often_size_, others_size_;
   std::vector<Node> nodes_;  // of either tournament: [1] the winner, [size ...) the players
 };

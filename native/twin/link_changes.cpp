@@ -31,7 +31,7 @@ void Links::set_cut_through(std::uint32_t number) {
 // Another rate fills a bucket that lacks as many tokens as before.
 void Links::set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now) {
   Block& block = blocks_[number];
-  Bucket& bucket = buckets_[number];
+  TokenBucket& bucket = buckets_[number];
   const double slower = static_cast<double>(block.rate_bps) / static_cast<double>(rate_bps);
   bucket.burst = serialisation_ps(network_->link_burst_bytes[number], rate_bps);
   if (bucket.due > now) bucket.due = now + std::llround(static_cast<double>(bucket.due - now) * slower);
@@ -45,7 +45,7 @@ void Links::set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now) 
 // When a packet that starts at `at` is dealt with, where that is not when its last bit has come.
 TimePs Links::early_arrival(Block& block, TimePs at, TimePs time) {
   if ((block.flags & kBucket) != 0) {
-    Bucket& bucket = buckets_[static_cast<std::size_t>(&block - blocks_.data())];
+    TokenBucket& bucket = buckets_[static_cast<std::size_t>(&block - blocks_.data())];
     block.free = at;  // what comes next waits for as many tokens as it needs
     bucket.take(at, time);
     return at + block.delay;

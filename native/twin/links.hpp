@@ -29,6 +29,7 @@
 #include "twin/ring_arena.hpp"
 #include "twin/schedule.hpp"
 #include "twin/telemetry.hpp"
+#include "twin/token_bucket.hpp"
 
 namespace genie::twin {
 
@@ -193,14 +194,6 @@ class Links {
   static constexpr std::uint8_t kBucket = 128;                // a token bucket
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
-  // Packets leave at once while it has tokens, and at the rate on average, as Linux's tbf has it; by the
-  // generic cell rate algorithm (ITU-T I.371), in time: `due` is when the bucket is full again.
-  struct Bucket {
-    TimePs burst = 0, due = 0;
-    // When a packet that takes `time` at the rate may leave, not before `at`.
-    TimePs start(TimePs at, TimePs time) const { return std::max(at, due + time - burst); }
-    void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
-  };
   struct Ingress {  // by link and class: what has come by it and waits in its target
     std::int64_t bytes = 0, headroom_bytes = 0;
     TimePs paused_since = 0;
@@ -418,7 +411,7 @@ class Links {
   std::vector<Ingress, HugeAllocator<Ingress>> ingress_;  // by link and class
   std::vector<Switch> switches_;                          // by node
   std::vector<LinkCounters> counters_;                    // by link
-  std::vector<Bucket> buckets_;                           // by link
+  std::vector<TokenBucket> buckets_;                      // by link
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
   std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it
@@ -441,7 +434,7 @@ class Links {
   std::vector<Balancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;
   TelemetryPool telemetry_;  // of one thread: who asks for it plays in one
-  std::vector<std::uint32_t> paths_;
+  std::vector<std::uint32_t, HugeAllocator<std::uint32_t>> paths_;
   std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
 };
 
