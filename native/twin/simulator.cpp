@@ -236,15 +236,19 @@ void Simulator::receive(Process& process, const Flight& flight) {
                                    .kind = Later::Kind::kNotification,
                                    .order = 0,
                                    .place = flight.connection});
-  if (flight.telemetry == 0) return connection.queue_pair.receive(packet_of(flight), process.now, sink);
   TelemetryPool& pool = links_.telemetry();
-  if (flight.opcode == roce::Opcode::kAcknowledge) {
-    connection.queue_pair.receive(packet_of(flight), process.now, sink, &pool.at(flight.telemetry));
-    return pool.give(flight.telemetry);
+  const congestion::Telemetry* told = nullptr;
+  if (flight.telemetry != 0) [[unlikely]] {
+    if (flight.opcode == roce::Opcode::kAcknowledge) {
+      told = &pool.at(flight.telemetry);
+    } else {
+      pool.give(connection.telemetry);
+      connection.telemetry = flight.telemetry;  // for the acknowledgement
+    }
   }
-  pool.give(connection.telemetry);
-  connection.telemetry = flight.telemetry;  // for the acknowledgement
-  connection.queue_pair.receive(packet_of(flight), process.now, sink);
+  connection.queue_pair.receive(packet_of(flight), process.now, sink, told);
+  if (told != nullptr) [[unlikely]]
+    pool.give(flight.telemetry);
 }
 
 void Simulator::port_free(Process& process, std::uint32_t number) {
