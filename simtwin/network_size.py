@@ -35,6 +35,8 @@ class NetworkSize:
     cables: int
     groups: int  # of hosts on the same switches
     hops: int = 6  # of the longest path between switches, about
+    local: int = 0  # cables that lead to few groups and none other
+    local_routes: int = 0  # of all of them
 
     @property
     def links(self) -> int:
@@ -43,7 +45,7 @@ class NetworkSize:
     @property
     def routes(self) -> int:
         """At most: one direction of a cable lies on shortest paths to a group."""
-        return self.cables * self.groups
+        return (self.cables - self.local) * self.groups + self.local_routes
 
     @property
     def steps(self) -> int:
@@ -90,7 +92,10 @@ def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:
         return NetworkSize(cables, leaves)
     if domain.kind == "mesh":
         return NetworkSize(cables + topology.servers * comb(topology.rails, 2), leaves)
-    return NetworkSize(cables + (3 if domain.pxn else 1) * hosts, hosts)  # a host's leaf and server are its alone
+    # A host's leaf and server are its alone. Without PXN a server's switch leads to its own hosts and no others.
+    if domain.pxn:
+        return NetworkSize(cables + 3 * hosts, hosts)
+    return NetworkSize(cables + hosts, hosts, local=hosts, local_routes=hosts * topology.rails)
 
 
 def _torus(topology: Torus, hosts: int) -> NetworkSize:

@@ -176,7 +176,7 @@ def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64],
     priorities = len({fabric.priority.data, fabric.priority.control})
     kept = np.bincount(network.dst_node, headroom * lossless + priorities * int(fabric.switch.reserve), network.nodes)
     shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]
-    for node in np.flatnonzero(switches & (shared <= frame_bytes(fabric))).tolist():
+    for node in np.flatnonzero(switches & (shared < frame_bytes(fabric))).tolist():
         name, need = network.node_names[node], int(kept[node]) + frame_bytes(fabric)
         raise QueueError(
             ("switch", "shared_buffer"),

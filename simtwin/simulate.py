@@ -178,8 +178,8 @@ class Twin:
             pinned |= {link: words for link in links if link not in pinned}
         dead: dict[str, list[str]] = {}
         for link in dict.fromkeys(simulator.dead_links()):
-            past = [change for change in self._changes if change.time_ps <= simulator.now_ps]
-            since_ps = max(change.time_ps for change in past if change.kind == "down" and change.number == link)
+            downs = [it.time_ps for it in self._changes if it.kind == "down" and it.number == link]
+            since_ps = max((time_ps for time_ps in downs if time_ps <= simulator.now_ps), default=min(downs))
             since = format_duration(Duration(since_ps))
             why = pinned.get(link, "no other path is left")
             dead.setdefault(why, []).append(f"{self.network.link_names[link]} is down since {since}")

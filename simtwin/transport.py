@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from genie import _core
-from genie.config.congestion import set_control
+from genie.config.congestion import Dctcp, Hpcc, Nscc, Swift, Window, set_control
+from genie.config.units import Size
 from simtwin.fabric_schema import Fabric
 from simtwin.network import Network
 
@@ -35,7 +36,8 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
     if transport.reordering_packets is not None:
         config.reordering_packets = transport.reordering_packets
     elif selective or fabric.load_balancing.reorders:
-        config.reordering_packets = _reordering_packets(config.window_packets)
+        in_flight = min(config.window_packets, _control_window_packets(fabric, line_rate_bps, base_round_trip_ps))
+        config.reordering_packets = _reordering_packets(in_flight)
     config.selective_repeat = selective
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
@@ -44,6 +46,19 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
 def _reordering_packets(window_packets: int) -> int:
     """Well below the window: of packets that overtake one of its own there are fewer than a window has."""
     return min(REORDERING_PACKETS_MAX, max(window_packets // 4, 1), window_packets - 1)
+
+
+def _control_window_packets(fabric: Fabric, line_rate_bps: int, base_round_trip_ps: int) -> int:
+    """Packets under way that a control with a window lets out at first; as many as can be where it has none."""
+    control = fabric.control
+    given = getattr(control, "window", None)
+    if isinstance(given, Size) and given > 0:
+        window_bytes = int(given)
+    elif isinstance(control, Window | Hpcc | Swift | Dctcp | Nscc) and line_rate_bps > 0 and base_round_trip_ps > 0:
+        window_bytes = line_rate_bps * base_round_trip_ps // (8 * 10**12)
+    else:
+        return 2**31
+    return max(window_bytes // int(fabric.frame.payload or fabric.transport.mtu), 1)
 
 
 def line_rate_bps(network: Network) -> int:

@@ -20,7 +20,7 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
 
-CHARACTERS_MAX = 32 * 2**20  # of a file; the largest fabric, cable by cable, has a third of them
+CHARACTERS_MAX = 32 * 2**20  # of a file: half a million cables, one by one
 
 T = TypeVar("T")
 
@@ -57,8 +57,9 @@ class Document:
         except UnicodeDecodeError as wrong:
             raise error(f"{path}: is not text; give the path of a TOML file") from wrong
         if len(text) > CHARACTERS_MAX or text.startswith("\0"):
-            more = "is not text" if text.startswith("\0") else f"has more than {CHARACTERS_MAX} characters"
-            raise error(f"{path}: {more}; give the path of a TOML file")
+            if text.startswith("\0"):
+                raise error(f"{path}: is not text; give the path of a TOML file")
+            raise error(f"{path}: has more than {CHARACTERS_MAX} characters: give a shorter file")
         return cls(text, str(path), error)
 
     def error(self, key: Key, problem: str) -> SettingsError:

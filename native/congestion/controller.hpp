@@ -48,6 +48,14 @@ struct Hop {
   std::int64_t rate_bps = 0;
   std::uint32_t port = 0;
 };
+// What is left of it in the fields of the packet's header, whose units are 1 ns, 80 B and 128 B (HPCC,
+// SIGCOMM 2019, section 5, as its authors' simulator has it).
+constexpr Hop as_carried(Hop hop) {
+  hop.time -= hop.time % kPsPerNs;
+  hop.queue_bytes -= hop.queue_bytes % 80;
+  hop.sent_bytes -= hop.sent_bytes % 128;
+  return hop;
+}
 inline constexpr std::size_t kHopsMax = 32;  // those after them say nothing
 struct Telemetry {
   std::array<Hop, kHopsMax> hops;

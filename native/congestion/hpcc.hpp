@@ -36,7 +36,7 @@ class Hpcc final : public Controller {
 
   void acknowledged(const Acknowledgement& news) override {
     if (news.telemetry == nullptr || news.telemetry->count == 0) return;
-    if (!is_same_path(*news.telemetry)) {  // the first, or another path
+    if (last_.count == 0) {
       last_ = *news.telemetry;
       updated_at_ = news.sent;
       return;
@@ -48,17 +48,13 @@ class Hpcc final : public Controller {
   }
 
  private:
-  bool is_same_path(const Telemetry& now) const {
-    return std::equal(now.hops.begin(), now.hops.begin() + now.count, last_.hops.begin(),
-                      last_.hops.begin() + last_.count,
-                      [](const Hop& a, const Hop& b) { return a.port == b.port; });
-  }
-
-  // The most used port, averaged over a round trip.
+  // The most used port, averaged over a round trip. On another path, the ports that it has in common with the
+  // one before.
   bool measure(const Telemetry& now) {
     double most = 0, elapsed = 0;
-    for (std::size_t at = 0; at < now.count; ++at) {
+    for (std::size_t at = 0; at < std::min(now.count, last_.count); ++at) {
       const Hop &hop = now.hops[at], &before = last_.hops[at];
+      if (hop.port != before.port) continue;
       const auto delta = static_cast<double>(hop.time - before.time);
       if (delta <= 0) continue;
       const auto rate = static_cast<double>(hop.rate_bps);

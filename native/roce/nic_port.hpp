@@ -26,19 +26,23 @@ class NicPort {
     return held_.empty() || !data_allowed ? kNever : held_.front().since;
   }
 
-  // Queue pair `id` has an acknowledgement, or data, to send; data not before `from`.
-  void mark_control(std::uint32_t id, TimePs now) {
-    if (set_mark(id, kControlMark)) control_.push({id, now});
+  // Queue pair `id` has an acknowledgement, or data, to send; data not before `from`. False when that was
+  // known.
+  bool mark_control(std::uint32_t id, TimePs now) {
+    if (!set_mark(id, kControlMark)) return false;
+    control_.push({id, now});
+    return true;
   }
-  void mark_data(std::uint32_t id, TimePs now, TimePs from = 0) {
+  bool mark_data(std::uint32_t id, TimePs now, TimePs from = 0) {
     if (!set_mark(id, kDataMark)) {
-      if ((marks_[id] & kHeldMark) != 0 && from != held_until_[id])
-        hold({id, from});  // it may leave at another time
+      if ((marks_[id] & kHeldMark) == 0 || from == held_until_[id]) return false;
+      hold({id, from});  // it may leave at another time
     } else if (from > now) {
       hold({id, from});
     } else {
       data_.push({id, now});
     }
+    return true;
   }
   // The queue pair just picked has more data, which may begin to leave at `from`: it goes to the end of the
   // line, or keeps its turn. The port was never idle meanwhile.

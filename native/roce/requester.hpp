@@ -73,8 +73,8 @@ class Requester {
     const bool last = is_read || index + 1 == entry.packets;
     SendQueue::describe(entry, index, config_->mtu_bytes, packet);
     packet.psn = last_psn_ = send_psn_;
-    again_ = psn_diff(send_psn_, sent_end_psn_) < 0;
-    if (again_) {
+    if (psn_diff(send_psn_, sent_end_psn_) < 0) {
+      recover();
       ++entry.retransmits;
       ++counters.retransmitted;
     }
@@ -92,9 +92,7 @@ class Requester {
   }
 
   // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
-  void departed(std::uint32_t wire_bytes, TimePs start) {
-    control_.departed(wire_bytes, start, last_psn_, again_);
-  }
+  void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
 
   // A congestion notification packet (A17.9.3).
   void notified(TimePs now) { control_.notified(now); }
@@ -117,9 +115,13 @@ class Requester {
     const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
     if (control_.listens()) {
-      control_.acknowledged(packet.echo, psn_add(next, kPsnMask), now, psn_diff(unacked_psn_, before),
-                            psn_diff(send_psn_, unacked_psn_), psn_diff(sent_end_psn_, unacked_psn_),
-                            telemetry);
+      // Until all is acknowledged that was under way when something was sent again, nobody knows which
+      // sending an acknowledgement means, or what waited for the one that was lost (Karn and Partridge,
+      // SIGCOMM 1987).
+      if (recovering_ && psn_diff(next, recovered_psn_) > 0) recovering_ = false;
+      control_.acknowledged(packet.echo, psn_add(next, kPsnMask), positive && !recovering_, now,
+                            psn_diff(unacked_psn_, before), psn_diff(send_psn_, unacked_psn_),
+                            psn_diff(sent_end_psn_, unacked_psn_), telemetry);
     }
     if (positive) {
       if (progress) {
@@ -237,6 +239,11 @@ class Requester {
   void restart_timer(TimePs now, Sink& sink) {
     deadline_ = now + (std::min(config_->ack_timeout, kTimeoutMax) << backoff_);
     arm(sink);
+  }
+
+  void recover() {
+    recovering_ = true;
+    recovered_psn_ = sent_end_psn_;
   }
 
   void go_back(std::uint32_t psn) {
@@ -372,7 +379,7 @@ class Requester {
     SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)),
                         config_->mtu_bytes, packet);
     packet.psn = last_psn_ = again_psn_;
-    again_ = true;
+    recover();
     packet.ack_request = true;
     again_psn_ = psn_add(again_psn_, 1);
     ++entry.retransmits;
@@ -410,17 +417,18 @@ class Requester {
   const QueuePairConfig* config_;
   // PSNs: unacked_ <= send_ <= sent_end_ <= post_ on the circle.
   RequesterState state_ = RequesterState::kIdle;
-  bool restrained_ = false;              // there are READs or credits, which has_data must look at
-  bool credited_ = false;                // the peer's ACKs count its receives
-  bool again_ = false;                   // what was taken last has been sent before
-  bool gap_ = false;                     // a READ's missing data has been asked for again
-  std::uint32_t send_psn_;               // next to be sent
-  std::uint32_t unacked_psn_;            // oldest not acknowledged
-  std::uint32_t sent_end_psn_;           // after the highest ever sent: before it is a retransmission
-  std::uint32_t post_psn_;               // after the last posted message
+  bool restrained_ = false;     // there are READs or credits, which has_data must look at
+  bool credited_ = false;       // the peer's ACKs count its receives
+  bool recovering_ = false;     // something has been sent again; until recovered_psn_ is acknowledged
+  bool gap_ = false;            // a READ's missing data has been asked for again
+  std::uint32_t send_psn_;      // next to be sent
+  std::uint32_t unacked_psn_;   // oldest not acknowledged
+  std::uint32_t sent_end_psn_;  // after the highest ever sent: before it is a retransmission
+  std::uint32_t post_psn_;      // after the last posted message
   std::uint32_t again_psn_, again_end_;  // from and to which packets are sent again, alone
-  std::uint32_t last_psn_ = 0;           // that was taken
-  std::uint32_t cursor_ = 0;             // place of the message that send_psn_ lies in
+  std::uint32_t recovered_psn_ = 0;
+  std::uint32_t last_psn_ = 0;  // that was taken
+  std::uint32_t cursor_ = 0;    // place of the message that send_psn_ lies in
   std::uint32_t since_request_ = 0;
   std::uint32_t retries_ = 0, rnr_retries_ = 0;
   std::uint32_t backoff_ = 0;                  // timeouts in a row

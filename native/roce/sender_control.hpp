@@ -25,7 +25,7 @@ class SenderControl {
             (config.congestion.notify_in_acks && config.congestion.control != congestion::Control::kNone)),
         controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
     if (congestion::needs_round_trips(config.congestion.control))
-      sent_at_.resize(std::bit_ceil(std::size_t{config.window_packets}));
+      sent_at_.assign(std::bit_ceil(std::size_t{config.window_packets}), kUnknown);
     follow();
   }
 
@@ -37,11 +37,9 @@ class SenderControl {
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
 
-  // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire. One that
-  // has been sent before tells no round trip: nobody knows which of the two was acknowledged (Karn and
-  // Partridge, SIGCOMM 1987).
-  void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn, bool again) {
-    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = again ? kUnknown : start;
+  // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
+  void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
+    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = start;
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
     wire_bytes_ = wire_bytes;
@@ -65,9 +63,9 @@ class SenderControl {
   }
 
   // An acknowledgement of `packets` that had not been, the last with this PSN; so many are under way still,
-  // or have been sent beyond. Only when somebody listens().
-  void acknowledged(bool echo, std::uint32_t psn, TimePs now, std::int32_t packets, std::int32_t in_flight,
-                    std::int32_t beyond, const congestion::Telemetry* telemetry) {
+  // or have been sent beyond. It tells a round trip unless it is about a loss. Only when somebody listens().
+  void acknowledged(bool echo, std::uint32_t psn, bool tells_round_trip, TimePs now, std::int32_t packets,
+                    std::int32_t in_flight, std::int32_t beyond, const congestion::Telemetry* telemetry) {
     if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
     if (echo && config_->congestion.notify_in_acks) controller_->notified(now);
     const std::int64_t mtu_bytes = config_->mtu_bytes;
@@ -79,7 +77,7 @@ class SenderControl {
                                      .congested = echo,
                                      .telemetry = telemetry};
     if (const TimePs sent = sent_at_.empty() ? kUnknown : sent_at_[psn & (sent_at_.size() - 1)];
-        packets > 0 && sent != kUnknown)
+        tells_round_trip && packets > 0 && sent != kUnknown)
       news.round_trip = now - sent;
     controller_->acknowledged(news);
     follow();

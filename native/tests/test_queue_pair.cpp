@@ -225,7 +225,6 @@ void a_notification_does_not_cost_the_acknowledgement() {
   CHECK_EQUAL(world.ends[0].pair.counters().cnps_received, std::uint64_t{1});
 }
 
-// It fails by the key, not by retries: the NAK is of the request that is refused.
 // What a receiver remembers of a packet that was trimmed, or came early, must not outlive half the circle of
 // PSNs: it would take it for one that is still missing.
 void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
@@ -275,6 +274,7 @@ void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
   CHECK_EQUAL(receiver.counters().duplicates, std::uint64_t{0});
 }
 
+// It fails by the key, not by retries: the NAK is of the request that is refused.
 void a_read_that_is_asked_again_and_refused_fails_by_name() {
   World world(small_config(), 0, 0, __func__);
   world.post(0, Verb::kRead, 24);

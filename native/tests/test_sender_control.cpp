@@ -30,12 +30,12 @@ struct Sender {
   std::uint32_t psn = 0;
 
   // The time that a packet takes at the rate.
-  TimePs play(TimePs late, bool again, bool acknowledge = true) {
+  TimePs play(TimePs late, bool tells_round_trip) {
     now = std::max(now, control.data_from());
-    control.departed(kWireBytes, now, psn, again);
+    control.departed(kWireBytes, now, psn);
     const TimePs takes = control.data_from() - now;
     now += late;
-    if (acknowledge) control.acknowledged(false, psn, now, 1, 0, 0, nullptr);
+    control.acknowledged(false, psn, tells_round_trip, now, 1, 0, 0, nullptr);
     ++psn;
     return takes;
   }
@@ -43,18 +43,17 @@ struct Sender {
 
 void a_long_round_trip_cuts_the_rate() {
   Sender sender;
-  sender.play(10 * kPsPerUs, false);
-  const TimePs at_first = sender.play(400 * kPsPerUs, false);
+  sender.play(10 * kPsPerUs, true);
+  const TimePs at_first = sender.play(400 * kPsPerUs, true);
   CHECK_EQUAL(at_first, serialisation_ps(kWireBytes, 100'000'000'000));
-  CHECK(sender.play(10 * kPsPerUs, false) > at_first);
+  CHECK(sender.play(10 * kPsPerUs, true) > at_first);
 }
 
-// Karn: nobody knows which sending of it an acknowledgement means.
-void a_packet_that_was_sent_again_tells_no_round_trip() {
+void an_acknowledgement_of_a_loss_tells_no_round_trip() {
   Sender sender;
-  sender.play(10 * kPsPerUs, false);
-  const TimePs at_first = sender.play(400 * kPsPerUs, true);
-  CHECK_EQUAL(sender.play(10 * kPsPerUs, false), at_first);
+  sender.play(10 * kPsPerUs, true);
+  const TimePs at_first = sender.play(400 * kPsPerUs, false);
+  CHECK_EQUAL(sender.play(10 * kPsPerUs, true), at_first);
 }
 
 // A place in the ring of times is used again: what it knew of another packet is forgotten.
@@ -62,7 +61,7 @@ void places_of_the_ring_are_used_again() {
   Sender sender;
   for (std::uint32_t packet = 0; packet < 3 * sender.config.window_packets; ++packet)
     sender.play(10 * kPsPerUs, packet % 2 == 0);
-  CHECK_EQUAL(sender.play(10 * kPsPerUs, false), serialisation_ps(kWireBytes, 100'000'000'000));
+  CHECK_EQUAL(sender.play(10 * kPsPerUs, true), serialisation_ps(kWireBytes, 100'000'000'000));
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ void places_of_the_ring_are_used_again() {
 int main() {
   using namespace genie::test;
   a_long_round_trip_cuts_the_rate();
-  a_packet_that_was_sent_again_tells_no_round_trip();
+  an_acknowledgement_of_a_loss_tells_no_round_trip();
   places_of_the_ring_are_used_again();
   return check_result("test_sender_control");
 }

@@ -15,7 +15,8 @@ void Links::set_rate(Block& block, std::int64_t rate_bps) const {
 }
 
 // A switch may send on what it has only the header of if it never runs dry: no port that it sends by may be
-// faster than the link it came by, neither as it is built, which the windows' length rests on, nor now.
+// faster than the link it came by, neither as it is built, which the windows' length rests on, nor now, and
+// none has a token bucket, from which a packet leaves at once.
 void Links::set_cut_through(std::uint32_t number) {
   Block& block = blocks_[number];
   block.flags &= static_cast<std::uint8_t>(~kCutThrough);
@@ -23,7 +24,8 @@ void Links::set_cut_through(std::uint32_t number) {
   const std::vector<std::uint32_t>& ports = switches_[static_cast<std::size_t>(targets_[number])].ports;
   const std::vector<std::int64_t>& built = network_->link_rate_bps;
   const bool fits = std::all_of(ports.begin(), ports.end(), [&](std::uint32_t port) {
-    return built[port] > 0 && built[port] <= built[number] && blocks_[port].rate_bps <= block.rate_bps;
+    return built[port] > 0 && built[port] <= built[number] && blocks_[port].rate_bps <= block.rate_bps &&
+           network_->link_burst_bytes[port] == 0;
   });
   if (fits) block.flags |= kCutThrough;
 }

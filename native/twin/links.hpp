@@ -341,7 +341,8 @@ class Links {
   // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
   void describe(const Block& block, std::uint32_t number, const Flight& flight, TimePs at) {
     if (flight.opcode == roce::Opcode::kAcknowledge) return;
-    telemetry_.write(flight.telemetry, {at, block.waiting_bytes, block.bytes, block.rate_bps, number});
+    telemetry_.write(flight.telemetry,
+                     congestion::as_carried({at, block.waiting_bytes, block.bytes, block.rate_bps, number}));
   }
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.

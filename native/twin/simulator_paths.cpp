@@ -79,13 +79,14 @@ void Simulator::apply_changes(TimePs now) {
     links_.apply(change, now);
     reroutes |= change.kind == Change::Kind::kRoutes;
     if (change.kind != Change::Kind::kDown) continue;
-    // Who has been told to pause by the link that is down need not wait any more.
-    const std::uint32_t nic = nic_of_link_[change.number ^ 1];
-    if (nic == kNoNic) continue;
-    Process& process =
-        processes_[process_of_node_[static_cast<std::size_t>(links_.target_of(change.number))]];
-    process.now = std::max(process.now, now);
-    wake(process, nic);
+    // Nobody is paused any more, neither the link's own source nor who has been told by it.
+    for (const std::uint32_t link : {change.number, change.number ^ 1}) {
+      const std::uint32_t nic = nic_of_link_[link];
+      if (nic == kNoNic) continue;
+      Process& process = processes_[process_of_node_[static_cast<std::size_t>(links_.source_of(link))]];
+      process.now = std::max(process.now, now);
+      wake(process, nic);
+    }
   }
   if (reroutes) reroute(now);
   for (std::uint32_t process = 0; process < processes_.size(); ++process) schedule_.wake(process, now);
@@ -119,8 +120,11 @@ std::vector<std::uint32_t> Simulator::dead_links() const {
       for (const std::uint32_t way : {connections_[id].route, connections_[connections_[id].peer].route}) {
         for (std::uint32_t at = way;; ++at) {
           const std::uint32_t link = links_.link_at(at);
-          const bool told = std::find(dead.begin(), dead.end(), link ^ 1) != dead.end();  // of this cable
-          if (links_.is_down(link) && !told) dead.push_back(link);
+          const auto is_told = [&](std::uint32_t one) {
+            return std::find(dead.begin(), dead.end(), one) != dead.end();
+          };
+          if (links_.is_down(link) && !is_told(link) && !is_told(link ^ 1))
+            dead.push_back(link);  // a cable once
           if (links_.target_of(link) < network_->hosts) break;
         }
       }

@@ -14,9 +14,9 @@ struct Simulator::Sink {
   void ready(roce::QueuePair& queue_pair) {
     const Connection& own = connection();
     Nic& nic = twin.nics_[own.nic];
-    if (queue_pair.has_control()) nic.port.mark_control(own.on_port, process.now);
-    if (queue_pair.has_data()) nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
-    twin.wake(process, own.nic);
+    bool news = queue_pair.has_control() && nic.port.mark_control(own.on_port, process.now);
+    if (queue_pair.has_data()) news |= nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
+    if (news) twin.wake(process, own.nic);
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
     twin.schedule_.set(twin.timer_source_ + queue_pair.id(), at);

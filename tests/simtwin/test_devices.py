@@ -136,6 +136,13 @@ def test_a_host_waits_for_as_many_tokens_as_a_packet_needs() -> None:
     assert times == (2 * DELAY, 2 * DELAY + transmission_ps(short, rate))
 
 
+def test_a_port_with_a_token_bucket_is_fed_whole_packets() -> None:
+    """It sends a packet at once: the header alone must not set it going."""
+    downlink = Downlink(Rate(RATE // 2), burst=Size(64 << 10))
+    stored, cut = (two_hosts(switch=Switch(cut_through=c), downlink=downlink) for c in (False, True))
+    assert first_and_last(cut, 4000) == first_and_last(stored, 4000)
+
+
 def test_a_link_that_slows_down_feeds_no_switch_that_cuts_through() -> None:
     """It would run dry: the packet is stored and forwarded, as without."""
     slow = [Fault(at=Duration(0), link="host0->switch", rate=Rate(GBPS))]

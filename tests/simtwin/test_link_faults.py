@@ -291,15 +291,17 @@ def test_what_cannot_be_is_one_line_with_its_place(text: str, line: int, says: s
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("link", ["switch->host0", "host0->switch"])
 @pytest.mark.parametrize("start_us", range(30, 130, 10))
-def test_pauses_do_not_outlive_the_cable_by_which_they_are_said(start_us: int) -> None:
-    """The switch cannot end host 0's pauses while the way to it is down; afterwards all goes on."""
+def test_pauses_do_not_outlive_the_cable_by_which_they_are_said(start_us: int, link: str) -> None:
+    """The switch cannot end host 0's pauses while the way to it is down, and forgets them while the way from it is;
+    afterwards all goes on."""
     fabric = Fabric(
         topology=SingleSwitch(5),
         link=Link(Rate(100 * GBPS), Duration(US)),
         switch=Switch(shared_buffer=Size(MIB // 2)),
         pfc=Pfc(),
-        fault=[after(start_us * US, until=Duration((start_us + 20) * US), link="switch->host0")],
+        fault=[after(start_us * US, until=Duration((start_us + 20) * US), link=link)],
         transport=Transport(window_packets=1000, ack_timeout=Duration(200 * US)),
     )
     result = twin_of(fabric).play(incast(4, 2 * MIB))

@@ -10,10 +10,11 @@ import pytest
 from twin_fabrics import GBPS, US, incast, twin_of
 
 from genie.config.congestion import Hpcc
-from genie.config.units import Duration, Rate
+from genie.config.units import Duration, Rate, Size
 from genie.workload.generate import collective
 from genie.workload.graph import Op
 from simtwin.fabric_schema import (
+    Ecn,
     Explicit,
     Fabric,
     LeafSpine,
@@ -128,6 +129,7 @@ def test_without_room_for_what_comes_early_spraying_sends_again() -> None:
     assert across("ecmp", reordering_packets=0).transfers["retransmits"].sum() == 0
 
 
+@pytest.mark.parametrize("control", ["none", "window", "hpcc", "nscc", "swift", "dctcp"])
 @pytest.mark.parametrize(
     ("mode", "recovery"),
     [
@@ -137,13 +139,14 @@ def test_without_room_for_what_comes_early_spraying_sends_again() -> None:
         ("adaptive", "go-back-n"),
     ],
 )
-def test_a_loss_is_noticed_long_before_the_timeout(mode: str, recovery: str) -> None:
+def test_a_loss_is_noticed_long_before_the_timeout(mode: str, recovery: str, control: str) -> None:
     """By default, also where packets may come out of order: within a round trip and the packets that make a loss."""
     fabric = Fabric(
         topology=LeafSpine(leaves=2, spines=SPINES, hosts_per_leaf=2),
         link=Link(Rate(100 * GBPS), Duration(US)),
         load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
-        transport=Transport(recovery=recovery),  # type: ignore[arg-type]
+        transport=Transport(recovery=recovery, congestion_control=control),  # type: ignore[arg-type]
+        ecn=Ecn(minimum=Size(400_000), maximum=Size(400_000)),
     )
     whole, _ = to_other_leaf(fabric)
     result, _ = to_other_leaf(fabric, losses=[Loss(0, 1, numbers=(100, 500))])
@@ -198,6 +201,25 @@ def test_hpcc_compares_a_port_with_itself(mode: str) -> None:
         fabric = msgspec.structs.replace(two_leaves(name, ack_every_packets=1), congestion_control=Hpcc())
         ends[name] = to_other_leaf(fabric, 16 * MIB)[0].timeline["end_ns"].max()
     assert ends[mode] < 1.1 * ends["ecmp"]
+
+
+@pytest.mark.parametrize("mode", ["ecmp", "spray", "round-robin", "adaptive"])
+def test_hpcc_hears_of_a_full_port_by_every_path(mode: str) -> None:
+    """The last port is common to all: an incast's queue there stays far below what the windows would fill."""
+
+    def longest_bytes(name: str) -> int:
+        fabric = Fabric(
+            topology=LeafSpine(leaves=3, spines=SPINES, hosts_per_leaf=4),
+            link=Link(Rate(100 * GBPS), Duration(US)),
+            load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
+            transport=Transport(congestion_control=name, ack_every_packets=1),  # type: ignore[arg-type]
+        )
+        result = twin_of(fabric, ranks=9).play(incast(8, 4 * MIB))
+        assert result.counters["dropped"] == 0
+        assert result.timeline["end_ns"].max() < 1.3 * 8 * 4 * MIB * 8 / 100
+        return max(result.counters["links"]["longest_queue_bytes"])
+
+    assert longest_bytes("hpcc") < longest_bytes("none") / 4
 
 
 def test_loads_are_even_where_packets_are_sprayed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -225,6 +226,17 @@ def test_what_pauses_is_the_datas_priority_unless_others_are_given() -> None:
         assert result.counters["dropped"] == 0
     assert one_switch(2, pfc=Pfc(priorities=(6,))).lossless_priorities == (6,)
     assert one_switch(2).lossless_priorities == ()
+
+
+def test_the_buffer_that_is_advised_is_enough() -> None:
+    head = '[topology]\nkind = "single-switch"\nhosts = 4\n[link]\nrate = "100Gb/s"\ndelay = "1us"\n[pfc]\n[switch]\n'
+    with pytest.raises(FabricError) as told:
+        parse_fabric(f'{head}shared_buffer = "1KB"\n')
+    advised = re.search(r"give (\d+) B or more", str(told.value))
+    assert advised
+    parse_fabric(f'{head}shared_buffer = "{advised[1]}B"\n')
+    with pytest.raises(FabricError):
+        parse_fabric(f'{head}shared_buffer = "{int(advised[1]) - 1}B"\n')
 
 
 def test_thresholds_in_proportion_to_a_rate_without_limit_are_none() -> None:
