@@ -42,6 +42,7 @@ def main() -> None:
     for number, handler in before.items():
         if handler in (signal.SIG_DFL, signal.default_int_handler):  # not when a shell has it ignored
             signal.signal(number, _interrupt)
+    sys.unraisablehook = _interrupt_again
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -66,12 +67,23 @@ def main() -> None:
             print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
     finally:
+        sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _interrupt(number: int, _frame: object) -> None:
     raise Interrupted(number)
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """A signal that fell into a destructor, where Python drops what is raised, comes again a little later."""
+    if not isinstance(dropped.exc_value, Interrupted):
+        sys.__unraisablehook__(dropped)
+        return
+    number = dropped.exc_value.number
+    signal.signal(signal.SIGALRM, lambda *_: _interrupt(number, None))
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
 
 
 def _leave(number: int) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -269,3 +271,27 @@ def test_half_of_a_launcher_s_variables(trace: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("WORLD_SIZE", "4")
     line = refused("run", trace, out=tmp_path / "out")
     assert "RANK and WORLD_SIZE are set and MASTER_ADDR is not" in line
+
+
+IN_A_DESTRUCTOR = """
+import os, signal, time
+from genie.cli import main as command
+
+class Falls:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+
+def app(standalone_mode):
+    falls = Falls()
+    del falls
+    time.sleep(60)
+
+command.app = app
+command.main()
+"""
+
+
+def test_a_signal_that_falls_into_a_destructor_ends_the_command() -> None:
+    ended = subprocess.run([sys.executable, "-c", IN_A_DESTRUCTOR], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "genie: told to end by SIGTERM\n")

@@ -148,9 +148,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(FabricError, match=r"^/dev/zero: is not text; give the path of a TOML file$"):
         load_fabric(Path("/dev/zero"))
     (tmp_path / "long.toml").write_text("#" * (CHARACTERS_MAX + 1))
-    with pytest.raises(
-        FabricError, match=r"long\.toml: has more than 33554432 characters: give a shorter file"
-    ):
+    with pytest.raises(FabricError, match=r"long\.toml: has more than 33554432 characters: give a shorter file"):
         load_fabric(tmp_path / "long.toml")
 
 
