@@ -10,13 +10,13 @@ from genie import _core
 from genie.config.congestion import Control, Dctcp, Hpcc, Swift, Timely, Window, set_control
 from genie.config.units import SIZE_MAX_BYTES, Duration, Rate, Size, format_duration, format_rate
 from simtwin.fabric_schema import Fabric
-from simtwin.fabric_values import LEAST_RATE, SLOWEST_BPS
+from simtwin.fabric_values import LEAST_RATE, SHORTEST_PS, SLOWEST_BPS
 from simtwin.network import Network
 from simtwin.transport import line_rate_bps
 
 Problem = tuple[tuple[str, str], str]  # key of the fabric file, and what is wrong there and what to give
 
-SHORTEST_PS, BASE_MAX_PS = 1000, 10**12
+BASE_MAX_PS = 10**12
 MAY_BE_ZERO = ("cnp_interval", "low")  # the other durations are divided by, or come again and again
 
 

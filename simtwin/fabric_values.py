@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -22,8 +23,9 @@ MAY_BE_UNLIMITED = "buffer"  # the other sizes are thresholds, shares and length
 
 def check_values(document: Document, fabric: Fabric) -> None:
     """Raises the document's error for the first value that cannot be."""
-    for key in _unlimited(fabric, ()):
-        raise document.error(key, ' = "unlimited": give a size such as "64KiB"')
+    for key, value in _values(fabric):
+        if isinstance(value, Size) and value < 0 and key[-1] != MAY_BE_UNLIMITED:
+            raise document.error(key, ' = "unlimited": give a size such as "64KiB"')
     if fabric.ecn is not None and fabric.ecn.at == 0:
         raise document.error(("ecn", "at"), ' = "unlimited": give the rate that the thresholds are for')
     _check_frames(document, fabric)
@@ -52,17 +54,19 @@ def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
             )
 
 
-def _unlimited(table: Struct, key: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """Keys of the sizes that are unlimited and cannot be; those of [congestion_control] are its own."""
+def _values(table: Struct, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Key and value of everything in the file's tables but [congestion_control], which has checks of its own."""
     for field in table.__struct_fields__:
         value = getattr(table, field)
-        if isinstance(value, Size) and value < 0 and field != MAY_BE_UNLIMITED:
-            yield (*key, field)
-        elif isinstance(value, Struct) and field != "congestion_control":
-            yield from _unlimited(value, (*key, field))
+        if isinstance(value, Struct):
+            if field != "congestion_control":
+                yield from _values(value, (*key, field))
         elif isinstance(value, list):
             for number, item in enumerate(value):
-                yield from _unlimited(item, (*key, field, number))
+                if isinstance(item, Struct):
+                    yield from _values(item, (*key, field, number))
+        else:
+            yield (*key, field), value
 
 
 def _check_frames(document: Document, fabric: Fabric) -> None:
@@ -80,7 +84,8 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
 def _check_buffers(document: Document, fabric: Fabric) -> None:
     """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
     least = frame_bytes(fabric)
-    for key, held_bytes in (*_buffers(fabric), *_bursts(fabric, ())):
+    bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] == "burst" and value is not None]
+    for key, held_bytes in (*_buffers(fabric), *bursts):
         if 0 <= held_bytes < least:
             raise document.error(key, f" = {held_bytes} B cannot hold one packet: give {least} B or more")
 
@@ -116,19 +121,6 @@ def _check_pauses(document: Document, fabric: Fabric) -> None:
             f" = {list(pfc.priorities)} has neither [priority] data = {used.data} nor control = {used.control}, so "
             "nobody would pause: give one of them",
         )
-
-
-def _bursts(table: Struct, key: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Key and size of every token bucket that the file gives, whatever table its link is in."""
-    for field in table.__struct_fields__:
-        value = getattr(table, field)
-        if field == "burst" and value is not None:
-            yield (*key, field), int(value)
-        elif isinstance(value, Struct):
-            yield from _bursts(value, (*key, field))
-        elif isinstance(value, list):
-            for number, item in enumerate(value):
-                yield from _bursts(item, (*key, field, number))
 
 
 def _buffers(fabric: Fabric) -> Iterator[tuple[tuple[str | int, ...], int]]:

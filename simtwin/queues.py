@@ -129,7 +129,7 @@ def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
     begun; what is on the cable arrives, and of a token bucket all that it has saved. (IEEE 802.1Qbb's delay value,
     without the processing times that nothing has here but hosts.)
     """
-    into_switch = (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+    into_switch = _into_switch(network)
     for link in np.flatnonzero(into_switch & (network.rate_bps == 0)).tolist()[:1]:
         raise QueueError(
             ("pfc", "headroom"),
@@ -146,10 +146,15 @@ def least_headroom(fabric: Fabric, network: Network) -> tuple[int, int] | None:
     """
     if fabric.pfc is None or fabric.pfc.headroom is None:
         return None
-    into_switch = (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+    into_switch = _into_switch(network)
     need = np.where(into_switch & (network.rate_bps > 0), _until_paused_bytes(fabric, network), 0)
     link = int(np.argmax(need))
     return (link, int(need[link])) if need[link] > int(fabric.pfc.headroom) else None
+
+
+def _into_switch(network: Network) -> NDArray[np.bool_]:
+    """(links,) those whose target may pause their source."""
+    return (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
 
 
 def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:

@@ -37,17 +37,22 @@ class Hpcc final : public Controller {
   void acknowledged(const Acknowledgement& news) override {
     if (news.telemetry == nullptr || news.telemetry->count == 0) return;
     if (last_.count == 0) {
-      last_ = *news.telemetry;
+      remember(*news.telemetry);
       updated_at_ = news.sent;
       return;
     }
     const bool round = news.acknowledged > updated_at_;  // once a round trip the reference moves
     if (measure(*news.telemetry)) react(round);
-    last_ = *news.telemetry;
+    remember(*news.telemetry);
     if (round) updated_at_ = news.sent;
   }
 
  private:
+  void remember(const Telemetry& now) {  // not the places that no port has written to
+    std::copy_n(now.hops.begin(), now.count, last_.hops.begin());
+    last_.count = now.count;
+  }
+
   // The most used port, averaged over a round trip. On another path, the ports that it has in common with the
   // one before.
   bool measure(const Telemetry& now) {
