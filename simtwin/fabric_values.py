@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from genie import _core
 from genie.config.strict_toml import Document
-from genie.config.units import Size, format_duration, format_rate
+from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric_schema import Explicit, Fabric
 from simtwin.network import Network
 from simtwin.queues import PS_PER_S, frame_bytes
@@ -36,13 +36,10 @@ def check_values(document: Document, fabric: Fabric) -> None:
 
 def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
     """Raises the document's error for links on which a full frame takes no time at all, or hours."""
+    for key, value in _values(fabric):
+        if isinstance(value, Rate) and 0 < value < SLOWEST_BPS:
+            raise document.error(key, f" = {format_rate(value)}: give {LEAST_RATE} or more")
     limited = network.rate_bps > 0
-    for link in np.flatnonzero(limited & (network.rate_bps < SLOWEST_BPS)).tolist()[:1]:
-        key = ("topology", "link") if isinstance(fabric.topology, Explicit) else ("link", "rate")
-        raise document.error(key, f": {network.link_names[link]} is slower than {LEAST_RATE}: give that or more")
-    for number, fault in enumerate(fabric.fault):
-        if fault.rate is not None and 0 < fault.rate < SLOWEST_BPS:
-            raise document.error(("fault", number, "rate"), f" = {format_rate(fault.rate)}: give {LEAST_RATE} or more")
     if limited.any():
         fastest, unit_ps = int(np.argmax(network.rate_bps)), int(fabric.frame.time_unit)
         most_ps = 2 * (frame_bytes(fabric) * 8 * PS_PER_S // int(network.rate_bps[fastest]))

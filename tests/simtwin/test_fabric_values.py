@@ -33,7 +33,7 @@ REFUSED = [
     ('[frame]\ntime_unit = "0ns"', "frame.time_unit = 0ns: give 1ps or more"),
     ('[frame]\ntime_unit = "1us"', "frame.time_unit = 1us rounds a full frame on host0->switch to no time: give 67"),
     ('[transport]\nack_timeout = "0ns"', "transport.ack_timeout = 0ns: nothing is acknowledged so soon"),
-    ('[downlink]\nrate = "1b/s"', "link.rate: switch->host0 is slower than 10kb/s: give that or more"),
+    ('[downlink]\nrate = "1b/s"', "downlink.rate = 1b/s: give 10kb/s or more"),
     ('[[fault]]\nat = "1us"\nlink = "host0->switch"\nrate = "1b/s"', "fault[0].rate = 1b/s: give 10kb/s or more"),
     ('[downlink]\nrate = "1Gb/s"\nburst = "unlimited"', 'downlink.burst = "unlimited": give a size'),
     ("[downlink]\nrate = 100", "downlink.rate = 100 has no unit: give a rate above 0 such as"),
