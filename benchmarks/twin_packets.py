@@ -31,7 +31,8 @@ from arguments import add_json
 from genie import _core
 from genie.config.congestion import Dcqcn
 from genie.config.units import Duration, Rate, Size
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import GROUP_NAME, collective
 from genie.workload.graph import Group, Kind, Op, Workload

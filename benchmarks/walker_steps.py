@@ -16,7 +16,8 @@ from typing import Any
 from arguments import add_json
 
 from genie import _core
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
 from genie.workload.generate import chain, collective
 from genie.workload.graph import Op, Workload
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from genie.plan.build import Lowering, Slots
+from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
+from genie.plan.lowering import Lowering
 from genie.record import Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
@@ -76,7 +77,7 @@ def simulate_to_folder(
         "error_bound": 0.0,
         "slots": slots,
         "compute": compute,
-        "lowering": vars(lowering) if lowering else None,
+        "lowering": lowering.facts() if lowering else None,
         "fabric": twin.fabric.name,
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from genie import _core
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, format_duration
-from genie.plan.build import Lowering, Plan, Slots, build_plan
+from genie.plan.build import Plan, Slots, build_plan
+from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload

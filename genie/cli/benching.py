@@ -108,7 +108,7 @@ def collective(
     algorithm: Annotated[
         str | None, typer.Option(help="Such as ring.  [default: by size, as genie run chooses]")
     ] = None,
-    channels: options.Channels = 1,
+    channels: options.Channels = None,
     queue_pairs: options.QueuePairs = None,
     split: options.Split = None,
     congestion: options.Congestion = None,

@@ -24,12 +24,12 @@ from genie.cli.resolve import (
     hosts_of,
     line_rates,
     load_workload,
-    lowering_of,
     remark_on_calibration,
     settings_of,
     transports_of,
     twin_of,
 )
+from genie.cli.wire import lowering_of
 from genie.config.hosts import Hosts
 from genie.live.launcher import Outcome, refuse_running
 from genie.live.merge import open_live_run
@@ -102,7 +102,7 @@ def validate(
     compute: options.Compute = None,
     slots: options.Slots = None,
     algorithm: options.Algorithm = None,
-    channels: options.Channels = 1,
+    channels: options.Channels = None,
     credit: options.Credit = False,
     queue_pairs: options.QueuePairs = None,
     split: options.Split = None,
@@ -112,7 +112,9 @@ def validate(
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
     verbs: options.Verbs = None,
-    wire: options.Wire = "plain",
+    wire: options.Wire = "nccl",
+    ranks_per_node: options.RanksPerNode = None,
+    slice_delay: options.SliceDelay = None,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
     seed: options.Seed = 1,
@@ -130,7 +132,7 @@ def validate(
         check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
-        queue_pairs, split, congestion,
+        queue_pairs, split, congestion, wire, ranks_per_node, slice_delay,
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,

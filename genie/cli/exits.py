@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
+from genie.cli.wire import WireError
+from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launcher import LaunchError
@@ -16,6 +18,8 @@ from simtwin.simulate import FollowError, SimulationError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),
+    (WireError, EXIT_USAGE),
+    (NcclVariableError, EXIT_USAGE),
     (TraceError, EXIT_USAGE),
     (WorkloadError, EXIT_USAGE),
     (SettingsError, EXIT_USAGE),

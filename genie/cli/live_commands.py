@@ -96,7 +96,7 @@ def run(
     compute: options.Compute = None,
     slots: options.Slots = None,
     algorithm: options.Algorithm = None,
-    channels: options.Channels = 1,
+    channels: options.Channels = None,
     credit: options.Credit = False,
     queue_pairs: options.QueuePairs = None,
     split: options.Split = None,
@@ -106,7 +106,9 @@ def run(
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
     verbs: options.Verbs = None,
-    wire: options.Wire = "plain",
+    wire: options.Wire = "nccl",
+    ranks_per_node: options.RanksPerNode = None,
+    slice_delay: options.SliceDelay = None,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
     seed: options.Seed = 1,
@@ -120,7 +122,7 @@ def run(
     """
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
-        queue_pairs, split, congestion,
+        queue_pairs, split, congestion, wire, ranks_per_node, slice_delay,
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,

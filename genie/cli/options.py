@@ -37,7 +37,26 @@ Iterations = Annotated[
     int, typer.Option("--iterations", "-n", min=1, max=10**6, help="Plays of the whole graph that count.")
 ]
 Warmup = Annotated[int, typer.Option(min=0, max=10**6, help="Plays before them that do not.")]
-Wire = Annotated[str, typer.Option(help="plain: one message a step; nccl: NCCL's messages.")]
+Wire = Annotated[
+    str,
+    typer.Option(
+        help="Messages of collectives: nccl, as NCCL sends them (slices, clear-to-sends, its variables); plain, one "
+        "message a step."
+    ),
+]
+RanksPerNode = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks-per-node",
+        min=1,
+        help="With --wire nccl only what leaves a node is sent.  [default: those of each host of the hosts file, or of "
+        "each server of the fabric; otherwise 1]",
+    ),
+]
+SliceDelay = Annotated[
+    str | None,
+    typer.Option("--slice-delay", help="With --wire nccl: what a GPU takes before each slice, such as 10us."),
+]
 NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet: captures show a real wire.")]
 Lab = Annotated[Path | None, typer.Option(help="Run in a lab of network namespaces built from this fabric file.")]
 FabricFile = Annotated[
@@ -60,7 +79,16 @@ Algorithm = Annotated[
     list[str] | None,
     typer.Option("--algorithm", help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated."),
 ]
-Channels = Annotated[int, typer.Option(min=1, max=64, help="Channels of each collective.")]
+Channels = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        help="Channels of each collective.  [default: 1; with --wire nccl as NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS "
+        "allow, from two for each rank of a node]",
+        show_default=False,
+    ),
+]
 Credit = Annotated[bool, typer.Option("--credit", help="A sender waits for its receiver's clear-to-send.")]
 QueuePairs = Annotated[
     int | None,

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from genie.collectives import ALGORITHMS
+from genie.cli.wire import WIRES, lowering_of, nccl_settings
 from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
+from genie.config.nccl import NcclVariables
 from genie.config.source_ports import PAIR, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
@@ -19,7 +20,6 @@ from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
-from genie.plan.build import Lowering
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -56,12 +56,15 @@ class Play:
     compute: str | None = None
     slots: str | None = None
     algorithm: tuple[str, ...] = ()
-    channels: int = 1
+    channels: int | None = None
     credit: bool = False
     seed: int = 1
     queue_pairs: int | None = None
     split: bool | None = None
     congestion: str | None = None
+    wire: str = "plain"
+    ranks_per_node: int | None = None
+    slice_delay: str | None = None
 
 
 def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
@@ -75,21 +78,6 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
             "a trace of that size"
         )
     return workload
-
-
-def lowering_of(play: Play) -> Lowering:
-    """Check and split --algorithm."""
-    chosen = {}
-    for item in play.algorithm:
-        op, _, name = item.partition("=")
-        if op not in ALGORITHMS:
-            raise UsageError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
-        if name not in ALGORITHMS[op]:
-            raise UsageError(f"--algorithm {item}: {op} has {', '.join(ALGORITHMS[op])}")
-        chosen[op] = name
-    if play.slots not in (None, "streams", "astra"):
-        raise UsageError(f"--slots {play.slots}: must be streams or astra")
-    return Lowering(play.channels, play.credit, chosen)
 
 
 def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
@@ -136,7 +124,8 @@ def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
     try:  # where neither says it, NCCL's variables do, for both worlds
-        queue_pairs, split = connection_settings(queue_pairs=transport.queue_pairs, split=transport.split)
+        variables = NcclVariables()
+        queue_pairs, split = connection_settings(variables, transport.queue_pairs, transport.split)
     except ValueError as error:
         raise UsageError(str(error)) from error
     return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
@@ -213,10 +202,8 @@ def check_live(transport: str, wire: str, lab: Path | None) -> None:
     """Refuse what is not built yet, by name."""
     if transport not in TRANSPORTS:
         raise UsageError(f"--transport {transport}: must be softroce or verbs")
-    if wire == "nccl":
-        raise UsageError("--wire nccl is not built yet; use --wire plain")
-    if wire != "plain":
-        raise UsageError(f"--wire {wire}: must be plain or nccl")
+    if wire not in WIRES:
+        raise UsageError(f"--wire {wire}: must be {' or '.join(WIRES)}")
     if lab is not None:
         raise UsageError("--lab is not built yet; build the namespaces by hand and give --hosts")
 
@@ -334,6 +321,8 @@ def settings_of(
         channels=lowering.channels,
         credit=lowering.credit,
         algorithms=lowering.algorithms,
+        nccl=lowering.nccl,
+        nccl_variables=nccl_settings(lowering, uses_verbs),
         mtu=transport.mtu if fabric else 0,  # without a file that says it, it is found by trying
         window_packets=pair.window_packets,
         ack_every_packets=pair.ack_every_packets,
@@ -371,6 +360,7 @@ def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: 
         return msgspec.structs.replace(
             settings,
             verbs=verbs_settings(
+                NcclVariables(),
                 traffic_class=transport.traffic_class if live.traffic_class is None else live.traffic_class,
                 **given_settings(live.verbs),
             ),

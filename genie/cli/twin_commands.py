@@ -20,10 +20,10 @@ from genie.cli.resolve import (
     hosts_of,
     line_rates,
     load_workload,
-    lowering_of,
     remark_on_calibration,
     twin_of,
 )
+from genie.cli.wire import lowering_of
 from genie.config.congestion import Hpcc
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
@@ -97,11 +97,14 @@ def simulate(
     compute: options.Compute = None,
     slots: options.Slots = None,
     algorithm: options.Algorithm = None,
-    channels: options.Channels = 1,
+    channels: options.Channels = None,
     credit: options.Credit = False,
     queue_pairs: options.QueuePairs = None,
     split: options.Split = None,
     congestion: options.Congestion = None,
+    wire: options.Wire = "nccl",
+    ranks_per_node: options.RanksPerNode = None,
+    slice_delay: options.SliceDelay = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
 ) -> int:
     """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock."""
@@ -112,7 +115,7 @@ def simulate(
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
         workload, ranks, hosts, fabric, rate, 1, compute, slots, tuple(algorithm or ()), channels, credit, seed,
-        queue_pairs, split, congestion,
+        queue_pairs, split, congestion, wire, ranks_per_node, slice_delay,
     )  # fmt: skip
     lowering = lowering_of(play)
     loaded = load_workload(play)

@@ -52,7 +52,7 @@ class Steps:
     deps: NDArray[np.int64]  # (steps, width) padded with -1
 
 
-def _steps(rows: Sequence[Row]) -> Steps:
+def steps_of(rows: Sequence[Row]) -> Steps:
     width = max((len(deps) for *_, deps in rows), default=0)
     columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
     deps = np.full((len(rows), width), -1, np.int64)
@@ -151,7 +151,7 @@ def dissemination_barrier(members: int, credit: bool) -> Steps:
         rows.append((SEND, away, 0, tuple(heard)))
         rows.append((RECV, members - away, 0, ()))
         heard.append(len(rows) - 1)
-    return _steps(rows)
+    return steps_of(rows)
 
 
 def doubling_all_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
@@ -165,7 +165,7 @@ def doubling_all_reduce(members: int, position: int, root: int, credit: bool) ->
     core = 1 << (members.bit_length() - 1)
     rest = members - core
     if position < 2 * rest and position % 2 == 0:
-        return _steps([(SEND, position + 1, 0, ()), (RECV, position + 1, 0, ())])
+        return steps_of([(SEND, position + 1, 0, ()), (RECV, position + 1, 0, ())])
     folded = position < 2 * rest
     rows: list[Row] = [(REDUCE, position - 1, 0, ())] if folded else []
     place = position // 2 if folded else position - rest
@@ -176,7 +176,7 @@ def doubling_all_reduce(members: int, position: int, root: int, credit: bool) ->
         rows += [(SEND, peer, 0, reduced), (REDUCE, peer, 0, reduced)]
     if folded:
         rows.append((SEND, position - 1, 0, (len(rows) - 1,)))
-    return _steps(rows)
+    return steps_of(rows)
 
 
 def _binomial(members: int, position: int, root: int) -> tuple[int, list[int]]:
@@ -193,14 +193,14 @@ def binomial_broadcast(members: int, position: int, root: int, credit: bool) -> 
     parent, children = _binomial(members, position, root)
     rows: list[Row] = [] if parent < 0 else [(RECV, parent, 0, ())]
     received = () if parent < 0 else (0,)
-    return _steps(rows + [(SEND, child, 0, received) for child in reversed(children)])
+    return steps_of(rows + [(SEND, child, 0, received) for child in reversed(children)])
 
 
 def binomial_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
     """Up the tree, the child with the smallest subtree first."""
     parent, children = _binomial(members, position, root)
     rows: list[Row] = [(REDUCE, child, 0, ()) for child in children]
-    return _steps(rows if parent < 0 else [*rows, (SEND, parent, 0, range(len(children)))])
+    return steps_of(rows if parent < 0 else [*rows, (SEND, parent, 0, range(len(children)))])
 
 
 def chain_parts(members: int) -> int:
@@ -219,7 +219,7 @@ def _chain(members: int, upstream: int, downstream: int, receive: int, credit: b
             rows.append((receive, upstream, part, cleared))
         if downstream >= 0:
             rows.append((SEND, downstream, part, (len(rows) - 1,) if both else ()))
-    return _steps(rows)
+    return steps_of(rows)
 
 
 def ring_broadcast(members: int, position: int, root: int, credit: bool) -> Steps:
@@ -239,19 +239,19 @@ def ring_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
 def direct_gather(members: int, position: int, root: int, credit: bool) -> Steps:
     """Every block straight to the root; block j is member j's."""
     if position != root:
-        return _steps([(SEND, root, position, ())])
+        return steps_of([(SEND, root, position, ())])
     others = [(root + away) % members for away in range(1, members)]
-    return _steps([(RECV, other, other, ()) for other in others])
+    return steps_of([(RECV, other, other, ()) for other in others])
 
 
 def direct_scatter(members: int, position: int, root: int, credit: bool) -> Steps:
     """Every block straight from the root; block j is for member j."""
     if position != root:
-        return _steps([(RECV, root, position, ())])
+        return steps_of([(RECV, root, position, ())])
     others = [(root + away) % members for away in range(1, members)]
-    return _steps([(SEND, other, other, ()) for other in others])
+    return steps_of([(SEND, other, other, ()) for other in others])
 
 
 def no_steps() -> Steps:
     """What the only member of a group does."""
-    return _steps([])
+    return steps_of([])

@@ -84,8 +84,8 @@ def lower_all(
 
 def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning:
     """What the operation means on the blocks of these templates."""
-    channels = templates[0].channels
-    return Meaning(op, len(templates), templates[0].blocks // channels, channels, root)
+    parts = templates[0].parts
+    return Meaning(op, len(templates), templates[0].blocks // parts, parts, root)
 
 
 def bytes_sent(

@@ -163,19 +163,20 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
         channels=channels,
         relative=symmetric,
         blocks=blocks * channels,
-        action=_column(np.repeat(steps.action, channels), np.uint8),
-        peer=_column(np.repeat(steps.peer, channels), np.int32),
-        block_base=_column(np.repeat(steps.block_base, channels) + channel * blocks, np.int32),
-        block=_column(np.repeat(steps.block, channels), np.int32),
-        channel=_column(channel, np.uint8),
-        credit=_column(np.full(len(channel), credit), np.uint8),
-        dep_start=_column(dep_start, np.int32),
-        deps=_column(deps[used], np.int32),
+        parts=channels,
+        action=column(np.repeat(steps.action, channels), np.uint8),
+        peer=column(np.repeat(steps.peer, channels), np.int32),
+        block_base=column(np.repeat(steps.block_base, channels) + channel * blocks, np.int32),
+        block=column(np.repeat(steps.block, channels), np.int32),
+        channel=column(channel, np.uint8),
+        credit=column(np.full(len(channel), credit), np.uint8),
+        dep_start=column(dep_start, np.int32),
+        deps=column(deps[used], np.int32),
         empty_messages=op == "barrier",
     )
 
 
-def _column(values: NDArray[np.integer], kind: type[T]) -> NDArray[T]:
+def column(values: NDArray[np.integer], kind: type[T]) -> NDArray[T]:
     """A column that nobody can change: templates are shared."""
     column = np.array(values, dtype=kind)
     column.setflags(write=False)

@@ -43,6 +43,7 @@ class Template:
     channels: int
     relative: bool
     blocks: int  # rows of the size table
+    parts: int  # how often the operation's own rows repeat in them: over channels, and over loops and slices
     action: NDArray[np.uint8]  # (steps,) Action
     peer: NDArray[np.int32]  # (steps,)
     block_base: NDArray[np.int32]  # (steps,)

@@ -109,7 +109,8 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "dilation": settings.dilation,
         "slots": known[0]["slots"] if known else settings.slots,
         "compute": settings.compute,
-        "lowering": {"channels": settings.channels, "credit": settings.credit, "algorithms": settings.algorithms},
+        "lowering": settings.lowering.facts(),
+        "nccl_variables": settings.nccl_variables,
         "algorithms": known[0]["algorithms"] if known else {},
         "hosts": [
             {"rank": rank, "host": settings.host_names[rank], "address": settings.addresses[rank],

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from genie.collectives.nccl import NcclShape
+from genie.plan.lowering import Lowering
+
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
@@ -100,6 +103,8 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     channels: int = 1
     credit: bool = False
     algorithms: dict[str, str] = {}
+    nccl: NcclShape | None = None  # NCCL's messages; None: plain ones
+    nccl_variables: list[dict[str, str]] = []  # those that are set, and what they do here
     mtu: int = 4096  # path MTU in bytes; 0: the largest that all paths of the job carry
     window_packets: int = 256
     ack_every_packets: int = 16
@@ -131,6 +136,10 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     @property
     def out_path(self) -> Path:
         return Path(self.out)
+
+    @property
+    def lowering(self) -> Lowering:
+        return Lowering(self.channels, self.credit, self.algorithms, self.nccl)
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -39,7 +39,7 @@ from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.run_queue import waited_for_core_ns
 from genie.live.settings import RunSettings
 from genie.live.transport import Card, Seat, Site, TransportError, make_transport
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Kind, Workload, WorkloadError
@@ -83,7 +83,7 @@ class Rank:
             self.plan = build_plan(
                 self.workload,
                 slots=settings.slots,  # type: ignore[arg-type]
-                lowering=Lowering(settings.channels, settings.credit, settings.algorithms),
+                lowering=settings.lowering,
                 time_factor=settings.dilation,
             )
         largest = self.meet.agree(self.plan.message_max_bytes, max)

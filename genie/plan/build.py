@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genie import _core
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
+from genie.collectives.nccl import lower_nccl
 from genie.plan.groups import colours
+from genie.plan.lowering import Lowering, members_per_node
 from genie.plan.sequence import sequence_numbers
 from genie.plan.tags import CHANNELS_MAX, COLOURS_MAX, POINT_TO_POINT_TAG_MAX, collective_tag
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 
 Slots = Literal["streams", "astra"]
+Splits: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64]] | None"
 
 TIME_MAX_PS = 1 << 62  # so that sums of two times still fit in 64 bits
 MESSAGE_MAX_BYTES = (1 << 31) - 1  # of one RDMA message (InfiniBand Architecture Specification 1, section 9.2.8)
 CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """How collectives become messages."""
-
-    channels: int = 1
-    credit: bool = False
-    algorithms: dict[str, str] = field(default_factory=dict)  # operation -> algorithm; the others choose by size
 
 
 @dataclass
@@ -67,6 +61,8 @@ def build_plan(
     ranks = sorted(workload.ranks)
     bound = [builder.bind(workload.ranks[rank]) for rank in ranks]
     builder.finish_pools()
+    if lowering.nccl is not None:
+        builder.native.set_slice_delay(lowering.nccl.slice_delay_ns * 1000 * time_factor)
     for rank, columns in zip(ranks, bound, strict=True):
         graph = workload.ranks[rank]
         times = None if release_ns is None else release_ns[rank]
@@ -102,6 +98,9 @@ class _Builder:
         self._table_at: dict[bytes, int] = {}
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
+        # With NCCL's messages: how many members of each group a node has.
+        per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
+        self._local = [members_per_node(group.ranks, per_node) for group in workload.groups]
         self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
 
     def bind(self, graph: RankGraph) -> _Bound:
@@ -154,17 +153,14 @@ class _Builder:
                     f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) is an {op} without a size"
                 )
             size = 0
-        key = (op, members, position, size, root)
+        key = (op, members, position, size, root, self._local[group])
         if splits is None and key in self._bound:
             template_id, sizes_start, name = self._bound[key]
             self.algorithms[name] += 1
             return template_id, sizes_start
         try:
-            algorithm = choose(op, members, size, self.lowering.algorithms.get(op))
-            template = lower(op, algorithm, members, position, self.lowering.channels, root, self.lowering.credit)
-            sizes = block_sizes(
-                op, algorithm, members, position, size, self.lowering.channels, root, splits
-            )  # fmt: skip
+            local = self._local[group]
+            algorithm, template, sizes = self._template_of(op, members, position, size, root, splits, local)
         except LoweringError as error:
             raise WorkloadError(f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}): {error}") from error
         name = f"{op} {algorithm}"
@@ -180,6 +176,17 @@ class _Builder:
         if splits is None:
             self._bound[key] = (template_id, sizes_start, name)
         return template_id, sizes_start
+
+    def _template_of(
+        self, op: str, members: int, position: int, size: int, root: int, splits: Splits, local: int
+    ) -> tuple[str, Template, NDArray[np.int64]]:
+        """Algorithm, template and size table of a collective. Raises LoweringError."""
+        lowering = self.lowering
+        if lowering.nccl is not None:
+            return lower_nccl(op, lowering.nccl, members, position, size, root, splits, local)
+        algorithm = choose(op, members, size, lowering.algorithms.get(op))
+        template = lower(op, algorithm, members, position, lowering.channels, root, lowering.credit)
+        return algorithm, template, block_sizes(op, algorithm, members, position, size, lowering.channels, root, splits)
 
     def _template(self, template: Template) -> int:
         known = self._template_ids.get(id(template))

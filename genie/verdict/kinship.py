@@ -14,7 +14,14 @@ class VerdictError(Exception):
     """Two runs that cannot be compared: the message says what is wrong and what to do."""
 
 
-LOWERING_OPTIONS = {"channels": "--channels", "credit": "--credit", "algorithms": "--algorithm"}
+LOWERING_OPTIONS = {
+    "wire": "--wire",
+    "channels": "--channels",
+    "credit": "--credit",
+    "algorithms": "--algorithm",
+    "ranks_per_node": "--ranks-per-node",
+    "slice_delay_ns": "--slice-delay",
+}
 
 
 def check_settings(live: Run, twin: Run) -> None:
@@ -35,9 +42,9 @@ def check_settings(live: Run, twin: Run) -> None:
         )
     lowered, assumed = live.info.get("lowering"), twin.info.get("lowering")
     if isinstance(lowered, dict) and isinstance(assumed, dict):
-        for key in sorted(set(lowered) & set(assumed)):
+        for key in sorted(set(lowered) & set(assumed), key=lambda name: (name != "wire", name)):
             if lowered[key] != assumed[key]:
-                option = LOWERING_OPTIONS.get(key, key)
+                option = LOWERING_OPTIONS.get(key, "NCCL variables")
                 raise VerdictError(
                     f"{twin.path}: simulated with {key} {_shown(assumed[key])} and {live.path} ran with "
                     f"{_shown(lowered[key])}; simulate again with the same {option} as the run"

@@ -45,6 +45,8 @@ void set_pools(Plan& plan, const Column<std::int64_t>& block_sizes, const Column
   plan.shared.group_members = to_vector(group_members);
 }
 
+void set_slice_delay(Plan& plan, TimePs delay) { plan.shared.slice_delay = delay; }
+
 void add_rank(Plan& plan, std::int32_t rank, const Column<std::uint8_t>& kind,
               const Column<std::int32_t>& slot, const Column<std::int64_t>& duration_ps,
               const Column<std::int64_t>& release_ps, const Column<std::int32_t>& template_id,
@@ -182,6 +184,8 @@ void register_plan(nb::module_& m) {
       .def("add_template", &add_template, "members"_a, "relative"_a, "empty_messages"_a, "action"_a, "peer"_a,
            "block_base"_a, "block"_a, "channel"_a, "credit"_a, "dep_start"_a, "deps"_a,
            "Add a collective's template; returns its number. ValueError when its arrays do not fit together.")
+      .def("set_slice_delay", &set_slice_delay, "delay_ps"_a,
+           "How long a step that takes a credit waits before it is sent, as NCCL's do for the GPU.")
       .def("set_pools", &set_pools, "block_sizes"_a, "group_start"_a, "group_members"_a,
            "Set the block sizes in bytes of all collectives and the members of all groups.")
       .def("add_rank", &add_rank, "rank"_a, "kind"_a, "slot"_a, "duration_ps"_a, "release_ps"_a,

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "live/verify_pattern.hpp"
+#include "walker/parts.hpp"
 
 namespace genie::live {
 namespace {
@@ -12,11 +13,15 @@ namespace {
 constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
 constexpr std::size_t kEagerSockets = 256;  // opened before the run, where a socket for each is not too many
 
+// Of a rank's FIFO, beside its memory's.
+std::uint32_t fifo_rkey_of(std::uint32_t rkey) { return rkey == 0xFFFFFFFFu ? 1 : rkey + 1; }
+
 NicConfig nic_of(const EngineConfig& config) {
   NicConfig nic = config.nic;
   // Messages come to the front of the memory and go from behind it; any start within the pattern will do.
   nic.writable_bytes = config.message_max_bytes;
   nic.readable_bytes = 0;
+  nic.fifo_rkey = fifo_rkey_of(config.nic.rkey);
   nic.memory_bytes = 2 * config.message_max_bytes + kPatternBytes;
   return nic;
 }
@@ -42,6 +47,7 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
     Link& link = links_.emplace_back(config_.spread);
     link.loss = LossPlan(config_.rank, number);
     link.rkey = peer.rkey;
+    link.foreign = peer.foreign;
     link.memory_address = peer.memory_address;
     link.places = peer.places;
     link.slot_bytes = peer.slot_bytes;
@@ -68,6 +74,10 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
 
 std::int32_t Engine::rank_of(std::uint32_t queue_pair) const {
   return static_cast<std::int32_t>(queue_pair % links_.size());
+}
+
+std::string Engine::cannot_send(std::int32_t peer, const std::string& problem) const {
+  return "rank " + std::to_string(config_.rank) + " cannot send to rank " + std::to_string(peer) + problem;
 }
 
 std::uint32_t Engine::spread_index(std::uint32_t queue_pair) const {
@@ -164,8 +174,22 @@ void Engine::perform() {
   }
 }
 
+// Into the peer's FIFO, by the first queue pair; a device's would be memory that nobody looks at.
+void Engine::clear_to_send(const Operation& operation) {
+  const std::string problem =
+      nic_.post(static_cast<std::uint32_t>(operation.peer),
+                {.verb = roce::Verb::kWrite,
+                 .handle = operation.handle,
+                 .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
+                 .local_address = config_.message_max_bytes,
+                 .remote_address = fifo_address(operation.tag),
+                 .rkey = fifo_rkey_of(links_[static_cast<std::size_t>(operation.peer)].rkey)});
+  if (!problem.empty() && error_.empty()) error_ = cannot_send(operation.peer, ": " + problem);
+}
+
 void Engine::send(const Operation& operation) {
   Link& link = links_[static_cast<std::size_t>(operation.peer)];
+  if ((operation.tag & kCreditTag) && !link.foreign) return clear_to_send(operation);
   const auto size_bytes = static_cast<std::uint64_t>(operation.size_bytes);
   link.spread.send(
       operation.handle, size_bytes,
@@ -186,15 +210,16 @@ void Engine::send(const Operation& operation) {
              .local_address = config_.message_max_bytes + from + skipped,
              .remote_address = place,
              .rkey = link.rkey});
-        if (!problem.empty() && error_.empty())
-          error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
-                   std::to_string(operation.peer) + ": " + problem;
+        if (!problem.empty() && error_.empty()) error_ = cannot_send(operation.peer, ": " + problem);
       });
 }
 
 void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
                   std::uint32_t retransmits, TimePs now) {
   if (status == roce::Status::kOk) {
+    if (handle == walker_parts::kCreditHandle &&
+        !links_[static_cast<std::size_t>(rank_of(queue_pair))].foreign)
+      return;
     const roce::Spread::Sent over =
         links_[static_cast<std::size_t>(rank_of(queue_pair))].spread.sent(handle, retransmits);
     if (!over.whole) return;
@@ -218,6 +243,15 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
 
 void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery, const Receive*, TimePs now) {
   Link& link = links_[static_cast<std::size_t>(rank_of(queue_pair))];
+  if (!delivery.has_immediate && (fifo_tag(delivery.remote_address) & kCreditTag)) {
+    completions_.push_back({.type = Completion::Type::kArrived,
+                            .peer = rank_of(queue_pair),
+                            .tag = fifo_tag(delivery.remote_address),
+                            .size_bytes = static_cast<std::int64_t>(delivery.size_bytes),
+                            .first = delivery.first - origin_,
+                            .time = now - origin_});
+    return;
+  }
   const std::uint32_t at = spread_index(queue_pair);
   ++link.delivered[at];
   link.spread.arrived(
@@ -263,9 +297,8 @@ TimePs Engine::next_due(TimePs now) const {
 void Engine::look_for_errors() {
   if (!nic_.error() || !error_.empty()) return;
   const SoftNic::SendError& failed = *nic_.error();
-  error_ = "rank " + std::to_string(config_.rank) + " cannot send to rank " +
-           std::to_string(rank_of(failed.queue_pair)) + " at " +
-           nic_.remote(failed.queue_pair).address.text() + ": " + failed.text;
+  error_ = cannot_send(rank_of(failed.queue_pair),
+                       " at " + nic_.remote(failed.queue_pair).address.text() + ": " + failed.text);
 }
 
 void Engine::delay_path(std::int32_t peer, TimePs delay) {

@@ -96,6 +96,7 @@ class Engine final : private NicOwner {
     LossPlan loss;
     TimePs delay = 0;
     std::uint32_t rkey = 0;
+    bool foreign = false;
     std::uint64_t memory_address = 0;
     std::vector<std::uint64_t> places;
     std::uint64_t slot_bytes = 0;
@@ -121,9 +122,11 @@ class Engine final : private NicOwner {
   void walk(TimePs now);
   void perform();
   void send(const Operation& operation);
+  void clear_to_send(const Operation& operation);
   TimePs next_due(TimePs now) const;
   bool stalled(TimePs now) const;
   void look_for_errors();
+  std::string cannot_send(std::int32_t peer, const std::string& problem) const;
   std::string name_of(std::uint32_t queue_pair) const;
   std::uint32_t spread_index(std::uint32_t queue_pair) const;
 

@@ -7,6 +7,8 @@
 namespace genie::live {
 
 struct SoftNic::Sink {
+  static constexpr std::uint32_t kFifoEntryBytes = 64;
+
   SoftNic& nic;
   Connection& connection;
   TimePs now;
@@ -21,6 +23,7 @@ struct SoftNic::Sink {
     nic.owner_.sent(queue_pair.id(), handle, status, retransmits, now);
   }
   bool may_write(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
+    if (is_fifo(rkey)) return size_bytes == kFifoEntryBytes && address % kFifoEntryBytes == 0;
     return rkey == nic.config_.rkey && nic.holds(address, size_bytes, nic.config_.writable_bytes);
   }
   bool may_read(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
@@ -41,11 +44,16 @@ struct SoftNic::Sink {
       const Receive into = connection.receives ? connection.receives->current : Receive{};
       if (!nic.holds(address, nic.payload_.size(), into.size_bytes)) return false;
       address += into.address;
+    } else if (roce::has_reth(packet.opcode) && is_fifo(packet.rkey)) {
+      return true;
     }
     if (!nic.holds(address, nic.payload_.size(), nic.memory_.size())) return false;
     std::memcpy(nic.memory_.data() + address, nic.payload_.data(), nic.payload_.size());
     nic.owner_.placed(queue_pair.id(), address, nic.payload_);
     return true;
+  }
+  bool is_fifo(std::uint32_t rkey) const {
+    return nic.config_.fifo_rkey != 0 && rkey == nic.config_.fifo_rkey;
   }
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t address) {
     if (nic.holds(address, nic.payload_.size(), nic.memory_.size()))

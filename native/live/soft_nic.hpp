@@ -41,6 +41,7 @@ struct NicConfig {
   std::uint32_t frame_overhead_bytes = 38;
   std::uint8_t traffic_class = 0;  // DSCP in the upper six bits; the ECN bits are the NIC's
   std::uint32_t rkey = 0;
+  std::uint32_t fifo_rkey = 0;  // of a FIFO without memory, whose entries of 64 B the owner hears of; 0: none
   std::uint64_t memory_bytes = 1 << 20;
   std::uint64_t writable_bytes = 1 << 20, readable_bytes = 0;  // by peers that know the rkey, from address 0
 };

@@ -322,7 +322,8 @@ class Responder {
                             .has_immediate = has_immediate(packet.opcode),
                             .is_send = message_is_send_,
                             .solicited = packet.solicited,
-                            .first = message_first_});
+                            .first = message_first_,
+                            .remote_address = message_is_send_ ? 0 : write_address_});
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.

@@ -99,7 +99,8 @@ struct Delivery {
   bool has_immediate = false;
   bool is_send = false;
   bool solicited = false;
-  TimePs first = 0;  // arrival of the message's first packet
+  TimePs first = 0;                  // arrival of the message's first packet
+  std::uint64_t remote_address = 0;  // of a WRITE
 };
 
 struct QueuePairConfig {

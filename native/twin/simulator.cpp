@@ -20,7 +20,9 @@ Flight flight_of(const roce::Packet& packet) {
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
   } else {
-    flight.value = roce::has_immediate(packet.opcode) ? packet.immediate : packet.message_bytes;
+    flight.value = roce::has_immediate(packet.opcode)          ? packet.immediate
+                   : packet.opcode == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
+                                                               : packet.message_bytes;
   }
   return flight;
 }
@@ -41,6 +43,9 @@ roce::Packet packet_of(const Flight& flight) {
   } else if (roce::has_immediate(flight.opcode)) {
     packet.immediate = flight.value;
     packet.message_bytes = flight.payload_bytes;  // of a message of one packet
+  } else if (flight.opcode == roce::Opcode::kWriteOnly) {
+    packet.remote_address = fifo_address(flight.value);
+    packet.message_bytes = flight.payload_bytes;
   } else {
     packet.message_bytes = flight.value;
   }

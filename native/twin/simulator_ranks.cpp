@@ -37,7 +37,7 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
   switch (entry.kind) {
     case Later::Kind::kSleep:
       return make_ready(process, rank,
-                        {.type = Completion::Type::kTimer, .handle = entry.order << 32, .time = process.now});
+                        {.type = Completion::Type::kTimer, .handle = entry.order, .time = process.now});
     case Later::Kind::kCompletion:
       own.unused.push_back(entry.place);
       return make_ready(process, rank, own.delayed[entry.place].completion);
@@ -81,7 +81,7 @@ void Simulator::walk(Process& process, std::int32_t rank) {
 void Simulator::perform(Process& process, std::int32_t rank) {
   for (const Operation& operation : process.operations) {
     if (operation.type == Operation::Type::kTimer) {
-      later(rank, {.time = operation.at, .kind = Later::Kind::kSleep, .order = operation.handle >> 32});
+      later(rank, {.time = operation.at, .kind = Later::Kind::kSleep, .order = operation.handle});
     } else if (network_->doorbell_latency > 0) {
       later(rank, {.time = process.now + network_->doorbell_latency,
                    .kind = Later::Kind::kPost,
@@ -96,6 +96,15 @@ void Simulator::perform(Process& process, std::int32_t rank) {
 // A rank's message, in parts where its connection has several queue pairs that share it.
 void Simulator::post(Process& process, std::int32_t rank, const Operation& operation) {
   const std::uint32_t first = *connection_of_.find(key_of(rank, operation.peer));
+  if (operation.tag & kCreditTag) {  // into the FIFO that the sender looks at, by the first queue pair
+    Sink sink{*this, process, first};
+    return connections_[first].queue_pair.post(
+        {.verb = roce::Verb::kWrite,
+         .handle = operation.handle,
+         .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
+         .remote_address = fifo_address(operation.tag)},
+        sink);
+  }
   spreads_[connections_[first].spread].send(
       operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
       [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {

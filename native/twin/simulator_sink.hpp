@@ -1,6 +1,7 @@
 // What a queue pair's effects do in the twin.
 #pragma once
 #include "twin/simulator.hpp"
+#include "walker/parts.hpp"
 
 namespace genie::twin {
 
@@ -24,6 +25,7 @@ struct Simulator::Sink {
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
     const Connection& own = connection();
     if (status == roce::Status::kOk) {
+      if (handle == walker_parts::kCreditHandle) return;
       const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
       if (!over.whole) return;
       twin.deliver(process, own.rank,
@@ -45,6 +47,15 @@ struct Simulator::Sink {
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
     const Connection& own = connection();
+    if (!delivery.has_immediate) {  // a clear-to-send, which keeps no order with messages
+      return twin.deliver(process, own.rank,
+                          {.type = Completion::Type::kArrived,
+                           .peer = own.peer_rank,
+                           .tag = fifo_tag(delivery.remote_address),
+                           .size_bytes = static_cast<std::int64_t>(delivery.size_bytes),
+                           .first = delivery.first,
+                           .time = process.now});
+    }
     const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
                                         .tag = delivery.immediate,
                                         .first = delivery.first,

@@ -61,7 +61,11 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
     return;
   }
   if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
-    send_step(instance, step);
+    if (shared_->slice_delay == 0 || !steps.credit[index(step)]) return send_step(instance, step);
+    // All of a lane take equally long, so that they keep their order.
+    out_->push_back({.type = Operation::Type::kTimer,
+                     .handle = handle_of(node, static_cast<std::uint32_t>(step)),
+                     .at = now_ + shared_->slice_delay});
     return;
   }
   if (steps.credit[index(step)]) {
@@ -70,7 +74,7 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
                      .handle = kCreditHandle,
                      .peer = peer_rank(node, steps.peer[index(step)]),
                      .tag = tag | kCreditTag,
-                     .size_bytes = 0});
+                     .size_bytes = kCreditBytes});
   }
   std::int32_t& counter = counters_[instances_[index(instance)].counters + index(step)];
   if (counter >= kArrivedEarly) finished_steps_.emplace_back(instance, step);

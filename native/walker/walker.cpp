@@ -146,6 +146,8 @@ std::int32_t Walker::take_startable() {
 
 void Walker::timer(const Completion& completion) {
   const auto node = static_cast<std::int32_t>(completion.handle >> 32);
+  const auto step = static_cast<std::uint32_t>(completion.handle);
+  if (step != kWholeNode) return send_step(instance_of_[index(node)], static_cast<std::int32_t>(step));
   NodeRecord& record = records_[index(node)];
   if (record.start < 0) {
     make_ready(node);  // its release time has come

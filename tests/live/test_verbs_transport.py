@@ -18,7 +18,8 @@ from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import Card, Seat, Site, TransportError
 from genie.live.verbs import places
 from genie.live.verbs.transport import VerbsTransport
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
 from genie.workload.load import load
 
 SIZE_BYTES = 4096

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from genie import _core
-from genie.plan.build import MESSAGE_MAX_BYTES, Lowering, build_plan
+from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
+from genie.plan.lowering import Lowering
 from genie.plan.tags import CHANNELS_MAX, POINT_TO_POINT_TAG_MAX
 from genie.workload.build import RankBuilder
 from genie.workload.generate import chain, collective, point_to_point

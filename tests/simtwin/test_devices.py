@@ -9,7 +9,7 @@ from twin_fabrics import ACK_BYTES, GBPS, NS, US, incast, run_native, transmissi
 
 from genie.config.congestion import Dcqcn, Window
 from genie.config.units import Duration, Rate, Size
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload

@@ -23,7 +23,7 @@ from twin_fabrics import (
     wire_bytes,
 )
 
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload

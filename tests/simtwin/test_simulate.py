@@ -24,7 +24,7 @@ from twin_fabrics import (
     wire_bytes,
 )
 
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.generate import chain, collective, point_to_point

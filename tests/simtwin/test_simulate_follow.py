@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from twin_fabrics import GBPS, NS, US, leaf_spine, single_switch, twin_of
 
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric_schema import Fabric

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twin_fabrics import GBPS, NS, US, run_native, single_switch, transmission_ps, twin_of, wire_bytes
 
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload

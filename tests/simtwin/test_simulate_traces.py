@@ -9,7 +9,7 @@ import pytest
 from path_oracle import one_message
 from twin_fabrics import GBPS, NS, Cable, single_switch, twin_of, wire_bytes
 
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.load import load
 from simtwin.simulate import Simulation
 

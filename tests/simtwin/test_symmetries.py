@@ -10,7 +10,7 @@ from twin_fabrics import GBPS, NS, US, incast, run_native, transmission_ps, twin
 
 from genie.config.congestion import Control, Dcqcn, Dctcp, Hpcc, Swift
 from genie.config.units import Duration, Rate, Size
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload

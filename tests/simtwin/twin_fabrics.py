@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from genie import _core
 from genie.config.units import Duration, Rate, Size
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
 from simtwin.fabric_schema import (

@@ -20,7 +20,8 @@ from walker_driver import (
 )
 
 from genie import _core
-from genie.plan.build import Lowering, build_plan
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
 from genie.workload.graph import Kind, Op
 
 KIB = 1024

@@ -15,8 +15,9 @@ from walker_model import ModelWalker, astra_slots, stream_slots
 from walker_network import DrawnNetwork
 
 from genie import _core
-from genie.plan.build import Lowering, Plan, build_plan
+from genie.plan.build import Plan, build_plan
 from genie.plan.groups import colours
+from genie.plan.lowering import Lowering
 from genie.plan.sequence import sequence_numbers
 from genie.plan.tags import collective_tag
 from genie.workload.graph import Kind, RankGraph, Workload

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from walker_driver import Node, workload_of
 
 from genie.collectives import ALGORITHMS
-from genie.plan.build import Lowering, Slots
+from genie.plan.build import Slots
+from genie.plan.lowering import Lowering
 from genie.workload.graph import Kind, Op, Workload
 
 COLLECTIVES = [op for op in Op if op is not Op.NONE]

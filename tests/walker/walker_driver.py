@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genie import _core
-from genie.plan.build import Lowering, Slots, build_plan
+from genie.plan.build import Slots, build_plan
+from genie.plan.lowering import Lowering
 from genie.plan.tags import collective_tag
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload

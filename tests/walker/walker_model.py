@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from genie.collectives import block_sizes, choose, lower
-from genie.plan.build import Lowering
+from genie.plan.lowering import Lowering
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
 CREDIT = 1 << 31

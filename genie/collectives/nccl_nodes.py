@@ -1,0 +1,158 @@
+"""Templates from the steps of channels, and what members of one node tell each other around them.
+
+The door of a channel (`nccl_steps`) sends and receives what crosses its node's boundary. It begins when all of its node
+have begun, and when it is done it says so to them: words of one byte, which are all that goes inside a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.collectives.algorithms import RECV, SEND, Row, Steps, steps_of
+from genie.collectives.lower import column
+from genie.collectives.template import Template
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+WORD_BYTES = 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member's place: in its group, and in its node."""
+
+    members: int
+    position: int
+    local: int = 1  # members of each node
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the group."""
+        return self.members // self.local
+
+    @property
+    def node(self) -> int:
+        """The member's own, in the group's order."""
+        return self.position // self.local
+
+    @property
+    def place(self) -> int:
+        """In its node."""
+        return self.position % self.local
+
+
+def with_words(
+    algorithm: str,
+    at: Member,
+    pieces: Sequence[tuple[int, Steps]],
+    channels: int,
+    blocks: tuple[int, int],
+    *,
+    relative: bool,
+) -> Template:
+    """The template of `pieces`, (channel, steps) of each that the member is the door of, with the words of its node.
+
+    `blocks`: how many the pieces have, and in how many parts. Those of words lie behind them.
+    """
+    if at.local == 1 or at.members == 1:
+        return template_of(algorithm, at.members, pieces, [], blocks, relative=relative)
+    # With a single node there is nothing to cross: its first member hears and answers.
+    doors = range(min(channels, at.local) if at.nodes > 1 else 1)
+    others = [place for place in range(at.local) if place != at.place]
+    is_door = at.place in doors
+
+    def peer(place: int) -> int:
+        return (place - at.place) % at.members if relative else at.node * at.local + place
+
+    begun: list[Row] = [(SEND, peer(door), 0, ()) for door in doors if door != at.place]
+    heard = range(len(begun), len(begun) + len(others)) if is_door else range(0)
+    begun += [(RECV, peer(other), 0, ()) for other in others] if is_door else []
+    done: list[Row] = [(SEND, peer(other), 0, ()) for other in others] if is_door else []
+    ends = range(len(done))
+    done += [(RECV, peer(door), 0, ()) for door in doors if door != at.place]
+    words = [steps_of(begun), steps_of(done)]
+    for steps in words:
+        steps.block_base[:] = blocks[0]
+    first, last = (0, -1), (len(pieces) + 1, -1)
+    # (piece, step) after (piece, step), where 0 is what is said before and the last piece what is said after.
+    edges = []
+    for number, (_, steps) in enumerate(pieces, 1):
+        free = np.flatnonzero((steps.action == SEND) & (steps.deps < 0).all(axis=1))
+        edges += [((number, int(step)), (first[0], hears)) for step in free for hears in heard]
+        receives = np.flatnonzero(steps.action != SEND)
+        over = int(receives[-1]) if len(receives) else len(steps.action) - 1
+        edges += [((last[0], end), (number, over)) for end in ends]
+    if not pieces:
+        edges += [((last[0], end), (first[0], hears)) for end in ends for hears in heard]
+    spoken = blocks[0] + (at.members if relative else 1), blocks[1]
+    everything = [(0, words[0]), *pieces, (0, words[1])]
+    return template_of(algorithm, at.members, everything, edges, spoken, relative=relative, words=True)
+
+
+Edge = tuple[tuple[int, int], tuple[int, int]]  # a step that waits, and the one that it waits for, as (piece, step)
+
+
+def template_of(
+    algorithm: str,
+    members: int,
+    pieces: Sequence[tuple[int, Steps]],
+    edges: Sequence[Edge],
+    blocks: tuple[int, int],
+    *,
+    relative: bool,
+    words: bool = False,
+) -> Template:
+    """One template of (channel, steps) of several pieces, their steps in turn. `blocks`: how many, in how many parts.
+
+    `words`: the first piece comes before all others and the last after them, and neither takes credits.
+    """
+    sizes = [len(steps.action) for _, steps in pieces]
+    starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    piece = np.repeat(np.arange(len(pieces)), sizes)
+    phase = np.zeros(len(piece), np.int64)
+    if words:
+        phase = np.where(piece == 0, -1, np.where(piece == len(pieces) - 1, 1, 0))
+    order = np.concatenate([np.arange(size) for size in sizes] or [np.zeros(0, np.int64)])
+    turn = np.lexsort((piece, order, phase))
+    place = np.empty(len(turn), np.int64)  # of each step in the template
+    place[turn] = np.arange(len(turn))
+
+    def gathered(name: str) -> NDArray[np.int64]:
+        columns = [getattr(steps, name) for _, steps in pieces]
+        return np.concatenate([*columns, np.zeros(0, np.int64)])[turn].astype(np.int64)
+
+    waits, after = [], []
+    for number, (_, steps) in enumerate(pieces):
+        step, which = np.nonzero(steps.deps >= 0)
+        waits.append(place[starts[number] + step])
+        after.append(place[starts[number] + steps.deps[step, which]])
+    for (one, step_of_one), (other, step_of_other) in edges:
+        waits.append(place[starts[one] + step_of_one : starts[one] + step_of_one + 1])
+        after.append(place[starts[other] + step_of_other : starts[other] + step_of_other + 1])
+    waiting = np.concatenate([*waits, np.zeros(0, np.int64)]).astype(np.int64)
+    needed = np.concatenate([*after, np.zeros(0, np.int64)]).astype(np.int64)
+    sort = np.lexsort((needed, waiting))
+    count = np.bincount(waiting, minlength=len(turn)) if len(turn) else np.zeros(0, np.int64)
+    channel = np.repeat([number for number, _ in pieces] or [0], sizes or [0])[turn]
+    return Template(
+        algorithm=algorithm,
+        members=members,
+        channels=int(channel.max(initial=0)) + 1,
+        relative=relative,
+        blocks=blocks[0],
+        parts=blocks[1],
+        action=column(gathered("action"), np.uint8),
+        peer=column(gathered("peer") % members, np.int32),
+        block_base=column(gathered("block_base"), np.int32),
+        block=column(gathered("block"), np.int32),
+        channel=column(channel, np.uint8),
+        credit=column((phase[turn] == 0).astype(np.int64), np.uint8),
+        dep_start=column(np.concatenate(([0], np.cumsum(count))), np.int32),
+        deps=column(needed[sort], np.int32),
+    )

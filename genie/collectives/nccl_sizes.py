@@ -1,0 +1,153 @@
+"""How NCCL cuts a buffer: over channels, loops, chunks and slices. A slice is a message on the wire.
+
+Figures are those of NCCL 2.30: a buffer of `NCCL_BUFFSIZE` is 8 steps, a ring's chunk 4 steps in 2 slices (Simple), a
+chunk of everything else one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+STEPS = 8  # of a connection's buffer: what may be in flight on one channel
+SLICE_ALIGNMENT_BYTES = 64  # 16 elements of 4 bytes
+CHUNK_ALIGNMENT_BYTES = 16
+GRAIN_BYTES = 512  # chunks are multiples of it
+CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less does not pay for one more channel
+
+# Ring collectives whose chunk has four steps with the protocol Simple.
+LONG_CHUNKS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a protocol makes of a step and of its bytes. Every `data_bytes` take `wire_bytes`."""
+
+    name: str
+    step_bytes: int  # data in a step, at NCCL's default of NCCL_BUFFSIZE for Simple
+    data_bytes: int = 1
+    wire_bytes: int = 1
+
+    def on_wire(self, data_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes of the messages that carry so much data."""
+        lines: NDArray[np.int64] = -(-data_bytes // self.data_bytes) * self.wire_bytes
+        return lines
+
+
+# LL: lines of 16 B with 8 B of data, 64 KiB a step. LL128: lines of 128 B with 120 B of data, 600 KiB a step.
+PROTOCOLS = {
+    "simple": Protocol("simple", 512 << 10),
+    "ll": Protocol("ll", 32 << 10, 8, 16),
+    "ll128": Protocol("ll128", 576000 // 3840 * 3840, 120, 128),
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Of one algorithm with one protocol: what is a chunk, and how many slices it has."""
+
+    chunk_bytes: int
+    slices: int
+    step_bytes: int
+
+    @property
+    def window(self) -> int:
+        """Slices of one channel that may be in flight."""
+        return STEPS // (self.chunk_bytes // self.step_bytes // self.slices or 1)
+
+
+def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cut:
+    """Chunk and slices. `buffer_bytes`: NCCL_BUFFSIZE, which is Simple's."""
+    step_bytes = buffer_bytes // STEPS if protocol.name == "simple" else protocol.step_bytes
+    long = protocol.name == "simple" and algorithm == "ring" and op in LONG_CHUNKS
+    chunk_bytes = step_bytes * (4 if long else 1)
+    grain_bytes = GRAIN_BYTES if protocol.name == "simple" else 16
+    return Cut(max(chunk_bytes // grain_bytes * grain_bytes, grain_bytes), 2 if long else 1, step_bytes)
+
+
+def over_channels(size_bytes: int, channels: int, traffic_per_byte: int) -> NDArray[np.int64]:
+    """(used,) bytes of each channel: whole cells, as many a channel as an even share needs, the rest on the last.
+
+    `traffic_per_byte`: how often a byte of the buffer crosses a link: 2 for an all-reduce, the members for an
+    all-gather or a reduce-scatter, otherwise 1.
+    """
+    if size_bytes == 0:
+        return np.zeros(0, np.int64)
+    cell_bytes = -(-CHANNEL_TRAFFIC_MIN_BYTES // traffic_per_byte // 16) * 16
+    cell_bytes = max(cell_bytes, 16)
+    cells = -(-size_bytes // cell_bytes)
+    traffic_bytes = max(CHANNEL_TRAFFIC_MIN_BYTES, size_bytes * traffic_per_byte)
+    share_bytes = -(-(traffic_bytes // channels) // 16) * 16
+    each = min(cells, -(-share_bytes // (cell_bytes * traffic_per_byte)))
+    used = min(channels, -(-cells // each))
+    starts = np.minimum(np.arange(used + 1) * each * cell_bytes, size_bytes)
+    starts[-1] = size_bytes
+    return np.diff(starts)
+
+
+def shared_chunks(channel_bytes: NDArray[np.int64], rows: int, cut: Cut) -> NDArray[np.int64]:
+    """(channels, loops, rows) bytes of each chunk, where a channel's bytes are split over the chunks of its loops.
+
+    The chunks of the last loop shrink to an even share.
+    """
+    loop_bytes = cut.chunk_bytes * rows
+    left = _by_loop(channel_bytes, loop_bytes)
+    even = _up(_up(left, rows) // rows, CHUNK_ALIGNMENT_BYTES)
+    chunk = np.where(left == loop_bytes, cut.chunk_bytes, even)[..., None]
+    rest: NDArray[np.int64] = left[..., None] - np.arange(rows) * chunk
+    return np.clip(np.minimum(chunk, rest), 0, chunk)
+
+
+def own_chunks(channel_bytes: NDArray[np.int64], shares: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
+    """(channels, loops, rows) bytes of each chunk, where each row has `shares` (rows,) bytes of its own.
+
+    `channel_bytes`: of the largest share.
+    """
+    ends = np.cumsum(channel_bytes)
+    own = np.diff(np.minimum(ends[:, None], shares), axis=0, prepend=0)
+    return np.moveaxis(_by_loop(own, cut.chunk_bytes), -1, 1)
+
+
+def _by_loop(size_bytes: NDArray[np.int64], loop_bytes: int) -> NDArray[np.int64]:
+    """(..., loops) bytes of each loop of buffers (...)."""
+    loops = max(1, int(-(-size_bytes.max(initial=0) // loop_bytes)))
+    left: NDArray[np.int64] = size_bytes[..., None] - np.arange(loops) * loop_bytes
+    return np.clip(left, 0, loop_bytes)
+
+
+def _up(values: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
+    """Each value, or the next multiple of the unit."""
+    return -(-values // unit) * unit
+
+
+def slices_of(chunk_bytes: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
+    """(..., slices) bytes of each slice of chunks (...): even parts, but none below a 32nd of a full one."""
+    if cut.slices == 1:
+        return chunk_bytes[..., None]
+    unit = SLICE_ALIGNMENT_BYTES * cut.slices
+    full = cut.chunk_bytes // cut.slices
+    size = np.maximum(-(-chunk_bytes // unit) * SLICE_ALIGNMENT_BYTES, full // 32)
+    starts = np.minimum(size[..., None] * np.arange(cut.slices + 1), chunk_bytes[..., None])
+    starts[..., -1] = chunk_bytes
+    return np.diff(starts, axis=-1)
+
+
+def message_chunk_bytes(size_bytes: ArrayLike, chunk_bytes: int) -> NDArray[np.int64]:
+    """Chunks of point-to-point messages (NCCL_P2P_NET_CHUNKSIZE): a quarter below one of them, a half below eight."""
+    size = np.asarray(size_bytes, np.int64)
+    parts = np.where(size < chunk_bytes, 4, np.where(size < 8 * chunk_bytes, 2, 1))
+    return np.asarray(chunk_bytes // parts, np.int64)
+
+
+def message_chunks(size_bytes: ArrayLike, chunk_bytes: int) -> NDArray[np.int64]:
+    """(chunks, ...) bytes of each chunk of messages (...)."""
+    size = np.asarray(size_bytes, np.int64)
+    each = message_chunk_bytes(size, chunk_bytes)
+    count = max(1, int((-(-size // each)).max(initial=0)))
+    at = np.arange(count).reshape(-1, *([1] * size.ndim))
+    return np.clip(size - at * each, 0, each)

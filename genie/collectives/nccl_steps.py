@@ -1,0 +1,162 @@
+"""The steps of NCCL's algorithms on one channel, as `algorithms.py` has those of the plain ones.
+
+A slice (`nccl_sizes`) is one message, and one step at either end. A member works through its slices in order: it sends
+one on when the one that it belongs to has come, and clears the slice that is a buffer's length behind the one that it
+has dealt with. So no more than a buffer is in flight, and sends need no window of their own.
+
+Where several members share a node, one of them stands at the node's door for each channel: it sends and receives all
+that crosses the node's boundary, as with PXN, and what happens inside the node takes no message. `away` is then the
+distance of two doors of one channel, which is the number of members of a node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.collectives.algorithms import RECV, REDUCE, SEND, Row, Steps, steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+NOBODY = -1
+
+
+def ring(
+    members: int,
+    phases: Sequence[tuple[int, NDArray[np.int64]]],
+    loops: int,
+    slices: int,
+    window: int,
+    away: int = 1,
+    place: int = 0,
+) -> Steps:
+    """Loops of rounds of slices around the ring. `phases`: (what a receive does, relative block of each round's send).
+
+    Blocks of slice s of loop l begin at (l * slices + s) * members. `place`: of the door among its node's members.
+    """
+    sent = np.concatenate([blocks for _, blocks in phases])
+    action = np.concatenate([np.full(len(blocks), what) for what, blocks in phases])
+    rounds = len(sent)
+    count = loops * rounds * slices
+    unit = np.arange(count)
+    loop, at, part = unit // (rounds * slices), unit // slices % rounds, unit % slices
+    base = (loop * slices + part) * members
+    # In the ring's order a node begins with its door and ends with the member that stands before the next node.
+    leaving = (sent[at] + away - 1 - place) % members
+    deps = np.full((2 * count, window), -1, np.int64)
+    # What leaves has come `away` rounds ago; what is the node's own leaves when the loop before is over.
+    source = np.where(at >= away, unit - away * slices, unit - (at + away) * slices - part + slices - 1)
+    deps[0::2, 0] = np.where(source >= 0, 2 * source + 1, -1)
+    for column in range(window):  # an empty block is done at once: the whole window keeps receives in order
+        back = unit - window - column
+        deps[1::2, column] = np.where(back >= 0, 2 * back + 1, -1)
+    return Steps(
+        _alternate(np.full(count, SEND), action[at]),
+        _alternate(np.full(count, away), np.full(count, members - away)),
+        _alternate(leaving, (leaving - away) % members),
+        _alternate(base, base),
+        deps,
+    )
+
+
+def _alternate(even: NDArray[np.int64], odd: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(2 n,) from two columns (n,): those of sends and of receives."""
+    return np.stack((even, odd), axis=1).reshape(-1)
+
+
+def chain(chunks: int, upstream: int, downstream: int, receive: int, window: int) -> Steps:
+    """Chunks come from upstream and go on downstream (NOBODY: an end of the chain)."""
+    rows: list[Row] = []
+    came: list[int] = []
+    for chunk in range(chunks):
+        if upstream != NOBODY:
+            rows.append((receive, upstream, chunk, came[-window:][:1] if chunk >= window else ()))
+            came.append(len(rows) - 1)
+        if downstream != NOBODY:
+            rows.append((SEND, downstream, chunk, came[-1:]))
+    return steps_of(rows)
+
+
+def tree(chunks: int, up: int, down: Sequence[int], window: int) -> Steps:
+    """Chunks collect contributions up the tree and their sums come down again, both ways at once."""
+    rows: list[Row] = []
+    came: dict[int, list[int]] = {peer: [] for peer in (up, *down)}
+
+    def receive(action: int, peer: int, chunk: int) -> int:
+        rows.append((action, peer, chunk, came[peer][-window:][:1] if chunk >= window else ()))
+        came[peer].append(len(rows) - 1)
+        return len(rows) - 1
+
+    for chunk in range(chunks):
+        whole = [receive(REDUCE, child, chunk) for child in down]
+        if up != NOBODY:
+            rows.append((SEND, up, chunk, whole))
+            whole = [receive(RECV, up, chunk)]
+        rows += [(SEND, child, chunk, whole) for child in down]
+    return steps_of(rows)
+
+
+def binary_tree(nodes: int, node: int) -> tuple[int, list[int]]:
+    """Parent (NOBODY: the root) and children of a node in the tree in which every other node is a leaf.
+
+    A node's lowest set bit is its height (Sanders, Speck and Träff 2009, two-tree algorithms).
+    """
+    if node == 0:
+        top = 1 << max(nodes - 1, 0).bit_length() >> 1
+        return NOBODY, [top] if nodes > 1 else []
+    height = node & -node
+    up = (node ^ height) | height << 1
+    if up >= nodes:
+        up = node ^ height
+    below = height >> 1
+    if not below:
+        return up, []
+    right = node + below
+    while right >= nodes and below:
+        below >>= 1
+        right = node + below
+    return up, [node - (height >> 1), *([right] if below else [])]
+
+
+def double_binary_tree(nodes: int, node: int, which: int) -> tuple[int, list[int]]:
+    """`binary_tree`, and of an even number of nodes its mirror image, of an odd one the same shifted by a node."""
+    if which == 0:
+        return binary_tree(nodes, node)
+    mirrored = nodes % 2 == 0
+    up, down = binary_tree(nodes, nodes - 1 - node if mirrored else (node - 1) % nodes)
+
+    def back(other: int) -> int:
+        return nodes - 1 - other if mirrored else (other + 1) % nodes
+
+    return (NOBODY if up == NOBODY else back(up)), [back(child) for child in down]
+
+
+def messages(peers: Sequence[Sequence[tuple[int, int, int, int]]], chunks: int, window: int, stride: int) -> Steps:
+    """Point-to-point messages in chunks: (send to, its block, receive from, its block), NOBODY: none.
+
+    Those of one group go side by side; the n-th of the next group begins when that of the group before is over. Chunk
+    k's blocks begin at k * `stride`.
+    """
+    rows: list[Row] = []
+    bases: list[int] = []
+    over: dict[int, list[int]] = {}
+    for group in peers:
+        lanes: dict[tuple[int, int], list[int]] = {}
+        for chunk in range(chunks):
+            for number, (target, out, source, into) in enumerate(group):
+                for action, peer, block in ((SEND, target, out), (RECV, source, into)):
+                    if peer == NOBODY:
+                        continue
+                    lane = lanes.setdefault((number, action), [])
+                    full = action == RECV and chunk >= window
+                    rows.append((action, peer, block, [lane[-window]] if full else over.get(number, [])))
+                    bases.append(chunk * stride)
+                    lane.append(len(rows) - 1)
+        for number in range(len(group)):
+            over[number] = [lanes[number, action][-1] for action in (SEND, RECV) if (number, action) in lanes]
+    steps = steps_of(rows)
+    return Steps(steps.action, steps.peer, steps.block, np.array(bases, np.int64), steps.deps)
