@@ -24,7 +24,6 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 # Tried as a process of its own; the rest through the same entry within this one, which is faster.
 AS_PROCESSES = (
-    "--wire nccl",
     "--lab",
     "--level flow",
     "--rate fast",
@@ -61,14 +60,17 @@ def refused(*arguments: str, out: Path, code: int = 2) -> str:
 
 
 NOT_BUILT = {
-    "--wire nccl": "--wire nccl is not built yet",
     "--lab fabric.toml": "--lab is not built yet",
 }
 WRONG_OPTIONS = {
     "--transport infiniband": "--transport infiniband: must be softroce or verbs",
     "--transport verbs --rate 1Gb/s": "a line rate of 1000000000 b/s: --transport verbs",
     "--transport verbs --dilation 2": "--dilation 2: a real NIC keeps real time",
-    "--wire copper": "--wire copper: must be plain or nccl",
+    "--wire plain --slice-delay 1us": "--slice-delay: is of NCCL's messages: give --wire nccl",
+    "--wire plain --ranks-per-node 2": "--ranks-per-node: is of NCCL's messages",
+    "--slice-delay soon": "--slice-delay soon: is not a number with a unit",
+    "--algorithm all_gather=direct": "--algorithm all_gather=direct: NCCL does not play it: give --wire plain too",
+    "--wire copper": "--wire copper: must be nccl or plain",
     "--ranks 5": "--ranks 5:",
     "--rate fast": "--rate fast: is not a number with a unit",
     "--rate 0": "--rate 0: is out of range",

@@ -228,7 +228,7 @@ class ModelWalker:
             self._post(step)
         else:
             if step.credit:
-                self.operations.append(("send", None, None, step.peer, step.tag | CREDIT, 0))
+                self.operations.append(("send", None, None, step.peer, step.tag | CREDIT, 64))
             if step.arrived:
                 self.finished.append(step)
 
