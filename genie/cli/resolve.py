@@ -15,6 +15,7 @@ from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.source_ports import PAIR, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
+from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
@@ -62,6 +63,7 @@ class Play:
     queue_pairs: int | None = None
     split: bool | None = None
     congestion: str | None = None
+    as_built: Fabric | None = None  # of a lab: what it really is, in place of what its fabric file says
 
 
 def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
@@ -105,7 +107,7 @@ def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
 def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
     """The fabric file or loopback's, with the hosts' calibrated latency in it."""
     if play.fabric is not None:
-        fabric = load_fabric(play.fabric)
+        fabric = play.as_built or load_fabric(play.fabric)
     else:
         rate = default_rate if play.rate is None else play.rate
         if rate is None:
@@ -210,15 +212,17 @@ def check_level(level: str) -> None:
 
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
-    """Refuse what is not built yet, by name."""
+    """Refuse what is not built yet, or not there, by name."""
     if transport not in TRANSPORTS:
         raise UsageError(f"--transport {transport}: must be softroce or verbs")
     if wire == "nccl":
         raise UsageError("--wire nccl is not built yet; use --wire plain")
     if wire != "plain":
         raise UsageError(f"--wire {wire}: must be plain or nccl")
-    if lab is not None:
-        raise UsageError("--lab is not built yet; build the namespaces by hand and give --hosts")
+    if lab is not None and transport == VERBS:
+        raise UsageError("--lab: namespaces have no RDMA devices: leave --transport verbs out")
+    if lab is not None and launched_by() is not None:
+        raise UsageError("--lab: starts the ranks itself: start it by hand, not under a launcher")
 
 
 @dataclass(frozen=True)
