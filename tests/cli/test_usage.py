@@ -62,7 +62,6 @@ def refused(*arguments: str, out: Path, code: int = 2) -> str:
 
 NOT_BUILT = {
     "--wire nccl": "--wire nccl is not built yet",
-    "--lab fabric.toml": "--lab is not built yet",
 }
 WRONG_OPTIONS = {
     "--transport infiniband": "--transport infiniband: must be softroce or verbs",
@@ -84,6 +83,11 @@ WRONG_OPTIONS = {
     "--fabric nowhere.toml": "nowhere.toml: cannot be read",
     "--hosts nowhere.toml": "nowhere.toml: cannot be read",
     "--faults nowhere.toml": "nowhere.toml: cannot be read",
+    "--lab nowhere.toml": "nowhere.toml: cannot be read",
+    "--lab nowhere.toml --hosts hosts.toml": "--lab nowhere.toml: has its own hosts: leave --hosts out",
+    "--lab nowhere.toml --fabric other.toml": "--lab nowhere.toml: is the fabric too: leave --fabric out",
+    "--lab nowhere.toml --transport verbs": "--lab: namespaces have no RDMA devices",
+    "--lab-fault leaf0-spine1": "--lab-fault: is about a lab's links: give --lab FABRIC.toml too",
     "--bogus": "No such option: --bogus",
 }
 
