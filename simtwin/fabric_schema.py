@@ -138,7 +138,10 @@ class NamedSwitch(_Strict, frozen=True):
 
 
 class NamedLink(_Strict, frozen=True):
-    """A cable between `a` and `b`; rate and delay as in [link] when absent, `rate_back` (b to a) as rate."""
+    """A cable between `a` and `b`; rate and delay as in [link] when absent, `rate_back` (b to a) as rate.
+
+    A cable with bursts of its own has none where it says none.
+    """
 
     a: str
     b: str
@@ -146,6 +149,8 @@ class NamedLink(_Strict, frozen=True):
     delay: Duration | None = None
     rate_back: Rate | None = None
     burst: Size | None = None  # both ways; as in [link] when absent
+    burst_back: Size | None = None  # b to a, where it is another one
+    length: Annotated[int, Meta(ge=1, le=64)] = 1  # of a path, in links: the shortest are taken
 
 
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):

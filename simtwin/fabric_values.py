@@ -81,7 +81,7 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
 def _check_buffers(document: Document, fabric: Fabric) -> None:
     """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
     least = frame_bytes(fabric)
-    bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] == "burst" and value is not None]
+    bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] in ("burst", "burst_back") and value]
     for key, held_bytes in (*_buffers(fabric), *bursts):
         if 0 <= held_bytes < least:
             raise document.error(key, f" = {held_bytes} B cannot hold one packet: give {least} B or more")

@@ -201,9 +201,16 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
     for link in topology.link:
         rate, delay = cable_of(fabric, link)
         rate_back = rate if link.rate_back is None else link.rate_back
-        burst = (fabric.link.burst if fabric.link and link.burst is None else link.burst) or 0
-        builder.cable(node[link.a], node[link.b], rate, delay, rate_back, (burst, burst))
+        builder.cable(node[link.a], node[link.b], rate, delay, rate_back, _bursts(fabric, link), link.length)
     return builder.build()
+
+
+def _bursts(fabric: Fabric, link: NamedLink) -> tuple[int, int]:
+    """Bytes from a to b and from b to a, 0 for none."""
+    if link.burst_back is not None:
+        return link.burst or 0, link.burst_back
+    burst = fabric.link.burst if fabric.link and link.burst is None else link.burst
+    return burst or 0, burst or 0
 
 
 def cable_of(fabric: Fabric, link: NamedLink) -> tuple[int, int]:

@@ -16,6 +16,7 @@ NEEDED = (
     "chakra_schemas/et_def_pb2.py",
     "genie/verdict/page/report.css",
     "genie/verdict/page/report.js",
+    "hosts/lab/keeper.py",
 )
 
 
@@ -28,7 +29,10 @@ def test_install_in_a_clean_environment(clean_wheel: CleanWheel, tmp_path: Path)
     assert set(NEEDED) <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"genie", "simtwin", "chakra_schemas"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"genie", "simtwin", "chakra_schemas", "hosts"}
+    assert {"/".join(name.split("/")[:2]) for name in names if name.startswith("hosts/")} == {
+        "hosts/__init__.py", "hosts/lab",
+    }  # fmt: skip
 
     run([python, "-m", "pip", "install", "-qq", f"{wheel}[mpich]"], tmp_path)
     assert "validate" in run([genie, "--help"], tmp_path)

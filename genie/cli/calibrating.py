@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from genie.cli.labs import Ground
 from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
 from genie.config.hosts import Calibration, Hosts
 from genie.config.units import format_rate
@@ -18,6 +19,15 @@ from genie.record import open_run, prepare_folder
 from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.simulate import arrivals_of
+
+
+def measured_on(ground: Ground, hosts: Hosts, out: Path) -> Calibration:
+    """What a packet costs on the hosts of a command, without the faults of its lab. Raises LaunchError."""
+    wrapper = ground.wrapper(hosts.ranks)
+    with ground.sound():
+        found = measure(ground.play, hosts, out, ground.live.udp_port, offload=ground.live.offload, wrapper=wrapper)
+    ground.keep(found)
+    return found
 
 
 def measure(
@@ -36,7 +46,7 @@ def measure(
     try:
         save(workload, folder, "rings")
         fabric = (
-            load_fabric(play.fabric)
+            play.as_built or load_fabric(play.fabric)
             if play.fabric
             else loopback_fabric(hosts.ranks, rate_of(play, None, hosts, hosts.ranks))
         )

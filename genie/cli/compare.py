@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
+from genie.cli.labs import Ground, ground_of
 from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
 from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
@@ -48,6 +49,7 @@ Examples:
 ```text
 genie validate examples/transformer -o runs/mine
 genie validate TRACE --hosts hosts/cluster.toml --fabric FABRIC.toml -o runs/cluster
+genie validate TRACE --lab FABRIC.toml --lab-fault 'leaf0-spine1 rate=40%' -o runs/lab
 ```
 """
 
@@ -117,6 +119,7 @@ def validate(
     slice_delay: options.SliceDelay = None,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
+    lab_fault: options.LabFault = None,
     seed: options.Seed = 1,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
@@ -141,20 +144,28 @@ def validate(
     if launched_by() is not None:
         return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
     refuse_half_a_launch()
+    with ground_of(play, live, lab, lab_fault) as ground:
+        return _validate_on(ground, out)
+
+
+def _validate_on(ground: Ground, out: Path) -> int:
+    play = ground.play
     loaded = load_workload(play)
-    placed = hosts_of(play, loaded.world_size, udp_port)
+    placed = ground.hosts(loaded.world_size)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
-    settings = _settings(play, live, out, loaded, placed, built)
+    settings = _settings(play, ground.live, out, loaded, placed, built)
     refuse_running(out)
     prepare_folder(out)
     if placed.calibration is None and VERBS not in settings.kinds:
-        placed = _calibrated(play, placed, out, udp_port)
+        placed = _calibrated(ground, placed, out)
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
         _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
-    outcome, runs = play_in_both(play, settings, placed, built, loaded, out)
-    if runs is None:
+    with ground.spoiled():
+        outcome = run_live(settings, placed, ground)
+    if outcome.code != 0:
         return outcome.code
+    runs = _twin_of_run(play, placed, built, loaded, out)
     verdict = conclude(*runs, out)
     return verdict.exit_code
 
@@ -220,14 +231,14 @@ def _twin_of_run(play: Play, hosts: Hosts, fabric: Fabric, workload: Workload, o
     return measured, simulated
 
 
-def _calibrated(play: Play, hosts: Hosts, out: Path, udp_port: int) -> Hosts:
+def _calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:
     """The hosts with a latency measured now, because their file has none."""
-    from genie.cli.calibrating import measure
+    from genie.cli.calibrating import measured_on
 
     print("genie: no calibrated host latency given: measuring it first", file=sys.stderr, flush=True)
-    folder = out / "calibration"
+    play = ground.play
     play = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
-    calibration = measure(play, hosts, folder, udp_port)
+    calibration = measured_on(replace(ground, play=play), hosts, out / "calibration")
     print(
         f"genie: packet latency {calibration.packet_latency_ns / 1000:.1f} us "
         f"(spread {calibration.packet_latency_spread_ns / 1000:.1f} us, {calibration.samples} samples)",

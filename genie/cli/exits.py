@@ -13,6 +13,7 @@ from genie.live.rendezvous import RendezvousError
 from genie.record import RecordError, RecordWriteError
 from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError
+from hosts.lab.failure import LabError
 from simtwin.routing import RoutingError
 from simtwin.simulate import FollowError, SimulationError
 
@@ -30,6 +31,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (RecordWriteError, EXIT_ENVIRONMENT),
     (RecordError, EXIT_USAGE),
     (LaunchError, EXIT_ENVIRONMENT),
+    (LabError, EXIT_USAGE),
     (RendezvousError, EXIT_ENVIRONMENT),
     (OSError, EXIT_ENVIRONMENT),
 )
@@ -46,5 +48,5 @@ def exit_code_of(error: Exception) -> int | None:
     """The code for an error that a user can mend; None for a fault of ours."""
     for kind, code in CODES:
         if isinstance(error, kind):
-            return error.code if isinstance(error, LaunchError) else code
+            return error.code if isinstance(error, LaunchError | LabError) else code
     return None

@@ -12,6 +12,7 @@ import typer
 
 from genie.cli import options
 from genie.cli.exits import exit_code_of
+from genie.cli.labs import Ground, ground_of
 from genie.cli.resolve import (
     Live,
     Play,
@@ -39,6 +40,7 @@ Examples:
 ```text
 genie run examples/transformer -o runs/mine --rate 200Mb/s -n 10 --warmup 2
 genie run TRACE --hosts hosts/cluster.toml -o runs/cluster
+genie run TRACE --lab FABRIC.toml -o runs/lab
 srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
 ```
 
@@ -71,6 +73,7 @@ Examples:
 ```text
 genie calibrate --hosts hosts/loopback.toml --rate 200Mb/s
 genie calibrate --hosts hosts/cluster.toml --fabric FABRIC.toml
+genie calibrate --lab FABRIC.toml
 ```
 """
 
@@ -111,6 +114,7 @@ def run(
     slice_delay: options.SliceDelay = None,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
+    lab_fault: options.LabFault = None,
     seed: options.Seed = 1,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
@@ -132,29 +136,36 @@ def run(
 
         def ready() -> RunSettings:
             check_live(transport, wire, lab)
-            return _settings(play, live, out)[0]
+            return _settings(Ground(play, live), out)[0]
 
         return be_a_rank(live, ready)[1]
     check_live(transport, wire, lab)
     refuse_half_a_launch()
-    return run_live(*_settings(play, live, out)).code
+    with ground_of(play, live, lab, lab_fault) as ground:
+        settings, placed = _settings(ground, out)
+        with ground.spoiled():
+            return run_live(settings, placed, ground).code
 
 
-def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
+def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
+    play, live = ground.play, ground.live
     loaded = load_workload(play, shape_only=launched_by() is not None)
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
-    placed = hosts_of(play, loaded.world_size, None if launched_by() else live.udp_port)
+    placed = hosts_of(play, loaded.world_size) if launched_by() else ground.hosts(loaded.world_size)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
     if fabric is not None:
         twin_of(fabric, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
     return settings_of(play, live, out, loaded, placed, fabric), placed
 
 
-def run_live(settings: RunSettings, hosts: Hosts) -> Outcome:
+def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) -> Outcome:
     """Start the ranks, wait for them, say in one line what went wrong."""
     refuse_running(settings.out_path)
     prepare_folder(settings.out_path)
-    line = mpirun_line(settings, remote_hosts(hosts))
+    if ground is not None:
+        settings = ground.noted(settings)
+    wrapper = ground.wrapper(settings.ranks) if ground else ()
+    line = mpirun_line(settings, remote_hosts(hosts), wrapper=wrapper)
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     said = outcome.problem or closing_line(settings.out_path)
@@ -215,6 +226,7 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
 
 def calibrate(
     hosts: options.HostsFile = None,
+    lab: options.Lab = None,
     ranks: Annotated[
         int | None, typer.Option(min=2, max=RANKS_MAX, help="How many of the hosts' ranks.  [default: all]")
     ] = None,
@@ -231,16 +243,20 @@ def calibrate(
     All ranks pass messages around a ring at the line rate; the twin plays the same with a latency of zero;
     what is left per hop is the hosts' latency. A verdict uses it as it is: it is never fitted to the run it judges.
     """
-    from genie.cli.calibrating import measure
+    from genie.cli.calibrating import measured_on
 
     refuse_launched()
-    if hosts is None and ranks is None:
-        raise UsageError("give --hosts FILE, or --ranks N for loopback")
-    placed = load_hosts(hosts) if hosts else free_loopback_hosts(ranks or 2, udp_port)
-    if ranks is not None:
-        placed = placed.first(ranks)
-    play = Play("", None, hosts, fabric, rate or "200Mb/s" if fabric is None else rate, dilation)
-    calibration = measure(play, placed, out, udp_port)
+    if hosts is None and ranks is None and lab is None:
+        raise UsageError("give --hosts FILE, --lab FABRIC, or --ranks N for loopback")
+    play = Play("", None, hosts, fabric, rate or "200Mb/s" if fabric is None and lab is None else rate, dilation)
+    with ground_of(play, Live(udp_port=udp_port), lab, None) as ground:
+        if ground.lab is not None:
+            placed = ground.hosts(ranks or ground.lab.plan.hosts)
+        else:
+            placed = load_hosts(hosts) if hosts else free_loopback_hosts(ranks or 2, udp_port)
+        if ranks is not None:
+            placed = placed.first(ranks)
+        calibration = measured_on(ground, placed, out)
     print(
         f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, "
         f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us "

@@ -58,7 +58,22 @@ SliceDelay = Annotated[
     typer.Option("--slice-delay", help="With --wire nccl: what a GPU takes before each slice, such as 10us."),
 ]
 NoOffload = Annotated[bool, typer.Option("--no-offload", help="One datagram a packet: captures show a real wire.")]
-Lab = Annotated[Path | None, typer.Option(help="Run in a lab of network namespaces built from this fabric file.")]
+Lab = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run on the hosts of this fabric file's lab of network namespaces: as it is where genie lab up has built "
+        "it, or built for this run."
+    ),
+]
+LabFault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lab-fault",
+        metavar="'LINK KEY=VALUE'",
+        help="What is wrong with a link of the lab during the run, as genie lab set has it, such as 'leaf0-spine1 "
+        "rate=40%'; may be repeated. The twin is not told.",
+    ),
+]
 FabricFile = Annotated[
     Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
 ]

@@ -16,6 +16,7 @@ from genie.config.nccl import NcclVariables
 from genie.config.source_ports import PAIR, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
+from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
@@ -65,6 +66,7 @@ class Play:
     wire: str = "plain"
     ranks_per_node: int | None = None
     slice_delay: str | None = None
+    as_built: Fabric | None = None  # of a lab: what it really is, in place of what its fabric file says
 
 
 def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
@@ -93,7 +95,7 @@ def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
 def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
     """The fabric file or loopback's, with the hosts' calibrated latency in it."""
     if play.fabric is not None:
-        fabric = load_fabric(play.fabric)
+        fabric = play.as_built or load_fabric(play.fabric)
     else:
         rate = default_rate if play.rate is None else play.rate
         if rate is None:
@@ -199,13 +201,15 @@ def check_level(level: str) -> None:
 
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
-    """Refuse what is not built yet, by name."""
+    """Refuse what is not built yet, or not there, by name."""
     if transport not in TRANSPORTS:
         raise UsageError(f"--transport {transport}: must be softroce or verbs")
     if wire not in WIRES:
         raise UsageError(f"--wire {wire}: must be {' or '.join(WIRES)}")
-    if lab is not None:
-        raise UsageError("--lab is not built yet; build the namespaces by hand and give --hosts")
+    if lab is not None and transport == VERBS:
+        raise UsageError("--lab: namespaces have no RDMA devices: leave --transport verbs out")
+    if lab is not None and launched_by() is not None:
+        raise UsageError("--lab: starts the ranks itself: start it by hand, not under a launcher")
 
 
 @dataclass(frozen=True)

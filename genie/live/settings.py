@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -132,6 +132,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     icrc: str = "auto"  # how softroce checks it, see ICRC_CHECKS
     verify: bool = False  # every message has bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
+    lab: dict[str, Any] = {}  # that the ranks are in: its name, its faults, and what it cannot do
 
     @property
     def out_path(self) -> Path:

@@ -69,7 +69,10 @@ class Run:
 
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
-OWN_FILES = {*RUN_FILES, "verdict.json", "report.html", "timeline.pftrace", "launch.json", "mpirun.log", "fabric.toml"}
+OWN_FILES = {
+    *RUN_FILES, "verdict.json", "report.html", "timeline.pftrace",
+    "launch.json", "mpirun.log", "fabric.toml", "lab.json",
+}  # fmt: skip
 OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
 OWN_PARTS = {  # folders that are there while ranks run, and the names in them
     "parts": ("*-*.npz", "*.pid", "*.reserve", "*.facts.json", "*.failed.json", "mpirun.log"),

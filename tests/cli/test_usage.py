@@ -59,9 +59,6 @@ def refused(*arguments: str, out: Path, code: int = 2) -> str:
     return lines[0]
 
 
-NOT_BUILT = {
-    "--lab fabric.toml": "--lab is not built yet",
-}
 WRONG_OPTIONS = {
     "--transport infiniband": "--transport infiniband: must be softroce or verbs",
     "--transport verbs --rate 1Gb/s": "a line rate of 1000000000 b/s: --transport verbs",
@@ -86,14 +83,19 @@ WRONG_OPTIONS = {
     "--fabric nowhere.toml": "nowhere.toml: cannot be read",
     "--hosts nowhere.toml": "nowhere.toml: cannot be read",
     "--faults nowhere.toml": "nowhere.toml: cannot be read",
+    "--lab nowhere.toml": "nowhere.toml: cannot be read",
+    "--lab nowhere.toml --hosts hosts.toml": "--lab nowhere.toml: has its own hosts: leave --hosts out",
+    "--lab nowhere.toml --fabric other.toml": "--lab nowhere.toml: is the fabric too: leave --fabric out",
+    "--lab nowhere.toml --transport verbs": "--lab: namespaces have no RDMA devices",
+    "--lab-fault leaf0-spine1": "--lab-fault: is about a lab's links: give --lab FABRIC.toml too",
     "--bogus": "No such option: --bogus",
 }
 
 
-@pytest.mark.parametrize("given", [*NOT_BUILT, *WRONG_OPTIONS])
+@pytest.mark.parametrize("given", WRONG_OPTIONS)
 def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
     line = refused("run", trace, *given.split(), out=tmp_path / "out")
-    assert {**NOT_BUILT, **WRONG_OPTIONS}[given] in line
+    assert WRONG_OPTIONS[given] in line
 
 
 @pytest.mark.parametrize(

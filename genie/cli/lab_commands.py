@@ -1,0 +1,173 @@
+"""`genie lab`: a fabric file's network on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli.resolve import UsageError
+from genie.config.units import format_rate, format_size
+from hosts.lab import Lab, change_of, down, find, lab_named, names_of, up
+from hosts.lab.state import all_names
+
+UP_EXAMPLES = """
+Examples:
+
+```text
+genie lab up FABRIC.toml
+genie validate TRACE --lab FABRIC.toml -o runs/lab
+genie lab exec FABRIC.toml host0 -- ip route
+genie lab down FABRIC.toml
+```
+"""
+
+SET_EXAMPLES = """
+Examples:
+
+```text
+genie lab set FABRIC.toml leaf0-spine1 --rate 40%       # both ways; a rate such as 80Mb/s is one too
+genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%     # one way
+genie lab set FABRIC.toml host3-leaf0 --mtu 1500        # larger packets are dropped without a word
+genie lab set FABRIC.toml leaf0-spine1 --ecn 10%        # of the ECN-capable packets
+genie lab set FABRIC.toml leaf0-spine1 --down           # and --up again
+genie lab set FABRIC.toml leaf0-spine1 --clear
+```
+"""
+
+FabricOfLab = Annotated[Path, typer.Argument(metavar="FABRIC", help="The fabric file.", show_default=False)]
+
+lab_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.add_typer(
+        lab_app,
+        name="lab",
+        help="A fabric file's hosts, switches and links out of network namespaces: root, or a user namespace.",
+    )
+
+
+@lab_app.command("up", epilog=UP_EXAMPLES)
+def lab_up(fabric: FabricOfLab) -> int:
+    """Build the network of a fabric file on this machine, until genie lab down.
+
+    Hosts and switches are network namespaces, switches route with ECMP, each link has its rate and its queue. Nothing
+    leaves it. What it cannot do as the file says is listed.
+    """
+    lab, was_up = up(fabric)
+    print(f"{lab.name}: {'is up already' if was_up else 'up'}, {_size(lab)}")
+    _print_cannot(lab)
+    return 0
+
+
+@lab_app.command("down")
+def lab_down(fabric: FabricOfLab) -> int:
+    """Take a lab down, with all that runs in it; also what an up or a run that was killed has left."""
+    taken = [name for name in names_of(fabric) if down(name)]
+    print("\n".join(f"{name}: down" for name in taken) or f"{fabric}: has no lab that is up: nothing to do")
+    return 0
+
+
+@lab_app.command("status")
+def lab_status(
+    fabric: Annotated[
+        Path | None, typer.Argument(metavar="[FABRIC]", help="Its lab alone.  [default: all]", show_default=False)
+    ] = None,
+) -> int:
+    """What is up: hosts, addresses, links, their faults now, and what the lab cannot do."""
+    if fabric is not None:
+        lab = find(fabric)
+        if lab is None:
+            print(f"{fabric}: has no lab that is up")
+            return 0
+        for line in _described(lab):
+            print(line)
+        return 0
+    names = all_names()
+    for name in names:
+        lab = lab_named(name)
+        if lab is None:
+            print(f"{name}: its keeper is gone: genie lab down FABRIC tidies up")
+            continue
+        for line in _described(lab):
+            print(line)
+    if not names:
+        print("no lab is up")
+    return 0
+
+
+@lab_app.command("set", epilog=SET_EXAMPLES)
+def lab_set(
+    fabric: FabricOfLab,
+    link: Annotated[
+        str,
+        typer.Argument(metavar="LINK", help="leaf0-spine1, or leaf0->spine1 for one direction.", show_default=False),
+    ],
+    rate: Annotated[
+        str | None, typer.Option(help="A rate such as 80Mb/s, or a share of the file's such as 40%.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Share of the packets that are lost, such as 1%.")] = None,
+    ecn: Annotated[str | None, typer.Option(help="Share of the ECN-capable packets that are marked.")] = None,
+    mtu: Annotated[str | None, typer.Option(help="Larger IP packets (bytes) are dropped without a word.")] = None,
+    is_down: Annotated[bool, typer.Option("--down", help="Cut it; paths go around it where there is a way.")] = False,
+    is_up: Annotated[bool, typer.Option("--up", help="Mend a cut.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="No faults, before the others that are given.")] = False,
+) -> int:
+    """Change a link of a lab while it runs. What is not named stays as it is."""
+    lab = _found(fabric)
+    flags = {"down": is_down, "up": is_up, "clear": clear}
+    given = {key: "" for key, is_given in flags.items() if is_given}
+    lab.set([change_of(link, lab.plan.links, rate=rate, loss=loss, ecn=ecn, mtu=mtu, **given)])
+    print("\n".join(_faults(lab)) or f"{lab.name}: no faults")
+    return 0
+
+
+@lab_app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def lab_exec(
+    fabric: FabricOfLab,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run there.", show_default=False)],
+) -> int:
+    """Run a command on a host or a switch of a lab."""
+    argv = _found(fabric).inside(node, *command)
+    os.execvp(argv[0], argv)
+
+
+def _found(fabric: Path) -> Lab:
+    lab = find(fabric)
+    if lab is None:
+        raise UsageError(f"{fabric}: has no lab that is up: genie lab up {fabric}")
+    return lab
+
+
+def _size(lab: Lab) -> str:
+    plan = lab.plan
+    return f"{plan.hosts} hosts, {len(plan.nodes) - plan.hosts} switches, {len(plan.links) // 2} cables"
+
+
+def _described(lab: Lab) -> Iterator[str]:
+    plan = lab.plan
+    yield f"{lab.name}: up, {_size(lab)}, from {lab.state.fabric_path}; kept by process {lab.state.pid}"
+    for name, addresses in lab.addresses.items():
+        yield f"  {name}: {' '.join(addresses)}"
+    for link in plan.links:
+        limits = "" if link.rate_bps == 0 else f", burst {link.burst_bytes} B, queue {format_size(link.queue_bytes)}"
+        yield f"  {link.name}: {format_rate(link.rate_bps)}{limits}, no delay"
+    for line in _faults(lab):
+        yield f"  {line}"
+    for sentence in lab.cannot:
+        yield f"  {sentence}"
+
+
+def _faults(lab: Lab) -> list[str]:
+    return [f"fault: {name}: {fault.words()}" for name, fault in lab.faults.items()]
+
+
+def _print_cannot(lab: Lab) -> None:
+    for sentence in lab.cannot:
+        print(f"  {sentence}")

@@ -1,0 +1,101 @@
+"""Where a command's ranks run: on the hosts that were given, or in a lab, with all that follows from that."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from genie.cli.resolve import Live, Play, UsageError, hosts_of
+from genie.config.hosts import Calibration, Hosts
+from genie.live.settings import RunSettings
+from genie.record import RecordWriteError
+from hosts.lab import Lab, parse_change, up_for
+
+LAB_FILE = "lab.json"  # in the folder of a run
+RECORDED = ("name", "fabric", "faults", "cannot")  # of it, in run.json too
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where ranks run. Without a lab everything is as the options say."""
+
+    play: Play
+    live: Live
+    lab: Lab | None = None
+    faults: tuple[str, ...] = ()  # for the run, beside those that the lab has
+
+    def hosts(self, ranks: int) -> Hosts:
+        """The places of so many ranks."""
+        return hosts_of(self.play, ranks, self.live.udp_port) if self.lab is None else self.lab.places(ranks)
+
+    def wrapper(self, ranks: int) -> tuple[str, ...]:
+        """What is put before each rank's command."""
+        return () if self.lab is None else self.lab.wrapper(ranks)
+
+    @contextmanager
+    def spoiled(self) -> Iterator[None]:
+        """With the faults of this run."""
+        if self.lab is None:
+            yield
+            return
+        with self.lab.spoiled([parse_change(text, self.lab.plan.links) for text in self.faults]):
+            yield
+
+    @contextmanager
+    def sound(self) -> Iterator[None]:
+        """Without any faults: what hosts cost is measured on links as their file has them."""
+        if self.lab is None or not self.lab.faults:
+            yield
+            return
+        print("genie: the lab's faults are lifted meanwhile", file=sys.stderr, flush=True)
+        with self.lab.sound():
+            yield
+
+    def keep(self, calibration: Calibration) -> None:
+        """Note what the hosts cost where later runs find it."""
+        if self.lab is not None:
+            self.lab.keep_calibration(calibration)
+
+    def noted(self, settings: RunSettings) -> RunSettings:
+        """The settings, with what a run's record says of the lab; all of it is left in the run's folder."""
+        if self.lab is None:
+            return settings
+        facts = self.lab.facts()
+        try:
+            (settings.out_path / LAB_FILE).write_text(json.dumps(facts, indent=1) + "\n")
+        except OSError as error:
+            raise RecordWriteError(f"{settings.out}: cannot be written: {error.strerror}; choose another -o") from error
+        return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED})
+
+
+@contextmanager
+def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | None) -> Iterator[Ground]:
+    """Where the ranks of a command run: for as long as this, and nothing of it is left afterwards."""
+    if lab is None:
+        if faults:
+            raise UsageError("--lab-fault: is about a lab's links: give --lab FABRIC.toml too")
+        yield Ground(play, live)
+        return
+    with in_lab(lab, faults or (), play) as built:
+        play = replace(play, fabric=lab, as_built=built.plan.fabric)
+        # A token bucket would take an offloaded send of many packets for one.
+        yield Ground(play, replace(live, offload=False), built, tuple(faults or ()))
+
+
+@contextmanager
+def in_lab(fabric: Path, faults: Sequence[str] = (), play: Play | None = None) -> Iterator[Lab]:
+    """The lab of a fabric file as it is up, or one for this command alone. Raises UsageError, LabError, FabricError."""
+    if play is not None and play.hosts is not None:
+        raise UsageError(f"--lab {fabric}: has its own hosts: leave --hosts out")
+    if play is not None and play.fabric is not None and play.fabric.resolve() != fabric.resolve():
+        raise UsageError(f"--lab {fabric}: is the fabric too: leave --fabric out")
+    with up_for(fabric) as lab:
+        for text in faults:
+            parse_change(text, lab.plan.links)
+        yield lab

@@ -1,0 +1,151 @@
+"""A plan as what ip, tc and nft read, node by node. Nothing is run here."""
+
+from __future__ import annotations
+
+import zlib
+
+from hosts.lab.faults import Fault, Faults
+from hosts.lab.plan import DEVICE_MTU_BYTES, LabLink, Plan
+from simtwin.queues import frame_bytes
+
+FIRST_FD = 100  # of the keeper: node n's namespace is held by file descriptor FIRST_FD + n
+PARTS = 1_000_000  # shares of packets are drawn in parts of this
+
+# Paths by addresses and UDP ports, and answers to all probes of a path, from the port that a probe came by.
+_SYSCTLS = {
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/fib_multipath_hash_policy": "1",
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/icmp_ratemask": "0",
+    "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
+}
+
+
+def sysctls(plan: Plan, node: int) -> dict[str, str]:
+    """Path below /proc/sys -> value."""
+    forwards = "0" if node < plan.hosts else "1"  # hosts never do
+    # Switches must not choose alike, and a lab's paths must be the same each time.
+    seed = zlib.crc32(plan.nodes[node].encode()) or 1
+    return {**_SYSCTLS, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
+
+
+def cables(plan: Plan) -> list[str]:
+    """Lines for `ip -batch`, in a process that has the keeper's descriptors."""
+    lines = []
+    for number, link in enumerate(plan.links[::2]):
+        here, there = (f"netns /proc/self/fd/{FIRST_FD + node}" for node in (link.source, link.target))
+        end = f"name {link.device} address"
+        lines.append(
+            f"link add {end} {mac(number, 0)} mtu {DEVICE_MTU_BYTES} {here} type veth "
+            f"peer {end} {mac(number, 1)} mtu {DEVICE_MTU_BYTES} {there}"
+        )
+    return lines
+
+
+def mac(cable: int, end: int) -> str:
+    """Ethernet address of a cable's end a (0) or b (1)."""
+    return f"02:00:0a:{end:02x}:{cable // 256:02x}:{cable % 256:02x}"
+
+
+def interfaces(plan: Plan, node: int) -> list[str]:
+    """Lines for `ip -batch` in the node's namespace: addresses, and neighbours that nobody asks for."""
+    lines = ["link set lo up"]
+    for number, link in enumerate(plan.links):
+        if link.source == node:
+            lines.append(f"addr add {link.source_address}/31 dev {link.device}")
+            lines.append(f"link set {link.device} up")
+            far = mac(number // 2, 1 - number % 2)
+            lines.append(f"neigh replace {link.target_address} lladdr {far} dev {link.device} nud permanent")
+    return lines
+
+
+def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
+    """By node: lines for `ip -batch` that lead to every host address which can be reached."""
+    tables = []
+    for hops in plan.next_hops(down):
+        lines = []
+        for address, ways in hops.items():
+            via = [f"via {way.target_address} dev {way.device} onlink" for way in ways]
+            if len(ways) == 1 and ways[0].target_address == address:
+                via = [f"dev {ways[0].device} scope link"]
+            hop = via[0] if len(via) == 1 else " ".join(f"nexthop {each}" for each in via)
+            lines.append(f"route replace {address}/32 {hop}")
+        tables.append(lines)
+    return tables
+
+
+def bucket(link: LabLink, fault: Fault) -> str:
+    """A line for `tc -batch` in the namespace of the link's source: its rate now."""
+    rate_bps = link.rate_bps if fault.rate_bps is None else fault.rate_bps
+    if rate_bps == 0:
+        return f"qdisc replace dev {link.device} root noqueue"
+    burst_bytes = link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
+    limits = f"rate {rate_bps}bit burst {burst_bytes}b limit {link.queue_bytes}b overhead {link.overhead_bytes}"
+    return f"qdisc replace dev {link.device} root tbf {limits}"
+
+
+def buckets(plan: Plan, node: int, faults: Faults) -> list[str]:
+    """Lines for `tc -batch` in the node's namespace."""
+    return [bucket(link, faults.get(link.name, Fault())) for link in plan.links if link.source == node]
+
+
+def filters(plan: Plan, node: int, faults: Faults) -> str:
+    """Text for `nft -f` in the node's namespace: what links to it lose and mark, and what its own queues mark."""
+    arrivals, departures = [], []
+    for link in plan.links:
+        fault = faults.get(link.name, Fault())
+        if link.target == node:
+            arrivals += [f'iifname "{link.device}" {rule}' for rule in _arrival_rules(fault)]
+        if link.source == node and link.marks is not None:
+            departures += [f'oifname "{link.device}" {rule}' for rule in _mark_rules(plan, link, fault)]
+    # Adding before deleting makes the deletion right whether the table is there or not.
+    text = "add table ip genie\ndelete table ip genie\n"
+    if not arrivals and not departures:
+        return text
+    text += "table ip genie {\n"
+    for name, hook, rules in (
+        ("arrivals", "prerouting priority raw", arrivals),
+        ("departures", "postrouting priority 0", departures),
+    ):
+        body = "".join(f"    {rule}\n" for rule in rules)
+        text += f"  chain {name} {{\n    type filter hook {hook}; policy accept;\n{body}  }}\n"
+    return text + "}\n"
+
+
+def _arrival_rules(fault: Fault) -> list[str]:
+    """A link's faults, where its packets arrive: they have taken its time."""
+    rules = ["counter drop"] if fault.is_down else []
+    if fault.mtu_bytes is not None:
+        rules.append(f"ip length > {fault.mtu_bytes} counter drop")
+    if fault.loss:
+        rules.append(f"{_draw(fault.loss)} counter drop")
+    if fault.ecn:
+        rules.append(f"ip ecn {{ ect0, ect1 }} {_draw(fault.ecn)} counter ip ecn set ce")
+    return rules
+
+
+def _mark_rules(plan: Plan, link: LabLink, fault: Fault) -> list[str]:
+    """Marks of what arrives faster than the link takes it, by as much as the thresholds are above the bucket."""
+    rate_bps = link.rate_bps if fault.rate_bps is None else fault.rate_bps
+    if rate_bps == 0 or link.marks is None:
+        return []
+    least, most, share = link.marks
+    frame = frame_bytes(plan.fabric)
+    packet_share = (frame - plan.network.frame_overhead_bytes) / frame  # the meter counts IP packets
+    rules = []
+    for above_bytes, part in ((most, 1.0), (least, share / 2)):  # between the thresholds half of the slope, on average
+        if part and (part == 1.0 or least < most):
+            rate = round(rate_bps / 8 * packet_share)
+            burst = round((above_bytes + link.burst_bytes) * packet_share)
+            meter = f"limit rate over {rate} bytes/second burst {burst} bytes"
+            draw = "" if part == 1.0 else f" {_draw(part)}"
+            rules.append(f"ip ecn {{ ect0, ect1 }} {meter}{draw} counter ip ecn set ce")
+    return rules
+
+
+def _draw(share: float) -> str:
+    """A condition that holds for so many of the packets."""
+    return "" if share >= 1 else f"numgen random mod {PARTS} < {max(round(share * PARTS), 1)}"

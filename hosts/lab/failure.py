@@ -1,0 +1,14 @@
+"""What goes wrong with a lab, as one line and an exit code."""
+
+from __future__ import annotations
+
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+
+
+class LabError(Exception):
+    """A lab that cannot be had or used: one line that says what to do, and the exit code."""
+
+    def __init__(self, text: str, code: int = EXIT_USAGE) -> None:
+        super().__init__(text)
+        self.code = code

@@ -1,0 +1,173 @@
+"""The process that holds a lab: its namespaces are file descriptors of this process, and end when it ends.
+
+Started by itself (`python -I -S keeper.py`) with nothing but the standard library, it reads what to build as one line
+of JSON, builds, answers with one line, and waits: for "stay", which lets it go on alone, or for the end of its input,
+with which it ends. As its namespaces have no names and no way out, nothing of a lab can be left over or meet another's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+NEW_NETWORK = 0x40000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h
+NEW_USER = 0x10000000
+LIMIT_S = 30.0  # of a command
+SWEEP_S = 3.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class BuildError(Exception):
+    """What could not be built, in one line; `code`: the exit code."""
+
+    def __init__(self, text: str, code: int = 3) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def main() -> None:
+    """Build what is asked for, answer, hold it until told otherwise."""
+    os.chdir("/")
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # whoever started it closes its input
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    order = json.loads(sys.stdin.readline() or "null")
+    if order is None:
+        return
+    held: list[int] = []
+    answer: dict[str, Any] = {"built": True}
+    try:
+        try:
+            _build(order, held)
+        except BuildError as failure:
+            answer = {"error": str(failure), "code": failure.code}
+        except (OSError, subprocess.SubprocessError) as error:
+            answer = {"error": f"the lab cannot be built: {error}", "code": 3}
+        print(json.dumps(answer), flush=True)
+        if "error" not in answer and _told_to_stay():
+            while True:
+                signal.pause()
+    finally:
+        _end_processes_inside(held)
+        if order["state"]:
+            Path(order["state"]).unlink(missing_ok=True)
+
+
+def _told_to_stay() -> bool:
+    if sys.stdin.readline().strip() != "stay":
+        return False
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    return True
+
+
+def _build(order: dict[str, Any], held: list[int]) -> None:
+    """Namespaces first, then cables, then what is in each of them."""
+    if os.geteuid() != 0:
+        _become_root_of_a_user_namespace()
+    first, nodes = order["first_fd"], order["nodes"]
+    for number in range(len(nodes)):
+        _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")
+        made = os.open("/proc/self/ns/net", os.O_RDONLY)
+        os.dup2(made, first + number)
+        os.close(made)
+        held.append(first + number)
+    _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")  # its own place, which is no node
+    home = os.open("/proc/self/ns/net", os.O_RDONLY)
+    _run(held, order["cables"], "ip", "-batch", "-")
+    for number, node in enumerate(nodes):
+        _go_on()
+        _check(_libc.setns(first + number, NEW_NETWORK), "a namespace cannot be entered")
+        for path, value in node["sysctls"].items():
+            setting = Path("/proc/sys") / path
+            if setting.exists():
+                setting.write_text(value)
+        _run(held, node["ip"], "ip", "-batch", "-")
+        _run(held, node["tc"], "tc", "-batch", "-")
+        if node["nft"]:
+            _run(held, node["nft"], "nft", "-f", "-")
+    _check(_libc.setns(home, NEW_NETWORK), "a namespace cannot be entered")
+    os.close(home)
+
+
+def _become_root_of_a_user_namespace() -> None:
+    user, group = os.geteuid(), os.getegid()
+    hint = "ask for kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0 and, where AppArmor has it, "
+    hint += "kernel.apparmor_restrict_unprivileged_userns=0, or be root"
+    try:
+        _check(_libc.unshare(NEW_USER), "this machine lets only root make user namespaces")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        _check(_libc.unshare(NEW_NETWORK), "this machine lets only root make network namespaces")
+    except OSError as error:
+        raise BuildError(f"this machine lets only root make user namespaces ({error.strerror}): {hint}") from error
+    except BuildError as failure:
+        raise BuildError(f"{failure}: {hint}") from failure
+
+
+def _go_on() -> None:
+    """End in mid-build when whoever asked for the lab is gone."""
+    ready, _, _ = select.select([sys.stdin], [], [], 0)
+    if ready:
+        raise BuildError("nobody waits for the lab any more")
+
+
+def _run(held: list[int], text: str, *argv: str) -> None:
+    """A command of iproute2 or nftables that reads what to do."""
+    try:
+        done = subprocess.run(
+            argv, input=text, text=True, capture_output=True, pass_fds=held, timeout=LIMIT_S, check=False
+        )
+    except FileNotFoundError as error:
+        package = "nftables" if argv[0] == "nft" else "iproute2"
+        raise BuildError(f"{argv[0]} is not on the PATH: apt-get install {package}") from error
+    if done.returncode != 0:
+        said = " ".join((done.stderr or done.stdout).split())[:400]
+        raise BuildError(f"{' '.join(argv)}: {said or f'exit code {done.returncode}'}")
+
+
+def _check(result: int, text: str) -> None:
+    if result != 0:
+        raise BuildError(f"{text} ({os.strerror(ctypes.get_errno())})")
+
+
+def _end_processes_inside(held: list[int]) -> None:
+    """Kill what still runs in the namespaces: it would keep them."""
+    inside = {os.fstat(number).st_ino for number in held}
+    deadline = time.monotonic() + SWEEP_S
+    while inside and time.monotonic() < deadline:
+        found = [pid for pid in _processes() if _network_of(pid) in inside and pid != os.getpid()]
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.02)
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def _network_of(pid: int) -> int | None:
+    """Number of a process's network namespace; None when it is gone, or another's."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    main()
