@@ -207,21 +207,6 @@ def _point_to_point(
     return template, np.ascontiguousarray(sizes.reshape(-1))
 
 
-def message_nccl(
-    shape: NcclShape, position: int, size_bytes: int, pair: tuple[int, int]
-) -> tuple[Template, NDArray[np.int64]]:
-    """One end of a message between two ranks: sender (0) or receiver (1). Inside a node a word stands for it."""
-    inside = pair[0] // shape.ranks_per_node == pair[1] // shape.ranks_per_node
-    sizes = message_chunks(WORD_BYTES if inside else size_bytes, shape.p2p_chunk_bytes)
-    return _end_template(position, len(sizes)), sizes
-
-
-@cache
-def _end_template(position: int, chunks: int) -> Template:
-    steps = n.chain(chunks, n.NOBODY, 1, RECV, STEPS) if position == 0 else n.chain(chunks, 0, n.NOBODY, RECV, STEPS)
-    return template_of("nccl p2p", 2, [(0, steps)], [], (chunks, chunks), relative=False)
-
-
 @cache
 def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, relays: bool) -> Template:
     members, position = at.members, at.position

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from genie import _core
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
-from genie.collectives.nccl import lower_nccl, message_nccl
+from genie.collectives.nccl import lower_nccl
 from genie.plan.groups import colours
 from genie.plan.lowering import Lowering, members_per_node
 from genie.plan.sequence import sequence_numbers
@@ -72,10 +72,8 @@ def build_plan(
 
 @dataclass
 class _Bound:
-    """Per node: what binding adds to the graph, or puts in place of what it has."""
+    """Per node: what binding adds to the graph."""
 
-    kind: NDArray[np.uint8]
-    group: NDArray[np.int32]
     template_id: NDArray[np.int32]
     sizes_start: NDArray[np.int64]
     position: NDArray[np.int32]
@@ -103,15 +101,12 @@ class _Builder:
         # With NCCL's messages: how many members of each group a node has.
         per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
         self._local = [members_per_node(group.ranks, per_node) for group in workload.groups]
-        self._pairs: dict[tuple[int, int], int] = {}  # (sender, receiver) of messages in chunks, by number
         self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
 
     def bind(self, graph: RankGraph) -> _Bound:
         """Choose template, size table, position and tag of every collective of one rank."""
         count = len(graph)
         out = _Bound(
-            graph.kind.copy(),
-            graph.group.copy(),
             np.full(count, -1, np.int32),
             np.zeros(count, np.int64),
             np.zeros(count, np.int32),
@@ -132,24 +127,10 @@ class _Builder:
         messages = (graph.kind == Kind.SEND) | (graph.kind == Kind.RECV)
         for row in np.flatnonzero(messages):
             self._check_message(graph, int(row))
-            if self.lowering.nccl is not None and graph.size_bytes[row] > 0:
-                self._cut(graph, int(row), out)
-            else:
-                self.message_max_bytes = max(self.message_max_bytes, int(graph.size_bytes[row]))
         out.tag[messages] = graph.tag[messages].astype(np.uint32)
+        if messages.any():
+            self.message_max_bytes = max(self.message_max_bytes, int(graph.size_bytes[messages].max()))
         return out
-
-    def _cut(self, graph: RankGraph, row: int, out: _Bound) -> None:
-        """A message in NCCL's chunks: a collective of its two ends, in a group of their own."""
-        assert self.lowering.nccl is not None
-        receives = graph.kind[row] == Kind.RECV
-        pair = (int(graph.peer[row]), graph.rank) if receives else (graph.rank, int(graph.peer[row]))
-        template, sizes = message_nccl(self.lowering.nccl, int(receives), int(graph.size_bytes[row]), pair)
-        self.message_max_bytes = max(self.message_max_bytes, int(sizes.max()))
-        out.kind[row] = Kind.COLL
-        out.group[row] = len(self.workload.groups) + self._pairs.setdefault(pair, len(self._pairs))
-        out.position[row] = int(receives)
-        out.template_id[row], out.sizes_start[row] = self._template(template), self._table(sizes)
 
     def _check_message(self, graph: RankGraph, row: int) -> None:
         where = f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]})"
@@ -238,7 +219,6 @@ class _Builder:
 
     def finish_pools(self) -> None:
         members = [np.array(group.ranks, np.int32) for group in self.workload.groups]
-        members += [np.array(pair, np.int32) for pair in self._pairs]
         starts = np.concatenate(([0], np.cumsum([len(ranks) for ranks in members]))).astype(np.int64)
         self.native.set_pools(
             np.concatenate([*self._tables, np.zeros(0, np.int64)]),
@@ -254,7 +234,7 @@ class _Builder:
         release_ns: NDArray[np.int64] | None,
         time_factor: int,
     ) -> None:
-        kind, dep_start, deps = bound.kind, graph.dep_start.astype(np.int32), graph.deps
+        kind, dep_start, deps = graph.kind, graph.dep_start.astype(np.int32), graph.deps
         duration_ns = np.where((kind == Kind.COMP) | (kind == Kind.MEM), graph.duration_ns, 0)
         if (duration_ns < 0).any():
             missing = int((duration_ns < 0).sum())
@@ -286,7 +266,7 @@ class _Builder:
             release * 1000 * time_factor,
             bound.template_id,
             bound.sizes_start,
-            bound.group,
+            graph.group,
             bound.position,
             graph.peer,
             bound.tag,

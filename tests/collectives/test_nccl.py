@@ -20,9 +20,8 @@ from genie.collectives.nccl_steps import NOBODY, double_binary_tree
 from genie.collectives.player import POLICIES, play
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering, members_per_node
-from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
-from genie.workload.graph import Kind, Op, Workload
+from genie.workload.graph import Op
 
 KIB, MIB = 1 << 10, 1 << 20
 CASES = [(op, algorithm) for op, known in NCCL_ALGORITHMS.items() for algorithm in known]
@@ -265,24 +264,3 @@ def test_wrong_shapes_are_named() -> None:
         lower_nccl("all_sum", NcclShape(), 4, 0, 100)
     with pytest.raises(LoweringError, match="split sizes are for all_to_all only"):
         lower_nccl("gather", NcclShape(), 2, 0, 8, 0, ([4, 4], [4, 4]))
-
-
-@pytest.mark.parametrize(("per_node", "chunks"), [(1, [64 * KIB, 64 * KIB, 64 * KIB, 8 * KIB]), (2, [1])])
-def test_messages_of_a_trace_go_in_chunks(per_node: int, chunks: list[int]) -> None:
-    """Of two that a rank sends to another under one tag, the chunks of the first come first."""
-    workload = Workload("pipeline", 2, [], {})
-    for rank, kind in ((0, Kind.SEND), (1, Kind.RECV)):
-        builder = RankBuilder(rank)
-        for size_bytes in (200 * KIB, 0, 200 * KIB):
-            builder.add(len(builder), "part", kind, (), size_bytes=size_bytes, peer=1 - rank, tag=7)
-        workload.ranks[rank], _ = builder.finish()
-    lowering = Lowering(nccl=NcclShape(ranks_per_node=per_node))
-    plan = build_plan(workload, lowering=lowering)
-    assert plan.message_max_bytes == max(chunks)
-    found = _core.walk_alone(plan.native)
-    assert found["problems"] == []
-    walker = _core.Walker(plan.native, 0)
-    walker.begin(0)
-    clears = [("arrived", 1, 7 | 1 << 31, 64, 1, 1)] * 8
-    sent = [operation for operation in walker.advance(1, clears) if operation[0] == "send"]
-    assert [operation[-1] for operation in sent] == chunks, "the next waits for the slot"
