@@ -24,7 +24,7 @@ from genie.cli.resolve import (
     twin_of,
 )
 from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.live.closing import closing_line
+from genie.live.closing import closing_line, counted_amiss
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
@@ -156,7 +156,8 @@ def run_live(settings: RunSettings, hosts: Hosts) -> Outcome:
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     said = outcome.problem or closing_line(settings.out_path)
-    print(f"genie: {said}", file=sys.stderr)
+    for words in (said, *counted_amiss(settings.out_path)):
+        print(f"genie: {words}", file=sys.stderr)
     return outcome
 
 
@@ -207,7 +208,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
     agreed = settings
     code = run_and_sign(agreed, rendezvous.rank, lambda: run_rank(agreed, rendezvous))
     if code == 0 and rendezvous.rank == 0:
-        print(f"genie: {closing_line(agreed.out_path)}", file=sys.stderr)
+        for line in (closing_line(agreed.out_path), *counted_amiss(agreed.out_path)):
+            print(f"genie: {line}", file=sys.stderr)
     return rendezvous.rank, code
 
 
