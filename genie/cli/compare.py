@@ -13,6 +13,7 @@ import typer
 
 from genie.cli import options
 from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
+from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
@@ -74,7 +75,9 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / "verdict.json").write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
+            (out / "verdict.json").write_text(
+                json.dumps({**verdict.to_dict(), "runs": _runs(live, twin)}, indent=1) + "\n"
+            )
             write_report(out / "report.html", verdict, live, twin)
             write_perfetto(out / "timeline.pftrace", live, twin)
         except OSError as error:
@@ -84,6 +87,16 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     if out is not None:
         print(f"report: {out / 'report.html'}")
     return verdict
+
+
+def _runs(live: Run, twin: Run) -> dict[str, str]:
+    """What the verdict is about, in verdict.json."""
+    return {
+        "live": str(live.path.resolve()),
+        "twin": str(twin.path.resolve()),
+        "workload": str(live.info.get("workload", "")),
+        "fabric": str(twin.info.get("fabric", "")),
+    }
 
 
 def validate(
@@ -119,15 +132,13 @@ def validate(
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
+    metrics: options.MetricsFile = None,
 ) -> int:
     """The main job: play a workload on the wire and in the twin, compare, and say what differs.
 
     Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0 only when it is a pass.
     Started under mpirun or srun it is a rank, and rank 0 plays the twin and judges.
     """
-    check_level(level)
-    if launched_by() is None:
-        check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
         queue_pairs, split, congestion,
@@ -136,9 +147,19 @@ def validate(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
-    if launched_by() is not None:
-        return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+    with MetricsAtTheEnd(metrics, out, workload) as end:
+        check_level(level)
+        if launched_by() is not None:
+            end.rank, end.code = _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+        else:
+            check_live(transport, wire, lab)
+            end.code = _validate(play, live, out)
+    return end.code
+
+
+def _validate(play: Play, live: Live, out: Path) -> int:
     refuse_half_a_launch()
+    udp_port = live.udp_port
     loaded = load_workload(play)
     placed = hosts_of(play, loaded.world_size, udp_port)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
@@ -172,8 +193,11 @@ def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
         remark_on_calibration(play, hosts, rates)
 
 
-def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:
-    """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges."""
+def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> tuple[int, int]:
+    """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges.
+
+    Returns which one, and its exit code.
+    """
     loaded: list[tuple[Workload, Hosts, Fabric]] = []
 
     def ready() -> RunSettings:
@@ -186,10 +210,10 @@ def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], N
 
     rank, code = be_a_rank(live, ready)
     if rank != 0 or code != 0:
-        return code
+        return rank, code
     workload, hosts, fabric = loaded[0]
     _remark(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
-    return conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
+    return rank, conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
 
 
 def play_in_both(

@@ -12,6 +12,7 @@ import typer
 
 from genie.cli import options
 from genie.cli.exits import exit_code_of
+from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
     Live,
     Play,
@@ -113,6 +114,7 @@ def run(
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
+    metrics: options.MetricsFile = None,
 ) -> int:
     """Play a workload on the wire: one rank a process, real RDMA traffic, compute as sleep.
 
@@ -126,16 +128,19 @@ def run(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
-    if launched_by() is not None:
+    with MetricsAtTheEnd(metrics, out, workload) as end:
+        if launched_by() is not None:
 
-        def ready() -> RunSettings:
+            def ready() -> RunSettings:
+                check_live(transport, wire, lab)
+                return _settings(play, live, out)[0]
+
+            end.rank, end.code = be_a_rank(live, ready)
+        else:
             check_live(transport, wire, lab)
-            return _settings(play, live, out)[0]
-
-        return be_a_rank(live, ready)[1]
-    check_live(transport, wire, lab)
-    refuse_half_a_launch()
-    return run_live(*_settings(play, live, out)).code
+            refuse_half_a_launch()
+            end.code = run_live(*_settings(play, live, out)).code
+    return end.code
 
 
 def _settings(play: Play, live: Live, out: Path) -> tuple[RunSettings, Hosts]:
