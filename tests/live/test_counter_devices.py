@@ -46,11 +46,12 @@ def test_counters_of_a_port(tmp_path: Path) -> None:
 def test_drivers_by_what_is_behind_the_device(tmp_path: Path, behind: str, driver: str) -> None:
     add(tmp_path, "dev0", behind, some=1)
     assert rdma_driver("dev0", tmp_path) == driver
+    assert rdma_driver("none", tmp_path) == ""
 
 
-def test_rxe_has_no_hardware_behind_it(tmp_path: Path) -> None:
-    add(tmp_path, "rxe0", sent_pkts=1)
-    assert rdma_driver("rxe0", tmp_path) == ""
+def test_rxe_is_known_by_the_interface_that_it_names(tmp_path: Path) -> None:
+    add(tmp_path, "rxe0", "mlx5_core", sent_pkts=1)
+    assert rdma_driver("rxe0", tmp_path) == "mlx5"
     (tmp_path / "rxe0" / "parent").write_text("eth0\n")
     assert rdma_driver("rxe0", tmp_path) == "rxe"
 
@@ -137,7 +138,8 @@ def test_namespaces_of_one_machine_are_different_places(pair: Cable) -> None:
 def test_what_of_ethtool_is_kept() -> None:
     kept = ["rx_prio3_bytes", "tx_prio0_packets", "rx_prio3_pause", "tx_prio3_pause_duration", "rx_prio5_discards",
             "rx_prio5_buf_discard", "rx_discards_phy", "rx_out_of_buffer", "link_down_events_phy", "rx_crc_errors_phy",
-            "port.rx_dropped", "tx_pause_storm_error_events"]  # fmt: skip
+            "port.rx_dropped", "tx_pause_storm_error_events", "tx_priority_3_xoff.nic", "rx_bytes_pri3",
+            "tx_pfc_ena_frames_pri3", "rx_fcs_err_frames"]  # fmt: skip
     left = ["rx0_drops", "rx_queue_3_drops", "ch1_poll", "rx_packets_phy", "tx12_cqe_err", "[3]: rx_discards",
             "tx_queue_0_xdp_drops", "queue_7_rx_drops"]  # fmt: skip
     assert set(telling(dict.fromkeys([*kept, *left], 1))) == set(kept)

@@ -103,7 +103,9 @@ def test_the_table_is_whole(driver: str) -> None:
         (INTERFACE, "", "tx_dropped", "no"),
         (INTERFACE, "mlx5_core", "tx_prio0_packets", "yes"),
         (INTERFACE, "mlx5_core", "tx_pause_storm_error_events", "no"),
-        (INTERFACE, "ice", "port.rx_crc_errors", "no"),
+        (INTERFACE, "ice", "tx_priority_3_xoff.nic", "no"),
+        (INTERFACE, "i40e", "port.rx_crc_errors", "no"),
+        (INTERFACE, "bnxt_en", "rx_bytes_pri3", "yes"),
     ],
 )
 def test_known_counters(kind: str, driver: str, counter: str, grows: str) -> None:

@@ -17,8 +17,8 @@ SPARE = 1024  # statistics
 
 # What says how the network is doing, and not each queue's share of it.
 TELLING = re.compile(
-    r"[rt]x_prio\d+_(bytes|packets|pause.*|discards|marked|.*discard)|.*(discard|drop|pause|out_of_buffer|crc|symbol"
-    r"|link_down|_err|missed|timeout).*"
+    r"[rt]x_prio\d+_(bytes|packets|marked)|[rt]x_(bytes|packets)_pri\d|.*(discard|drop|pause|pfc|xoff|out_of_buffer|crc"
+    r"|symbol|link_down|_err|missed|timeout).*"
 )
 OF_A_QUEUE = re.compile(r"((rx|tx|ch|txq|rxq)[-_]?(queue[-_]?)?\d|queue[-_]?\d|\[\d|(rx|tx|veb|port)?\d).*")
 

@@ -29,11 +29,12 @@ def port_counters(device: str, port: int, root: Path = SYSFS) -> dict[str, int]:
 def rdma_driver(device: str, root: Path = SYSFS) -> str:
     """`mlx5`, `rxe` and so on; the name of the driver behind it where it is none that we know, "" without one."""
     folder = root / device
+    if (folder / "parent").exists():  # rxe alone says so which interface it is on; behind it may be that one's driver
+        return "rxe"
     with suppress(OSError):
         behind = (folder / "device" / "driver").readlink().name
         return DRIVERS.get(behind, behind)
-    # rxe has no hardware behind it, and says which interface it is on.
-    return "rxe" if (folder / "parent").exists() else ""
+    return ""
 
 
 def ports(root: Path = SYSFS) -> list[tuple[str, int]]:
