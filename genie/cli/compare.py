@@ -150,7 +150,12 @@ def validate(
     with MetricsAtTheEnd(metrics, out, workload) as end:
         check_level(level)
         if launched_by() is not None:
-            end.rank, end.code = _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
+
+            def check() -> None:
+                end.check()
+                check_live(transport, wire, lab)
+
+            end.rank, end.code = _validate_as_a_rank(play, live, out, check)
         else:
             check_live(transport, wire, lab)
             end.code = _validate(play, live, out)

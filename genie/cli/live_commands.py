@@ -132,6 +132,7 @@ def run(
         if launched_by() is not None:
 
             def ready() -> RunSettings:
+                end.check()
                 check_live(transport, wire, lab)
                 return _settings(play, live, out)[0]
 

@@ -72,12 +72,22 @@ class MetricsAtTheEnd:
         self.code = EXIT_FAILED
 
     def __enter__(self) -> MetricsAtTheEnd:
-        if self._path is not None:
-            check_metrics_file(self._path)
         self._before = self._records()
-        if self._path is not None and self.rank == 0 and launched_by() is not None:
-            self._write()  # a rank that fails may have no other time
+        if launched_by() is None:
+            self.check()
         return self
+
+    def check(self) -> None:
+        """Raises UsageError or RecordWriteError; of a launched run, rank 0 looks, where all can leave together."""
+        path, self._path = self._path, None  # until it is known to be of use
+        if path is None or self.rank != 0:
+            return
+        check_metrics_file(path)
+        if self._out.resolve() in path.resolve().parents:
+            raise UsageError(f"--metrics {path}: lies in -o {self._out}, which each run empties; put it elsewhere")
+        self._path = path
+        if launched_by() is not None:
+            self._write()  # a rank that fails may have no other time
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

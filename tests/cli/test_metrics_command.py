@@ -118,6 +118,25 @@ def test_a_file_that_is_of_no_use_is_said_first(name: str, code: int, says: str,
         assert not (tmp_path / "out").exists()
 
 
+def test_a_launched_run_with_a_file_of_no_use_ends_at_once(tmp_path: Path) -> None:
+    line = [MPIRUN, "-n", "4", str(GENIE), "run", *job(tmp_path), "--metrics", str(tmp_path / "no" / "genie.prom")]
+    with started(line=line) as command:
+        ended = command.end()
+    assert ended.code == 3
+    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("genie: ")]
+    assert "is no folder that can be written" in said
+    assert ended.wall_s < 30  # nobody waits until --join is over
+
+
+def test_a_file_in_the_folder_that_each_run_empties(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    ended = genie("run", rings(tmp_path / "rings"), "-o", str(out), "--metrics", str(out / "genie.prom"))
+    assert ended.code == 2
+    assert "lies in -o" in ended.stderr
+    assert list(out.iterdir()) == []
+
+
 def test_no_folder_of_a_run(tmp_path: Path) -> None:
     ended = genie("metrics", str(tmp_path), "-o", str(tmp_path / "genie.prom"))
     assert ended.code == 2
