@@ -14,6 +14,7 @@ NEEDED = (
     "simtwin/py.typed",
     "chakra_schemas/py.typed",
     "chakra_schemas/et_def_pb2.py",
+    "genie/live/counters/meanings.toml",
     "genie/verdict/page/report.css",
     "genie/verdict/page/report.js",
     "hosts/lab/keeper.py",

@@ -14,6 +14,7 @@ import typer
 from genie.cli import options
 from genie.cli.labs import Ground, ground_of
 from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
+from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
@@ -76,7 +77,9 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / "verdict.json").write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
+            (out / "verdict.json").write_text(
+                json.dumps({**verdict.to_dict(), "runs": _runs(live, twin)}, indent=1) + "\n"
+            )
             write_report(out / "report.html", verdict, live, twin)
             write_perfetto(out / "timeline.pftrace", live, twin)
         except OSError as error:
@@ -86,6 +89,16 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     if out is not None:
         print(f"report: {out / 'report.html'}")
     return verdict
+
+
+def _runs(live: Run, twin: Run) -> dict[str, str]:
+    """What the verdict is about, in verdict.json."""
+    return {
+        "live": str(live.path.resolve()),
+        "twin": str(twin.path.resolve()),
+        "workload": str(live.info.get("workload", "")),
+        "fabric": str(twin.info.get("fabric", "")),
+    }
 
 
 def validate(
@@ -124,15 +137,13 @@ def validate(
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
+    metrics: options.MetricsFile = None,
 ) -> int:
     """The main job: play a workload on the wire and in the twin, compare, and say what differs.
 
     Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0 only when it is a pass.
     Started under mpirun or srun it is a rank, and rank 0 plays the twin and judges.
     """
-    check_level(level)
-    if launched_by() is None:
-        check_live(transport, wire, lab)
     play = Play(
         workload, ranks, hosts, fabric, rate, dilation, compute, slots, tuple(algorithm or ()), channels, credit, seed,
         queue_pairs, split, congestion, wire, ranks_per_node, slice_delay,
@@ -141,14 +152,24 @@ def validate(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
-    if launched_by() is not None:
-        return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))
-    refuse_half_a_launch()
-    with ground_of(play, live, lab, lab_fault) as ground:
-        return _validate_on(ground, out)
+    with MetricsAtTheEnd(metrics, out, workload) as end:
+        check_level(level)
+        if launched_by() is not None:
+
+            def check() -> None:
+                end.check()
+                check_live(transport, wire, lab)
+
+            end.rank, end.code = _validate_as_a_rank(play, live, out, check)
+        else:
+            check_live(transport, wire, lab)
+            refuse_half_a_launch()
+            with ground_of(play, live, lab, lab_fault) as ground:
+                end.code = _validate(ground, out)
+    return end.code
 
 
-def _validate_on(ground: Ground, out: Path) -> int:
+def _validate(ground: Ground, out: Path) -> int:
     play = ground.play
     loaded = load_workload(play)
     placed = ground.hosts(loaded.world_size)
@@ -185,8 +206,11 @@ def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
         remark_on_calibration(play, hosts, rates)
 
 
-def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> int:
-    """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges."""
+def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> tuple[int, int]:
+    """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges.
+
+    Returns which one, and its exit code.
+    """
     loaded: list[tuple[Workload, Hosts, Fabric]] = []
 
     def ready() -> RunSettings:
@@ -199,10 +223,10 @@ def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], N
 
     rank, code = be_a_rank(live, ready)
     if rank != 0 or code != 0:
-        return code
+        return rank, code
     workload, hosts, fabric = loaded[0]
     _remark(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
-    return conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
+    return rank, conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
 
 
 def play_in_both(

@@ -13,6 +13,7 @@ import typer
 from genie.cli import options
 from genie.cli.exits import exit_code_of
 from genie.cli.labs import Ground, ground_of
+from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
     Live,
     Play,
@@ -25,7 +26,7 @@ from genie.cli.resolve import (
     twin_of,
 )
 from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.live.closing import closing_line
+from genie.live.closing import closing_line, counted_amiss
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
@@ -119,6 +120,7 @@ def run(
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
+    metrics: options.MetricsFile = None,
 ) -> int:
     """Play a workload on the wire: one rank a process, real RDMA traffic, compute as sleep.
 
@@ -132,19 +134,23 @@ def run(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
     )  # fmt: skip
-    if launched_by() is not None:
+    with MetricsAtTheEnd(metrics, out, workload) as end:
+        if launched_by() is not None:
 
-        def ready() -> RunSettings:
+            def ready() -> RunSettings:
+                end.check()
+                check_live(transport, wire, lab)
+                return _settings(Ground(play, live), out)[0]
+
+            end.rank, end.code = be_a_rank(live, ready)
+        else:
             check_live(transport, wire, lab)
-            return _settings(Ground(play, live), out)[0]
-
-        return be_a_rank(live, ready)[1]
-    check_live(transport, wire, lab)
-    refuse_half_a_launch()
-    with ground_of(play, live, lab, lab_fault) as ground:
-        settings, placed = _settings(ground, out)
-        with ground.spoiled():
-            return run_live(settings, placed, ground).code
+            refuse_half_a_launch()
+            with ground_of(play, live, lab, lab_fault) as ground:
+                settings, placed = _settings(ground, out)
+                with ground.spoiled():
+                    end.code = run_live(settings, placed, ground).code
+    return end.code
 
 
 def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
@@ -169,7 +175,8 @@ def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) 
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     said = outcome.problem or closing_line(settings.out_path)
-    print(f"genie: {said}", file=sys.stderr)
+    for words in (said, *counted_amiss(settings.out_path)):
+        print(f"genie: {words}", file=sys.stderr)
     return outcome
 
 
@@ -220,7 +227,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
     agreed = settings
     code = run_and_sign(agreed, rendezvous.rank, lambda: run_rank(agreed, rendezvous))
     if code == 0 and rendezvous.rank == 0:
-        print(f"genie: {closing_line(agreed.out_path)}", file=sys.stderr)
+        for line in (closing_line(agreed.out_path), *counted_amiss(agreed.out_path)):
+            print(f"genie: {line}", file=sys.stderr)
     return rendezvous.rank, code
 
 

@@ -147,6 +147,12 @@ TrafficClass = Annotated[
 Verify = Annotated[
     bool, typer.Option("--verify", help="Give every message bytes of its own, and check them where they arrive.")
 ]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics", help="NAME.prom: at the end, whatever the result, metrics for node_exporter's textfile collector."
+    ),
+]
 Verbs = Annotated[
     list[str] | None,
     typer.Option(

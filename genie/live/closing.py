@@ -1,10 +1,12 @@
-"""What a run that has ended well says of itself."""
+"""What a run says of itself at its end."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+SAID_MAX = 5  # remarks on counters
 
 
 def closing_line(out: Path) -> str:
@@ -23,6 +25,17 @@ def closing_line(out: Path) -> str:
     if marks := total("congestion_marks"):
         said.append(f"{_times(marks, 'congestion mark')}, {_times(total('cnps_sent'), 'CNP')}")
     return "; ".join([*said, f"see {out}"])
+
+
+def counted_amiss(out: Path) -> list[str]:
+    """A line for each of the worst counters of a run folder that grew and should not have; none without records."""
+    try:
+        remarks = json.loads((out / "counters.json").read_bytes()).get("remarks", [])
+    except (OSError, ValueError):
+        return []
+    more = len(remarks) - SAID_MAX
+    said = [f"counters: {remark['text']}" for remark in remarks[:SAID_MAX]]
+    return [*said, f"counters: {more} more are in {out / 'counters.json'}"] if more > 0 else said
 
 
 def _times(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""What this machine can do for a live run: MPI, UDP port, scheduling, offloads, RDMA devices."""
+"""What this machine can do for a live run: MPI, UDP port, scheduling, offloads, RDMA devices, counters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie import _core
+from genie.live.counters.ethtool import driver_of, statistics
+from genie.live.counters.netlink import interfaces
+from genie.live.counters.rdma import ports, rdma_driver
 from genie.live.launcher import LaunchError, find_mpirun
 from genie.live.softroce.transport import may_see_headers
 from genie.live.verbs.diagnose import look, missing
@@ -40,6 +43,7 @@ def findings() -> list[Finding]:
         _loopback(),
         _headers(),
         _rdma(),
+        _counters(),
     ]
 
 
@@ -125,6 +129,19 @@ def _rdma() -> Finding:
     if lacking:
         return Finding("limited", "RDMA devices", f"--transport verbs cannot be used: {'; '.join(lacking)}")
     return Finding("ok", "RDMA devices", ", ".join(machine.devices))
+
+
+def _counters() -> Finding:
+    """What counters.json of a run can have beside softroce's own."""
+    rdma = [f"{device}:{port} ({rdma_driver(device) or 'driver unknown'})" for device, port in ports()]
+    found = interfaces()
+    ethernet = [f"{each.name} ({driver_of(each.name)})" for each in found if statistics(each.name)]
+    if not found:
+        return Finding("limited", "counters", "softroce's own alone: the kernel does not show interfaces by netlink")
+    parts = [f"of {len(found)} interface{'s' * (len(found) > 1)}"]
+    parts += [f"of drivers (ethtool): {', '.join(ethernet)}"] if ethernet else []
+    parts += [f"of RDMA ports: {', '.join(rdma)}"] if rdma else []
+    return Finding("ok", "counters", "; ".join(parts))
 
 
 def _headers() -> Finding:

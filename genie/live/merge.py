@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from genie.live.counters.remarks import remarks_of
 from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.settings import RunSettings
 from genie.live.watch import still_running
@@ -52,8 +53,19 @@ def write_live_run(
     if not timelines:
         raise ValueError("no rank has played anything: there is nothing to write")
     transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-    counters = {"ranks": [fact["counters"] if fact else None for fact in facts]}
-    write_run(settings.out_path, info_of(settings, facts, problem), pl.concat(timelines), transfers, counters)
+    info, counters = info_of(settings, facts, problem), counters_of(settings, facts)
+    write_run(settings.out_path, info, pl.concat(timelines), transfers, counters)
+
+
+def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """counters.json: by rank, what its transport counted; what devices counted meanwhile; what should not have grown.
+
+    `ranks` are totals since the rank opened its transport, which the iterations, warm-up included, are all of;
+    `devices` are differences over the same time.
+    """
+    ranks = [fact["counters"] if fact else None for fact in facts]
+    devices = [device for fact in facts if fact for device in fact.get("devices", [])]
+    return {"ranks": ranks, "devices": devices, "remarks": remarks_of(ranks, settings.host_names, devices)}
 
 
 def _frames(

@@ -93,6 +93,7 @@ class Transport(Protocol):
     turn: int  # opens after all ranks with a lower one have
     mtu_max_bytes: int  # the largest path MTU that its device takes
     over_ip: bool  # packets go from its address to its peers' by IP: paths can be tried with datagrams
+    rdma_port: str  # the device and port that it sends by, such as "mlx5_0:1"; "" without one
 
     def open(self, mtu_bytes: int) -> None:
         """Take what peers need to find: sockets, devices, memory. `mtu_bytes`: what all paths of the job carry."""

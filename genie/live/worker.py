@@ -15,6 +15,7 @@ import numpy as np
 
 from genie import _core
 from genie.live.clocks import SHARED_CLOCK, clock_identity, exchange, fit
+from genie.live.counters.devices import Watched, devices_of, key_of
 from genie.live.endings import (
     CUT,
     EXIT_ENVIRONMENT,
@@ -99,6 +100,7 @@ class Rank:
         self.before = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, [])
+        self._watch_devices()
         self._leave_facts()
 
     def _find_site(self) -> Site:
@@ -156,6 +158,11 @@ class Rank:
         except TransportError as error:
             raise RankError(str(error), error.code) from error
 
+    def _watch_devices(self) -> None:
+        mine = devices_of(self.settings.addresses[self.rank], self.transport.rdma_port)
+        everyone: list[list[str]] = self.meet.agree([key_of(device) for device in mine])
+        self.watched = Watched(self.rank, self.settings.host_names[self.rank], mine, everyone)
+
     # -- playing ---------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
@@ -188,12 +195,12 @@ class Rank:
                 raise RankError(self._explain(self.transport.error))
             self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
-                self._leave_facts()
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
             # Saving takes CPU: not before all have played.
             self.meet.agree(None, idle=self.idle)
         except (RankError, RendezvousError):
             self.save(iteration, cut=True)
+            self._leave_facts()  # what has been counted up to now may say why
             raise
         self.save(iteration)
 
@@ -230,8 +237,14 @@ class Rank:
     def _leave_facts(self) -> None:
         """Put on disk what the record says about this rank, in case it cannot say so itself at the end."""
         path = self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}"
+        whole = path.with_name(f"{self.rank:05d}.next{FACTS}")
         with suppress(OSError):
-            path.write_text(json.dumps(self.facts()))
+            try:
+                whole.write_text(json.dumps(self.facts()))
+                whole.replace(path)  # on a full disk the earlier ones stay
+            except OSError:
+                whole.unlink()
+                raise
 
     # -- leaving ---------------------------------------------------------------------------------------------
 
@@ -264,6 +277,7 @@ class Rank:
             "origins_ns": self.origins_ns,
             "run_queue_ns": self.run_queue_ns,
             "counters": dict(self.transport.counters()),
+            "devices": self.watched.counted(),
             "paths": self.transport.paths(),
             "sleeping_nodes": int(np.isin(own.kind, (Kind.COMP, Kind.MEM)).sum()),
         }

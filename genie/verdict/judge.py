@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
 SENT_AGAIN_MIN = 0.001  # of a rank's packets: what is worth a word
+COUNTERS_MAX = 5  # remarks on counters
 
 
 def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
@@ -273,6 +274,7 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: 
             result.append(f"nothing to judge, because they {verb} no payload: ranks {named(idle)}")
     if again:
         result.append(again)
+    result += counted_amiss(live)
     limit = 2 * max(clock_bounds(live, aligned.ranks).values(), default=0)
     early = (
         live.transfers.select(pl.col("post_ns") - pl.col("first_ns"))
@@ -291,6 +293,13 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: 
     if ended_early:
         result.append(f"the live run did not end properly ({ended_early}); what was recorded is judged")
     return result
+
+
+def counted_amiss(live: Run) -> list[str]:
+    """What the live run remarks on counters that grew and should not have: the worst ones, and how many more."""
+    texts = [str(remark.get("text", "")) for remark in live.counters.get("remarks") or []]
+    more = len(texts) - COUNTERS_MAX
+    return texts[:COUNTERS_MAX] + ([f"{more} more counters grew that should not: see counters.json"] * (more > 0))
 
 
 def sent_again(live: Run, aligned: Aligned) -> str:

@@ -28,6 +28,7 @@ def test_every_line_has_a_state_and_a_name() -> None:
         assert name
         assert detail
     assert any(line.startswith("ok      mpirun: ") for line in lines)
+    assert any(line.startswith("ok      counters: of ") for line in lines)
 
 
 def test_a_port_in_use_is_seen() -> None:

@@ -73,6 +73,13 @@ def test_softroce_and_verbs_in_one_job(start: Start, rig: Rig, tmp_path: Path, t
         played = start(verify=True, queue_pairs=3, mtu=0).end()
     check(played)
     assert played.run.info["settings"]["mtu"] == 1024
+    devices = played.run.counters["devices"]
+    assert [device["ranks"] for device in devices if device["kind"] == "interface"] == [[0], [1], [2]]
+    ports = [device for device in devices if device["kind"] == "rdma"]
+    assert [(port["device"], port["driver"], port["ranks"]) for port in ports] == [
+        ("rxe0:1", "rxe", [1]), ("rxe0:1", "rxe", [2])
+    ]  # fmt: skip
+    assert all(port["counters"]["sent_pkts"] > 0 for port in ports)
     assert all(counters["sleeps"] > 0 for counters in played.run.counters["ranks"][1:])  # on the completion channel
     assert all(len(set(path.split(","))) == 3 for path in played.run.transfers["path"].to_list())
     seen = judge(capture.path, tshark)
@@ -88,6 +95,8 @@ def test_split_messages_and_lost_packets_over_ipv6(start: Start, rig: Rig) -> No
     played = start(ipv6=True, verify=True, queue_pairs=3, split=True, verbs=verbs).end()
     assert rig.network.lost_packets() > 0
     check(played)
+    amiss = {remark["counter"] for remark in played.run.counters["remarks"]}
+    assert amiss & {"completer_retry_err", "out_of_seq_request", "rcvd_seq_err", "retransmitted", "timeouts"}
 
 
 def test_nothing_gets_through_for_two_seconds(start: Start, rig: Rig) -> None:

@@ -242,3 +242,13 @@ def test_verdict_json_has_what_the_design_names() -> None:
     assert data["cost"]["fraction"] > 0.3
     assert data["smallest_detectable"]["whole"] <= 0.17
     assert {item["iteration"] for item in data["iterations"]} == set(range(2, 12))
+
+
+def test_counters_that_grew_amiss_are_noted() -> None:
+    live, twin = run_pair(1000, Noise(), Fault())
+    assert not [note for note in judge(live, twin).notes if "grew" in note]
+    live.counters["remarks"] = [{"severity": 2, "text": f"host{n} mlx5_0 port 1: out_of_buffer grew"} for n in range(7)]
+    notes = [note for note in judge(live, twin).notes if "grew" in note]
+    assert notes[0] == "host0 mlx5_0 port 1: out_of_buffer grew"
+    assert len(notes) == 6
+    assert notes[-1] == "2 more counters grew that should not: see counters.json"

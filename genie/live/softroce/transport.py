@@ -41,6 +41,7 @@ class SoftRoceTransport:
     name = SOFTROCE
     mtu_max_bytes = 4096
     over_ip = True
+    rdma_port = ""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat

@@ -22,7 +22,7 @@ from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, gid_on, open_device
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
 from genie.live.verbs.places import Checker, lay_out, places_for, too_much
-from genie.live.verbs.ports import ETHERNET, counted_since, hardware_counters
+from genie.live.verbs.ports import ETHERNET
 from genie.live.verbs.queues import Arrival, Inbound, Message, Piece, SendQueue, pieces_of
 from genie.live.verbs.status import FLUSHED, RECEIVED, gave_up
 
@@ -68,6 +68,7 @@ class VerbsTransport:
         self._device, self._gid = open_device(seat.settings, seat.rank, self._needs_bytes)
         self._port = self._device.port
         self.over_ip = self._port.link_layer == ETHERNET
+        self.rdma_port = f"{self._port.port.device}:{self._port.port.number}"
         self.mtu_max_bytes = self._device.active_mtu_bytes
         self.error = ""
         self.epoch_ns = time.monotonic_ns()
@@ -109,7 +110,6 @@ class VerbsTransport:
         self._count = seat.settings.queue_pairs
         send_depth, receive_depth = self._depths(len(others) * self._count)
         self._sleeps = settings.sleeps(seat.spin)
-        before = hardware_counters(self._port.port)
         try:
             device.take_memory(self._needs_bytes, huge_pages=settings.huge_pages)
             entries = max(1, len(others)) * self._count * (send_depth + receive_depth)
@@ -119,7 +119,6 @@ class VerbsTransport:
                 self._add_peer(rank, send_depth, receive_depth)
         except DeviceError as error:
             raise self._environment(str(error)) from error
-        self._before = before
         self._source_address = device.memory.address + self._front_bytes
         memory = np.frombuffer(device.memory.pages, np.uint8)
         source = memory[self._front_bytes : self._needs_bytes]
@@ -392,10 +391,10 @@ class VerbsTransport:
         return self._walker.records()
 
     def counters(self) -> Mapping[str, int]:
-        """Messages, and what the device counted meanwhile on its port, other ranks' traffic included: `device_...`."""
+        """Messages; what the device counts is read beside it, for all ranks on it (genie/live/counters)."""
         checker = self._checker
         checked = {"verified_bytes": checker.verified_bytes, "wrong_bytes": checker.wrong_bytes}
-        return {**self._counts, **(checked if self._verify else {}), **counted_since(self._before, self._port.port)}
+        return {**self._counts, **(checked if self._verify else {})}
 
     def paths(self) -> list[str]:
         """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""

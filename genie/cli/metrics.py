@@ -1,0 +1,129 @@
+"""`genie metrics`, and the option `--metrics` of the commands that play."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated
+
+import typer
+
+from genie.cli.exits import exit_code_of, text_of
+from genie.cli.resolve import UsageError
+from genie.live.endings import EXIT_FAILED, EXIT_OK
+from genie.live.merge import open_live_run
+from genie.live.rendezvous import expected_rank, launched_by
+from genie.record import RecordError, RecordWriteError
+
+SUFFIX = ".prom"
+METRICS_EXAMPLES = """
+Examples:
+
+```text
+genie metrics runs/nightly -o /var/lib/node_exporter/textfile/genie.prom
+genie validate TRACE --hosts hosts.toml --metrics /var/lib/node_exporter/textfile/genie.prom -o runs/nightly
+```
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command(epilog=METRICS_EXAMPLES)(metrics)
+
+
+def metrics(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run or of a verdict.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The file, NAME.prom; an earlier one is replaced.", show_default=False)
+    ],
+) -> int:
+    """Write a run or a verdict as metrics for Prometheus, for the textfile collector of node_exporter."""
+    from genie.verdict.metrics import read_source, write_metrics
+
+    check_metrics_file(out)
+    if not (folder / "verdict.json").exists():
+        with suppress(RecordError):
+            open_live_run(folder)  # completes one that was cut off
+    write_metrics(out, read_source(folder))
+    return EXIT_OK
+
+
+def check_metrics_file(path: Path) -> None:
+    """Raises UsageError or RecordWriteError where node_exporter would not read the file, or it cannot be written."""
+    if path.suffix != SUFFIX:
+        raise UsageError(f"{path}: node_exporter reads only files that end in {SUFFIX}; choose such a name")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise RecordWriteError(f"{path}: {path.parent} is no folder that can be written; make it, or choose another")
+
+
+class MetricsAtTheEnd:
+    """Writes metrics when a command ends, whatever its result: give it the exit code, and the rank of a launched run.
+
+    What was there before the command began is no result of it: then the metrics say that nothing was recorded.
+    """
+
+    def __init__(self, path: Path | None, out: Path, workload: str) -> None:
+        self._path, self._out, self._workload = path, out, workload
+        self.rank = expected_rank() or 0
+        self.code = EXIT_FAILED
+
+    def __enter__(self) -> MetricsAtTheEnd:
+        self._before = self._records()
+        if launched_by() is None:
+            self.check()
+        return self
+
+    def check(self) -> None:
+        """Raises UsageError or RecordWriteError; of a launched run, rank 0 looks, where all can leave together."""
+        path, self._path = self._path, None  # until it is known to be of use
+        if path is None or self.rank != 0:
+            return
+        check_metrics_file(path)
+        if self._out.resolve() in path.resolve().parents:
+            raise UsageError(f"--metrics {path}: lies in -o {self._out}, which each run empties; put it elsewhere")
+        self._path = path
+        if launched_by() is not None:
+            self._write()  # a rank that fails may have no other time
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is None or self.rank != 0:
+            return
+        if isinstance(error, Exception):
+            self.code = exit_code_of(error) or EXIT_FAILED
+        elif error is not None:  # told to end
+            self.code = 128 + int(getattr(error, "number", signal.SIGINT))
+        try:
+            self._write()
+        except RecordWriteError as problem:
+            if error is None and self.code == EXIT_OK:
+                raise
+            print(f"genie: {text_of(problem)}", file=sys.stderr)
+
+    def _write(self) -> None:
+        from genie.verdict.metrics import Source, read_source, write_metrics
+
+        assert self._path is not None
+        source = Source(self._out.resolve().name, Path(self._workload).name)
+        if self._records() != self._before:
+            with suppress(RecordError):
+                source = read_source(self._out)
+        source.exit_code = self.code
+        write_metrics(self._path, source)
+
+    def _records(self) -> list[tuple[int, int] | None]:
+        """What tells a record from another one in its place."""
+        found: list[tuple[int, int] | None] = []
+        for name in ("run.json", "live/run.json"):
+            try:
+                status = (self._out / name).stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ino, status.st_mtime_ns))
+        return found

@@ -1,0 +1,1 @@
+"""What devices and interfaces have counted while a run played, and what of it should not have grown."""
