@@ -1,0 +1,45 @@
+"""`genie bench pairs`: the matrix of all pairs, measured and simulated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from live_runs import genie, loopback
+from test_bench import said
+from test_usage import in_this_process
+
+
+def test_a_matrix_of_all_pairs(tmp_path: Path) -> None:
+    out, path = tmp_path / "kept", tmp_path / "pairs.json"
+    ended = genie(
+        *("bench", "pairs", "--hosts", loopback(tmp_path), "--rate", "200Mb/s", "-s", "64K", "-n", "2"),
+        *("--small-iters", "5", "-o", str(out), "--json", str(path)),
+    )
+    assert (ended.code, ended.left, said(ended)) == (0, [], []), ended.stderr
+    assert "# All pairs of 4 ranks in 3 rounds of disjoint pairs, one direction after the other" in ended.stdout
+    report = json.loads(path.read_text())
+    assert (report["rounds"], report["world"], report["wrong_bytes"]) == (3, "live", 0)
+    for source in range(4):
+        for target in range(4):
+            bandwidth, latency = report["bytes_per_s"][source][target], report["latency_us"][source][target]
+            if source == target:
+                assert bandwidth is latency is None
+            else:
+                assert 5e6 < bandwidth < 25e6  # the line's rate; headers take some of it
+                assert 0 < latency <= report["latency_99_us"][source][target]
+    assert (out / "pairs.html").read_text().startswith("<!doctype html>")
+    assert sorted(entry.name for entry in out.iterdir()) == ["pairs", "pairs.html", "pairs.trace"]
+
+
+def test_a_matrix_of_the_twin_names_a_slow_rank(tmp_path: Path) -> None:
+    fabric = tmp_path / "fabric.toml"
+    fabric.write_text(
+        'name = "four"\n[topology]\nkind = "single-switch"\nhosts = 4\n[link]\nrate = "1Gb/s"\ndelay = "1us"\n'
+        '[[fault]]\nlink = "host2->switch"\nat = "0s"\nrate = "500Mb/s"\n'
+    )
+    ended = in_this_process("bench", "pairs", "--simulate", "--fabric", str(fabric), "-s", "256K", "--both-ways")
+    assert ended.code == 0, ended.stderr
+    assert "# Simulated by the twin: level packet, seed 1, fabric four" in ended.stdout
+    assert "# 3 of 12 directed pairs are below 0.93 of the best" in ended.stdout
+    assert "# rank 2 (host2) sends to all others at 0.50 of the best" in ended.stdout
