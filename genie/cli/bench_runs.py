@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
-from genie.cli.resolve import Play, UsageError, check_live, fabric_of, hosts_of, twin_of
+from genie.cli.resolve import Play, UsageError, check_live, fabric_of, hosts_of
 from genie.config.hosts import Hosts, load_hosts
 from genie.live.bench.sizes import SIZE_MAX, parse_size
 from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
@@ -59,7 +59,10 @@ def check_started_by_hand(transport: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a bench plays, in one place: files say it, or whoever has built the network."""
+    """Where a bench plays, in one place: files say it, or whoever has built the network.
+
+    Play.fabric names the fabric's file in either case.
+    """
 
     hosts: Hosts
     fabric: Fabric | None = None  # of both worlds; None: no file describes it
@@ -79,10 +82,7 @@ def staged(play: Play, ranks: int | None, udp_port: int | None) -> Iterator[Stag
     if ranks is None and play.hosts is None and play.fabric is not None:
         ranks = build_network(load_fabric(play.fabric)).hosts
     placed = places_of(play.hosts, ranks, udp_port)
-    fabric = fabric_of(play, placed.ranks, placed) if play.fabric is not None else None
-    if fabric is not None:
-        twin_of(fabric, play, placed.ranks, placed)  # a fabric that does not fit is said before anything runs
-    yield Stage(placed, fabric)
+    yield Stage(placed, fabric_of(play, placed.ranks, placed) if play.fabric is not None else None)
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:

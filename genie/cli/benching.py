@@ -195,13 +195,11 @@ def collective(
     ):
         asked = replace(asked, ranks=stage.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
-        network = LiveWorld(
-            play, live, stage, folder,
-            spin=False if events else None, mtu_bytes=mtu_bytes, limit_s=timeout or None,
-        )  # fmt: skip
         tables: list[Table] = []
         twin = TwinWorld(play, stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
+            spin, limit_s = False if events else None, timeout or None
+            network = LiveWorld(play, live, stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
             tables.append(Table(network, asked, operations, minimum_gb_per_s).filled())
             ours["run"] = tables[0].info

@@ -23,7 +23,7 @@ from genie.cli.bench_runs import (
     write_json,
 )
 from genie.cli.benching_worlds import LiveWorld, TwinWorld, World
-from genie.cli.resolve import Live, Play
+from genie.cli.resolve import Live, Play, UsageError
 from genie.live.bench import pairs_table
 from genie.live.bench.pairs import PairsAsked, matrix_of, report, rounds
 from genie.live.bench.pairs_page import page
@@ -32,7 +32,7 @@ from genie.live.launcher import LaunchError
 from genie.live.transport import SOFTROCE
 
 PAGE = "pairs.html"
-RANKS_MAX, MESSAGES_MAX = 1024, 256
+RANKS_MAX, MESSAGES_MAX, NODES_MAX = 1024, 256, 4 * 10**6
 
 PAIRS_EXAMPLES = """
 Examples:
@@ -114,6 +114,9 @@ def pairs(
     )  # fmt: skip
     with staged(play, ranks, None if simulate else udp_port) as stage:
         asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways)
+        if asked.nodes > NODES_MAX:
+            text = f"{asked.nodes} messages of {asked.ranks} ranks are more than {NODES_MAX}"
+            raise UsageError(f"{text}: give a smaller -n or --small-iters")
         with workplace(out, None if simulate else stage.hosts) as folder:
             world: World
             if simulate:

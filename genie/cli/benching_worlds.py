@@ -67,7 +67,10 @@ class LiveWorld:
 
     def announce(self, name: str) -> None:
         """Print the command; what is wrong with the options is said before a table begins."""
-        line = self._stage.command(self._settings_of(name))
+        stage = self._stage
+        if stage.fabric is not None:
+            twin_of(stage.fabric, self._play, stage.hosts.ranks, stage.hosts)  # one that does not fit is refused
+        line = stage.command(self._settings_of(name))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
 
     def devices(self) -> list[Device]:
@@ -140,6 +143,8 @@ class TwinWorld:
 
     def with_mtu(self, mtu_bytes: int) -> TwinWorld:
         """The same with the path MTU that ranks have found."""
+        if mtu_bytes == self._twin.fabric.transport.mtu:
+            return self
         return TwinWorld(
             self._play, self._stage, self._folder, level=self._level, threads=self._threads, mtu_bytes=mtu_bytes
         )

@@ -219,6 +219,7 @@ WRONG = {
     "all_reduce --ranks 99 --simulate --fabric hosts/fabrics/leaf-spine.toml": "16 hosts",
     "pairs": "give --ranks N for loopback, or --hosts FILE",
     "pairs --ranks 2 -n 257": "'--iters'",
+    "pairs --ranks 1000 --rate 1Gb/s": "1000 ranks are more than 4000000: give a smaller -n or --small-iters",
     "pairs --ranks 2 --small-size 8x": "--small-size 8x: give bytes",
     "pairs --ranks 2 --simulate": "--simulate: a loopback without a rate takes no time",
     "all_reduce --ranks 2 --congestion prayer": "--congestion prayer: must be one of none, window, dcqcn,",

@@ -113,6 +113,18 @@ def test_the_twin_fills_the_same_table(tmp_path: Path) -> None:
     assert again == rows
 
 
+def test_the_twin_takes_the_hosts_latency_from_their_file(tmp_path: Path) -> None:
+    hosts = Path(loopback(tmp_path))
+    options = ("bench", "all_reduce", "--simulate", "--hosts", str(hosts), "--rate", "200Mb/s", *SMALL)
+    without = in_this_process(*options)
+    assert "no calibrated host latency given" in without.stderr
+    hosts.write_text(hosts.read_text() + '[calibration]\npacket_latency_ns = 50000\nrate = "200Mb/s"\n')
+    calibrated = in_this_process(*options)
+    assert calibrated.stderr == ""
+    here, there = (float(rows_of(ended.stdout)[0][5]) for ended in (without, calibrated))
+    assert there - here == pytest.approx(7 * 50, abs=1)  # six steps of a ring, and the last acknowledgement
+
+
 SMALL = ("-b", "64K", "-e", "64K", "-n", "1", "-w", "0")
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from live_runs import genie, loopback
 from test_bench import said
 from test_usage import in_this_process
+
+from genie.cli import benching_pairs
+from genie.cli.bench_runs import Stage
+from genie.config.hosts import load_hosts
+from simtwin.fabric import loopback_fabric
 
 
 def test_a_matrix_of_all_pairs(tmp_path: Path) -> None:
@@ -43,3 +51,20 @@ def test_a_matrix_of_the_twin_names_a_slow_rank(tmp_path: Path) -> None:
     assert "# Simulated by the twin: level packet, seed 1, fabric four" in ended.stdout
     assert "# 3 of 12 directed pairs are below 0.93 of the best" in ended.stdout
     assert "# rank 2 (host2) sends to all others at 0.50 of the best" in ended.stdout
+
+
+def test_a_stage_that_others_have_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = load_hosts(Path(loopback(tmp_path, ranks=2)))
+
+    @contextmanager
+    def staged(*_: object) -> Iterator[Stage]:
+        yield Stage(hosts, loopback_fabric(2, 10**8), ("env", "GENIE_PLACE=there"))
+
+    monkeypatch.setattr(benching_pairs, "staged", staged)
+    path = tmp_path / "pairs.json"
+    ended = in_this_process("bench", "pairs", "-s", "64K", "-n", "1", "--small-iters", "1", "--json", str(path))
+    assert ended.code == 0, ended.stderr
+    assert " -n 2 env GENIE_PLACE=there " in ended.stderr
+    report = json.loads(path.read_text())
+    assert report["run"]["rate_bps"] == 10**8, "the fabric's links have that rate"
+    assert report["run"]["settings"]["addresses"] == [place.address for place in hosts.places]

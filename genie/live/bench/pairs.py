@@ -39,6 +39,11 @@ class PairsAsked:
         """How many there are."""
         return self.ranks - 1 + self.ranks % 2
 
+    @property
+    def nodes(self) -> int:
+        """Of the workload, about."""
+        return self.ranks * self.rounds * 2 * (self.messages + self.small_messages + 2)
+
 
 def rounds(asked: PairsAsked) -> Workload:
     """All rounds as one workload."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
 from genie.live.bench.pairs import SLOW_SHARE, Cells, Matrix, PairsAsked, slow_in_words
 from genie.live.bench.pairs_table import rate_unit
@@ -15,11 +14,13 @@ CELLS_MAX = 256  # along an edge; of more ranks neighbours share a cell, which s
 VALUES_MAX = 16  # ranks whose cells have room for a number
 LABELS_MAX = 32
 WORDS_MAX = 100
-MAP_PX, LABEL_PX, ROW_PX = 720, 150, 30
+MAP_PX, CELL_PX, LETTER_PX, HEAD_PX = 760, 46, 7, 22
 
-# Shades of one hue: the further from the best, the darker. What is below the mark stands out from what is not.
+# Shades of one hue: the further from the best, the darker. What is below the mark stands out from what is not; of
+# latencies, which have no mark as more switches take more time, none does.
 FINE = ("#f4f7fb", "#c9dbef")
 SLOW = ("#f3b8ae", "#8f1d14")
+LONG = ("#f4f7fb", "#1d4f8c")
 NOTHING = "#eceff3"
 
 STYLE = """
@@ -31,7 +32,7 @@ h1 { font-size: 24px; line-height: 1.3; margin: 0 0 6px; font-weight: 650; }
 h2 { font-size: 19px; margin: 36px 0 2px; font-weight: 650; }
 p { margin: 6px 0; max-width: 90ch; } .soft { color: var(--soft); font-size: 14px; }
 ul { margin: 6px 0; padding-left: 20px; }
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; max-width: 100%; height: auto; }
 svg text { font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
 svg text.soft { fill: var(--soft); } svg text.on { fill: #fff; }
 .key { display: flex; gap: 18px; flex-wrap: wrap; font-size: 13.5px; color: var(--soft); margin: 6px 0; }
@@ -65,14 +66,19 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
         f"{asked.messages} messages of {asked.size_bytes} bytes each. "
         f"A row is a sender, a column a receiver.</p><ul>{listed}</ul>{more}",
         f"<h2>Bandwidth, {name}</h2><div class=key>{key}</div>",
-        heat_map(matrix.hosts, matrix.bytes_per_s / unit, matrix.shares, "bandwidth", f"{{:.4g}} {name}"),
+        heat_map(
+            "bandwidth", matrix.hosts, matrix.bytes_per_s / unit, f"{{:.4g}} {name}", 1 - matrix.shares, colour_of
+        ),
     ]
     if not np.isnan(matrix.latency_us).all():
-        least = float(np.nanmin(matrix.latency_us))
+        least, most = float(np.nanmin(matrix.latency_us)), float(np.nanmax(matrix.latency_us))
+        longer = (matrix.latency_us - least) / ((most - least) or 1)
         parts += [
             "<h2>Latency, us</h2><p class=soft>The median from a small message's post to its acknowledgement; darker "
-            f"is longer, beside the shortest, {least:.4g} us.</p>",
-            heat_map(matrix.hosts, matrix.latency_us, least / matrix.latency_us, "latency", "{:.4g} us"),
+            f"is longer, from {least:.4g} to {most:.4g} us. More switches on the way take more time.</p>",
+            heat_map(
+                "latency", matrix.hosts, matrix.latency_us, "{:.4g} us", longer, lambda part: _between(*LONG, part)
+            ),
         ]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
@@ -81,38 +87,39 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
     )
 
 
-def heat_map(hosts: Sequence[str], values: Cells, shares: Cells, name: str, form: str) -> str:
-    """One matrix as SVG. `shares`: of the best, 1 is best, which colours cells; `form`: of a value with its unit."""
-    ranks = len(hosts)
-    block = -(-ranks // CELLS_MAX)
-    shares, values = _worst(shares, values, block)
-    edge = len(values)
-    cell = min(ROW_PX, MAP_PX / edge)
-    side, every = cell * edge, -(-edge // LABELS_MAX)
-    label = _labels(hosts, block)
-    parts = [f'<svg id="{name}" viewBox="0 0 {LABEL_PX + side + 4:.0f} {side + 26:.0f}" role="img">']
+def heat_map(
+    name: str, hosts: Sequence[str], values: Cells, form: str, worse: Cells, colour: Callable[[float], str]
+) -> str:
+    """One matrix as SVG. `form`: of a value with its unit; `worse`: from 0, the best, on, which `colour` shades."""
+    block = -(-len(hosts) // CELLS_MAX)
+    worse, values = _worst(worse, values, block)
+    edge, label = len(values), _labels(hosts, block)
+    cell, every = min(CELL_PX, MAP_PX / edge), -(-edge // LABELS_MAX)
+    left = 12 + LETTER_PX * max(len(label(at)) for at in range(edge))
+    width, height = left + cell * edge + 4, HEAD_PX + cell * edge + 4
+    parts = [f'<svg id="{name}" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">']
     for at in range(0, edge, every):
         middle = at * cell + cell / 2
         parts.append(
-            f'<text class=soft x="{LABEL_PX - 6}" y="{22 + middle + 4:.1f}" text-anchor="end">'
+            f'<text class=soft x="{left - 6}" y="{HEAD_PX + middle + 4:.1f}" text-anchor="end">'
             f"{escape(label(at))}</text>"
-            f'<text class=soft x="{LABEL_PX + middle:.1f}" y="16" text-anchor="middle">{at * block}</text>'
+            f'<text class=soft x="{left + middle:.1f}" y="16" text-anchor="middle">{at * block}</text>'
         )
     for row in range(edge):
         for column in range(edge):
-            value, share = float(values[row, column]), float(shares[row, column])
-            x, y = LABEL_PX + column * cell, 22 + row * cell
-            text = "not measured" if np.isnan(value) else form.format(value)
-            tip = escape(f"{label(row)} to {label(column)}: {text}")
+            value, part = float(values[row, column]), float(worse[row, column])
+            x, y, known = left + column * cell, HEAD_PX + row * cell, not np.isnan(value)
+            fill = colour(part) if known else NOTHING
+            tip = escape(f"{label(row)} to {label(column)}: {form.format(value) if known else 'not measured'}")
             parts.append(
-                f'<rect x="{x:.2f}" y="{y:.2f}" width="{cell:.2f}" height="{cell:.2f}" fill="{colour_of(share)}">'
+                f'<rect x="{x:.2f}" y="{y:.2f}" width="{cell:.2f}" height="{cell:.2f}" fill="{fill}">'
                 f"<title>{tip}</title></rect>"
             )
-            if edge <= VALUES_MAX and not np.isnan(value):
-                shade = ' class="on"' if share < (SLOW_SHARE + 0.5) / 2 else ""
+            if edge <= VALUES_MAX and known:
+                shade = ' class="on"' if _is_dark(fill) else ""
                 parts.append(
                     f'<text{shade} x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4:.1f}" text-anchor="middle" '
-                    f'style="font-size:9px;pointer-events:none">{value:.3g}</text>'
+                    f'pointer-events="none">{value:.3g}</text>'
                 )
     return "".join(parts) + "</svg>"
 
@@ -124,34 +131,39 @@ def _labels(hosts: Sequence[str], block: int) -> Callable[[int], str]:
     return lambda at: f"{at * block} to {min((at + 1) * block, len(hosts)) - 1}"
 
 
-def _worst(shares: Cells, values: Cells, block: int) -> tuple[Cells, Cells]:
-    """Cells of block x block ranks, each with the share and the value of its worst pair."""
+def _worst(worse: Cells, values: Cells, block: int) -> tuple[Cells, Cells]:
+    """Cells of block x block ranks, each with what its worst pair has."""
     if block == 1:
-        return shares, values
-    edge = -(-len(shares) // block)
-    padded = [np.full((edge * block,) * 2, np.nan) for _ in range(2)]
-    for whole, given in zip(padded, (shares, values), strict=True):
+        return worse, values
+    edge = -(-len(worse) // block)
+    kept = []
+    for given in (worse, values):
+        whole = np.full((edge * block,) * 2, np.nan)
         whole[: len(given), : len(given)] = given
-    kept = [_blocks(whole, edge, block) for whole in padded]
-    worst = np.where(np.isnan(kept[0]), np.inf, kept[0]).argmin(axis=1)[:, None]
+        kept.append(whole.reshape(edge, block, edge, block).transpose(0, 2, 1, 3).reshape(edge * edge, block * block))
+    worst = np.where(np.isnan(kept[0]), -np.inf, kept[0]).argmax(axis=1)[:, None]
     found = [np.take_along_axis(each, worst, axis=1).reshape(edge, edge) for each in kept]
     return found[0], found[1]
 
 
-def _blocks(cells: Cells, edge: int, block: int) -> NDArray[np.float64]:
-    """(edge * edge, block * block)"""
-    return cells.reshape(edge, block, edge, block).transpose(0, 2, 1, 3).reshape(edge * edge, block * block)
+def colour_of(worse: float) -> str:
+    """Of what is so much below the best bandwidth; up to the mark, and beyond it, there are shades of their own."""
+    mark = 1 - SLOW_SHARE
+    if worse <= mark:
+        return _between(*FINE, worse / mark)
+    return _between(*SLOW, min((worse - mark) / (0.5 - mark), 1.0))
 
 
-def colour_of(share: float) -> str:
-    """Of a share of the best; those at the mark and above it have shades of their own."""
-    if np.isnan(share):
-        return NOTHING
-    if share >= SLOW_SHARE:
-        return _between(*FINE, (1 - min(share, 1.0)) / (1 - SLOW_SHARE))
-    return _between(*SLOW, min((SLOW_SHARE - share) / (SLOW_SHARE - 0.5), 1.0))
+def _channels(colour: str) -> list[int]:
+    return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
 
 
 def _between(one: str, other: str, part: float) -> str:
-    channels = (round(int(one[at : at + 2], 16) * (1 - part) + int(other[at : at + 2], 16) * part) for at in (1, 3, 5))
-    return "#" + "".join(f"{channel:02x}" for channel in channels)
+    pairs = zip(_channels(one), _channels(other), strict=True)
+    return "#" + "".join(f"{round(here * (1 - part) + there * part):02x}" for here, there in pairs)
+
+
+def _is_dark(colour: str) -> bool:
+    """Whether white letters are read better on it."""
+    red, green, blue = _channels(colour)
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 130
