@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
-from genie.cli.resolve import Play, UsageError, check_live, fabric_of, hosts_of
+from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of
 from genie.config.hosts import Hosts, load_hosts
 from genie.live.bench.sizes import SIZE_MAX, parse_size
 from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
@@ -59,11 +59,13 @@ def check_started_by_hand(transport: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a bench plays, in one place: files say it, or whoever has built the network.
+    """Where and how a bench plays, in one place: files and options say it, or whoever has built the network.
 
-    Play.fabric names the fabric's file in either case.
+    `play` and `live` are as they are used: of a network that was built `play.fabric` names the file.
     """
 
+    play: Play
+    live: Live
     hosts: Hosts
     fabric: Fabric | None = None  # of both worlds; None: no file describes it
     wrapper: tuple[str, ...] = ()  # put before each rank's command
@@ -74,15 +76,15 @@ class Stage:
 
 
 @contextmanager
-def staged(play: Play, ranks: int | None, udp_port: int | None) -> Iterator[Stage]:
-    """The stage that files describe. `udp_port`: must be free for the ranks of a loopback; None: nothing runs there.
+def staged(play: Play, live: Live, ranks: int | None, *, runs: bool) -> Iterator[Stage]:
+    """The stage that files and options describe. `runs`: ranks will be there, not only the twin.
 
     Without --ranks and --hosts each host of the fabric has a rank.
     """
     if ranks is None and play.hosts is None and play.fabric is not None:
         ranks = build_network(load_fabric(play.fabric)).hosts
-    placed = places_of(play.hosts, ranks, udp_port)
-    yield Stage(placed, fabric_of(play, placed.ranks, placed) if play.fabric is not None else None)
+    placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
+    yield Stage(play, live, placed, fabric_of(play, placed.ranks, placed) if play.fabric is not None else None)
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:

@@ -189,17 +189,14 @@ def collective(
     )
     started, mtu_bytes = time.strftime(nccl_table.TIME_FORMAT), mtu_from(mtu)
     ours: dict[str, Any] = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
-    with (
-        staged(play, ranks, udp_port if runs else None) as stage,
-        workplace(out, stage.hosts if runs else None) as folder,
-    ):
+    with staged(play, live, ranks, runs=runs) as stage, workplace(out, stage.hosts if runs else None) as folder:
         asked = replace(asked, ranks=stage.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
         tables: list[Table] = []
-        twin = TwinWorld(play, stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
+        twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
             spin, limit_s = False if events else None, timeout or None
-            network = LiveWorld(play, live, stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
+            network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
             tables.append(Table(network, asked, operations, minimum_gb_per_s).filled())
             ours["run"] = tables[0].info
@@ -209,20 +206,25 @@ def collective(
             twin.remark()
             tables.append(Table(twin, asked, operations, None if runs else minimum_gb_per_s).filled())
             ours["twin" if runs else "run"] = tables[-1].info
-    first, *others = tables
-    for other in others:
-        ours |= {
-            "simulated": [nccl_json.result(operation, asked, line) for operation, line in other.lines],
-            "compared": comparison.compared(first.lines, other.lines),
-        }
-        for text in ["#", *comparison.table(first.lines, other.lines)]:
-            print(text, flush=True)
+    first = tables[0]
+    if len(tables) > 1:
+        ours |= _beside(asked, *tables)
     if as_json is not None:
         about = nccl_json.Circumstances(
             sys.argv, os.environ, started, time.strftime(nccl_table.TIME_FORMAT), first.devices, minimum_gb_per_s
         )
         write_json(as_json, nccl_json.report(asked, first.lines, about, ours))
     return _judged([line for _, line in first.lines], minimum_gb_per_s)
+
+
+def _beside(asked: Asked, live: Table, twin: Table) -> dict[str, Any]:
+    """Print both tables as one; what the JSON has of the twin's."""
+    for text in ["#", *comparison.table(live.lines, twin.lines)]:
+        print(text, flush=True)
+    return {
+        "simulated": [nccl_json.result(operation, asked, line) for operation, line in twin.lines],
+        "compared": comparison.compared(live.lines, twin.lines),
+    }
 
 
 class Table:

@@ -112,7 +112,7 @@ def pairs(
         source_ports=source_ports, traffic_class=traffic_class, verify=bool(check), icrc=icrc,
         verbs=tuple(verbs or ()),
     )  # fmt: skip
-    with staged(play, ranks, None if simulate else udp_port) as stage:
+    with staged(play, live, ranks, runs=not simulate) as stage:
         asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways)
         if asked.nodes > NODES_MAX:
             text = f"{asked.nodes} messages of {asked.ranks} ranks are more than {NODES_MAX}"
@@ -120,11 +120,11 @@ def pairs(
         with workplace(out, None if simulate else stage.hosts) as folder:
             world: World
             if simulate:
-                world = twin = TwinWorld(play, stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
+                world = twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
                 twin.remark()
             else:
                 spin = False if events else None
-                world = network = LiveWorld(play, live, stage, folder, spin=spin, mtu_bytes=mtu_bytes)
+                world = network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes)
                 network.announce("pairs")
             devices = world.devices()
             width = max(len(device.host) for device in devices)

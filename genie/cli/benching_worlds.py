@@ -12,8 +12,6 @@ import msgspec
 
 from genie.cli.bench_runs import Stage, run_ranks, save_trace
 from genie.cli.resolve import (
-    Live,
-    Play,
     UsageError,
     check_level,
     check_rate,
@@ -53,8 +51,6 @@ class LiveWorld:
 
     def __init__(
         self,
-        play: Play,
-        live: Live,
         stage: Stage,
         folder: Path,
         *,
@@ -63,19 +59,19 @@ class LiveWorld:
         limit_s: float | None = None,
     ) -> None:
         self._stage, self._folder = stage, folder
-        self._play, self._live, self._spin, self._mtu_bytes, self._limit_s = play, live, spin, mtu_bytes, limit_s
+        self._spin, self._mtu_bytes, self._limit_s = spin, mtu_bytes, limit_s
 
     def announce(self, name: str) -> None:
         """Print the command; what is wrong with the options is said before a table begins."""
         stage = self._stage
         if stage.fabric is not None:
-            twin_of(stage.fabric, self._play, stage.hosts.ranks, stage.hosts)  # one that does not fit is refused
+            twin_of(stage.fabric, stage.play, stage.hosts.ranks, stage.hosts)  # one that does not fit is refused
         line = stage.command(self._settings_of(name))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
 
     def devices(self) -> list[Device]:
         """A rank in a namespace of this machine is at the host of the fabric that stands for it."""
-        transports = transports_of(self._live, self._stage.hosts)
+        transports = transports_of(self._stage.live, self._stage.hosts)
         counted: Counter[str] = Counter()
         devices = []
         for place, transport in zip(self._stage.hosts.places, transports, strict=True):
@@ -102,10 +98,10 @@ class LiveWorld:
         return open_run(settings.out_path)
 
     def _settings_of(self, name: str) -> RunSettings:
-        play = replace(self._play, workload=str(self._folder / f"{name}.trace"))
         stage = self._stage
+        play = replace(stage.play, workload=str(self._folder / f"{name}.trace"))
         shape = Workload(name, stage.hosts.ranks, [], {})
-        settings = settings_of(play, self._live, self._folder / name, shape, stage.hosts, stage.fabric)
+        settings = settings_of(play, stage.live, self._folder / name, shape, stage.hosts, stage.fabric)
         return msgspec.structs.replace(settings, spin=self._spin, mtu=self._mtu_bytes or settings.mtu)
 
 
@@ -124,12 +120,11 @@ class TwinWorld:
     """The simulated network."""
 
     def __init__(
-        self, play: Play, stage: Stage, folder: Path, *, level: str = "packet", threads: int = 1, mtu_bytes: int = 0
+        self, stage: Stage, folder: Path, *, level: str = "packet", threads: int = 1, mtu_bytes: int = 0
     ) -> None:
         check_level(level)
-        self._play, self._stage, self._folder = play, stage, folder
-        self._level, self._threads = level, threads
-        ranks, fabric = stage.hosts.ranks, stage.fabric
+        self._stage, self._folder, self._level, self._threads = stage, folder, level, threads
+        play, ranks, fabric = stage.play, stage.hosts.ranks, stage.fabric
         if fabric is None:
             if play.rate is None or rate_from(play.rate) == 0:
                 raise UsageError("--simulate: a loopback without a rate takes no time: give --rate, or --fabric FILE")
@@ -145,16 +140,17 @@ class TwinWorld:
         """The same with the path MTU that ranks have found."""
         if mtu_bytes == self._twin.fabric.transport.mtu:
             return self
-        return TwinWorld(
-            self._play, self._stage, self._folder, level=self._level, threads=self._threads, mtu_bytes=mtu_bytes
-        )
+        return TwinWorld(self._stage, self._folder, level=self._level, threads=self._threads, mtu_bytes=mtu_bytes)
 
     def remark(self) -> None:
         """Say what the twin assumes of the hosts."""
         if self._stage.hosts.calibration is None:
-            print("genie: no calibrated host latency given: the twin's hosts cost nothing", file=sys.stderr)
+            print(
+                "genie: no calibrated host latency given: the twin's hosts cost nothing (genie calibrate --hosts)",
+                file=sys.stderr,
+            )
         else:
-            remark_on_calibration(self._play, self._stage.hosts, self._rates)
+            remark_on_calibration(self._stage.play, self._stage.hosts, self._rates)
 
     def devices(self) -> list[Device]:
         """The fabric's hosts."""
@@ -167,8 +163,10 @@ class TwinWorld:
         return devices
 
     def notes(self) -> list[str]:
-        where = f"fabric {self._twin.fabric.name}" + (f" ({self._play.fabric})" if self._play.fabric else "")
-        return [f"Simulated by the twin: level {self._level}, seed {self._play.seed}, {where}"]
+        where = f"fabric {self._twin.fabric.name}" + (
+            f" ({self._stage.play.fabric})" if self._stage.play.fabric else ""
+        )
+        return [f"Simulated by the twin: level {self._level}, seed {self._stage.play.seed}, {where}"]
 
     def play(self, workload: Workload, name: str, what: str) -> Run:
         """Raises SimulationError when ranks wait for what never comes."""
@@ -179,6 +177,6 @@ class TwinWorld:
             workload,
             out,
             workload_path=str(self._folder / f"{name}.trace"),
-            lowering=lowering_of(self._play),
+            lowering=lowering_of(self._stage.play),
             progress=Progress(),
         )
