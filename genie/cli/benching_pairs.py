@@ -136,7 +136,7 @@ def pairs(
             run = world.play(rounds(asked), "pairs", "all pairs")
             show_progress("")
     matrix = matrix_of(run, [device.host for device in devices])
-    for text in pairs_table.body(matrix):
+    for text in pairs_table.body(asked, matrix):
         print(text, flush=True)
     remark_on_retransmits(matrix.retransmitted)
     if out is not None:

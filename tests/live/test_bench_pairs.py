@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -104,7 +105,8 @@ def a_matrix(ranks: int = 4) -> Matrix:
 
 
 def test_the_matrix_as_text() -> None:
-    lines = pairs_table.body(a_matrix())
+    large = replace(ASKED, size_bytes=1 << 20)
+    lines = pairs_table.body(large, a_matrix())
     assert lines[0].startswith("# Bandwidth, Gb/s: rows send, columns receive; * below 0.93 of the best, 1")
     assert lines[1].split() == ["#", "rank", "host", "0", "1", "2", "3"]
     assert lines[3].split() == ["1", "node1", "1", "-", "0.5*", "1"]
@@ -113,9 +115,14 @@ def test_the_matrix_as_text() -> None:
         "# 1 of 12 directed pairs are below 0.93 of the best",
         "# rank 1 (node1) to rank 2 (node2): 0.50 of the best",
     ]
-    many = pairs_table.body(a_matrix(40))
+    many = pairs_table.body(large, a_matrix(40))
     assert len(many) == 4
     assert "--json" in many[0]
+    # 2 messages of 1250 bytes go in 20 us, of which the latency is 10.
+    small = pairs_table.body(replace(ASKED, size_bytes=1250), a_matrix())
+    assert small[-1] == (
+        "# latency is up to 50% of the time of these messages, and far ranks seem slow: give a larger -s"
+    )
     head = "\n".join(pairs_table.head(ASKED, ["a", "b", "c", "d"], ["a note"]))
     assert "4 ranks in 3 rounds" in head
     assert "# a note" in head

@@ -20,6 +20,7 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 
 SLOW_SHARE = 0.93  # of the best: below it a path is marked
+LATENCY_SHARE_MAX = 0.05  # of the time in which a pair's messages go, before it passes for bandwidth
 LATENCY, BANDWIDTH, MEET = "latency", "bandwidth", "meet"  # what nodes are called
 
 
@@ -187,6 +188,18 @@ def slow_in_words(matrix: Matrix) -> list[str]:
             f"{matrix.shares[source, target]:.2f} of the best"
         )
     return words
+
+
+def warnings(asked: PairsAsked, matrix: Matrix) -> list[str]:
+    """What makes the bandwidths doubtful: messages so small that longer paths seem slower ones."""
+    known = matrix.latency_us[~np.isnan(matrix.latency_us)]
+    if not known.size or not matrix.best_bytes_per_s:
+        return []
+    took_us = asked.size_bytes * asked.messages / matrix.best_bytes_per_s * 1e6
+    share = float(known.max()) / took_us
+    if share <= LATENCY_SHARE_MAX:
+        return []
+    return [f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: give a larger -s"]
 
 
 def report(asked: PairsAsked, matrix: Matrix, ours: dict[str, Any]) -> dict[str, Any]:

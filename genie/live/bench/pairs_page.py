@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 
 import numpy as np
 
-from genie.live.bench.pairs import SLOW_SHARE, Cells, Matrix, PairsAsked, slow_in_words
+from genie.live.bench.pairs import SLOW_SHARE, Cells, Matrix, PairsAsked, slow_in_words, warnings
 from genie.live.bench.pairs_table import rate_unit
 
 CELLS_MAX = 256  # along an edge; of more ranks neighbours share a cell, which shows the worst of them
 VALUES_MAX = 16  # ranks whose cells have room for a number
-LABELS_MAX = 32
-WORDS_MAX = 100
-MAP_PX, CELL_PX, LETTER_PX, HEAD_PX = 760, 46, 7, 22
+LABEL_PX = (16, 36)  # room for one, down and across
+WORDS_MAX = 20
+MAP_PX, CELL_PX, LETTER_PX, HEAD_PX = 760, 46, 8, 22
 
 # Shades of one hue: the further from the best, the darker. What is below the mark stands out from what is not; of
 # latencies, which have no mark as more switches take more time, none does.
@@ -33,6 +34,7 @@ h2 { font-size: 19px; margin: 36px 0 2px; font-weight: 650; }
 p { margin: 6px 0; max-width: 90ch; } .soft { color: var(--soft); font-size: 14px; }
 ul { margin: 6px 0; padding-left: 20px; }
 svg { display: block; max-width: 100%; height: auto; }
+svg rect { shape-rendering: crispEdges; }
 svg text { font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
 svg text.soft { fill: var(--soft); } svg text.on { fill: #fff; }
 .key { display: flex; gap: 18px; flex-wrap: wrap; font-size: 13.5px; color: var(--soft); margin: 6px 0; }
@@ -46,7 +48,7 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
     slow = int(matrix.is_slow.sum())
     pairs = int((~np.isnan(matrix.bytes_per_s)).sum())
     title = f"{slow or 'None'} of {pairs} directed pairs below {SLOW_SHARE} of the best"
-    words = slow_in_words(matrix)
+    words = [*warnings(asked, matrix), *slow_in_words(matrix)]
     listed = "".join(f"<li>{escape(text)}</li>" for text in words[:WORDS_MAX])
     more = f"<p class=soft>and {len(words) - WORDS_MAX} more</p>" if len(words) > WORDS_MAX else ""
     how = "both directions at once" if asked.both_ways else "one direction after the other"
@@ -94,17 +96,17 @@ def heat_map(
     block = -(-len(hosts) // CELLS_MAX)
     worse, values = _worst(worse, values, block)
     edge, label = len(values), _labels(hosts, block)
-    cell, every = min(CELL_PX, MAP_PX / edge), -(-edge // LABELS_MAX)
+    cell = min(CELL_PX, MAP_PX / edge)
     left = 12 + LETTER_PX * max(len(label(at)) for at in range(edge))
     width, height = left + cell * edge + 4, HEAD_PX + cell * edge + 4
     parts = [f'<svg id="{name}" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">']
-    for at in range(0, edge, every):
-        middle = at * cell + cell / 2
-        parts.append(
-            f'<text class=soft x="{left - 6}" y="{HEAD_PX + middle + 4:.1f}" text-anchor="end">'
-            f"{escape(label(at))}</text>"
-            f'<text class=soft x="{left + middle:.1f}" y="16" text-anchor="middle">{at * block}</text>'
-        )
+    down, across = (range(0, edge, math.ceil(room / cell)) for room in LABEL_PX)
+    for at in down:
+        y = HEAD_PX + (at + 0.5) * cell + 4
+        parts.append(f'<text class=soft x="{left - 6}" y="{y:.1f}" text-anchor="end">{escape(label(at))}</text>')
+    for at in across:
+        x = left + (at + 0.5) * cell
+        parts.append(f'<text class=soft x="{x:.1f}" y="16" text-anchor="middle">{at * block}</text>')
     for row in range(edge):
         for column in range(edge):
             value, part = float(values[row, column]), float(worse[row, column])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from genie.live.bench.pairs import SLOW_SHARE, Matrix, PairsAsked, slow_in_words
+from genie.live.bench.pairs import SLOW_SHARE, Matrix, PairsAsked, slow_in_words, warnings
 
 RANKS_SHOWN_MAX = 32  # a terminal is not wider
 WORDS_MAX = 10
@@ -36,7 +36,7 @@ def head(asked: PairsAsked, places: Sequence[str], notes: Sequence[str] = ()) ->
     ]
 
 
-def body(matrix: Matrix) -> list[str]:
+def body(asked: PairsAsked, matrix: Matrix) -> list[str]:
     """Both matrices, and what is slow in words."""
     lines: list[str] = []
     unit, name = rate_unit(matrix.best_bytes_per_s)
@@ -51,7 +51,7 @@ def body(matrix: Matrix) -> list[str]:
             lines += ["#"]
             title = "Latency, us: the median from a small message's post to its acknowledgement"
             lines += _grid(title, matrix, matrix.latency_us, np.full_like(marked, ""))
-    return [*lines, "#", *_words(matrix)]
+    return [*lines, "#", *_words(matrix), *(f"# {text}" for text in warnings(asked, matrix))]
 
 
 def _grid(title: str, matrix: Matrix, values: np.ndarray, marks: np.ndarray) -> list[str]:
