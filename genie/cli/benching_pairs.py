@@ -40,6 +40,7 @@ Examples:
 ```text
 genie bench pairs --ranks 8 --rate 200Mb/s -o runs/pairs
 genie bench pairs --hosts hosts/cluster.toml -s 16M -n 8 --json pairs.json
+genie bench pairs --hosts hosts/cluster.toml -s 16M --alone
 genie bench pairs --simulate --fabric hosts/fabrics/leaf-spine.toml --both-ways
 ```
 """
@@ -65,6 +66,10 @@ def pairs(
     ] = 20,
     both_ways: Annotated[
         bool, typer.Option("--both-ways", help="Both directions of a pair at once.  [default: one after the other]")
+    ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="One pair a round: slower, and pairs share no link.  [default: disjoint pairs]"),
     ] = False,
     check: Annotated[
         int, typer.Option("-c", "--check", min=0, max=1, help="Whether receivers compare every byte; it takes time.")
@@ -97,7 +102,8 @@ def pairs(
 ) -> int:
     """Bandwidth and latency between all pairs of ranks, in rounds of disjoint pairs: n ranks take n - 1 rounds.
 
-    In each round all pairs are busy at once. Cells below 0.93 of the best are marked; -o DIR has heat maps too.
+    In each round all pairs are busy at once, so that two of them may share a link: --alone has one pair a round. Cells
+    below 0.93 of the best are marked; -o DIR has heat maps too.
     """
     if not simulate:
         check_started_by_hand(transport)
@@ -113,9 +119,9 @@ def pairs(
         verbs=tuple(verbs or ()),
     )  # fmt: skip
     with staged(play, live, ranks, runs=not simulate) as stage:
-        asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways)
+        asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways, alone)
         if asked.nodes > NODES_MAX:
-            text = f"{asked.nodes} messages of {asked.ranks} ranks are more than {NODES_MAX}"
+            text = f"{asked.nodes} steps of {asked.ranks} ranks are more than {NODES_MAX}"
             raise UsageError(f"{text}: give a smaller -n or --small-iters")
         with workplace(out, None if simulate else stage.hosts) as folder:
             world: World

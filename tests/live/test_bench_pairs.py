@@ -66,6 +66,16 @@ def test_both_ways_at_once_and_no_latency() -> None:
     assert {Kind(kind) for kind in graph.kind[:2]} == {Kind.SEND, Kind.RECV}
 
 
+def test_pairs_that_are_alone_have_a_round_each() -> None:
+    asked = replace(ASKED, alone=True, messages=1, small_messages=0)
+    assert (asked.rounds, list(asked.schedule())) == (6, [[pair] for pair in combinations(range(4), 2)])
+    played = rounds(asked)
+    graph = played.ranks[0]
+    # Rank 0 is in the first three rounds; in the others it only meets the rest.
+    assert graph.name == (["bandwidth", "meet"] * 2) * 3 + ["meet"] * 6
+    assert sum(map(len, played.ranks.values())) <= asked.nodes
+
+
 def simulated(asked: PairsAsked, rates: dict[int, float], folder: Path) -> Matrix:
     """In the twin, at 1 Gb/s but for hosts with a share of it."""
     fabric = loopback_fabric(asked.ranks, 10**9)
@@ -111,18 +121,18 @@ def test_the_matrix_as_text() -> None:
     assert lines[1].split() == ["#", "rank", "host", "0", "1", "2", "3"]
     assert lines[3].split() == ["1", "node1", "1", "-", "0.5*", "1"]
     assert len({len(line.rstrip("*")) for line in lines[2:6]}) <= 2, "columns stay in line"
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "# 1 of 12 directed pairs are below 0.93 of the best",
         "# rank 1 (node1) to rank 2 (node2): 0.50 of the best",
+        "# pairs of one round may share a link: --alone measures one pair at a time",
     ]
+    assert pairs_table.body(replace(large, alone=True), a_matrix())[-1] == lines[-2]
     many = pairs_table.body(large, a_matrix(40))
-    assert len(many) == 4
+    assert len(many) == 5
     assert "--json" in many[0]
     # 2 messages of 1250 bytes go in 20 us, of which the latency is 10.
     small = pairs_table.body(replace(ASKED, size_bytes=1250), a_matrix())
-    assert small[-1] == (
-        "# latency is up to 50% of the time of these messages, and far ranks seem slow: give a larger -s"
-    )
+    assert small[-2] == "# latency is up to 50% of the time of these messages, and far ranks seem slow: larger -s"
     head = "\n".join(pairs_table.head(ASKED, ["a", "b", "c", "d"], ["a note"]))
     assert "4 ranks in 3 rounds" in head
     assert "# a note" in head

@@ -6,8 +6,9 @@ together, for bandwidth; one direction and then the other, or both at once. All 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -34,16 +35,31 @@ class PairsAsked:
     small_bytes: int  # of a message, for latency
     small_messages: int  # 0: latency is not measured
     both_ways: bool = False  # both directions at once
+    alone: bool = False  # one pair a round, so that none shares a link with another
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+        return self.ranks * (self.ranks - 1) // 2
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
-        return self.ranks - 1 + self.ranks % 2
+        """How many they take."""
+        return self.pairs if self.alone else self.ranks - 1 + self.ranks % 2
 
     @property
     def nodes(self) -> int:
-        """Of the workload, about."""
-        return self.ranks * self.rounds * 2 * (self.messages + self.small_messages + 2)
+        """Of the workload, at most: messages at both ends, and barriers."""
+        return 4 * (self.pairs * (self.messages + self.small_messages) + self.rounds * self.ranks)
+
+    def schedule(self) -> Iterator[list[Pair]]:
+        """The pairs of each round."""
+        return ([pair] for pair in combinations(range(self.ranks), 2)) if self.alone else rounds_of(self.ranks)
+
+    def words(self) -> str:
+        """The rounds, for people."""
+        how = "both directions at once" if self.both_ways else "one direction after the other"
+        return f"{self.rounds} rounds of {'one pair' if self.alone else 'disjoint pairs'}, {how}"
 
 
 def rounds(asked: PairsAsked) -> Workload:
@@ -52,7 +68,7 @@ def rounds(asked: PairsAsked) -> Workload:
     workload = Workload(f"pairs-{ranks}", ranks, [Group("0", tuple(range(ranks)))], {})
     builders = [_Rank(RankBuilder(rank)) for rank in range(ranks)]
     phases = [(LATENCY, asked.small_messages, asked.small_bytes), (BANDWIDTH, asked.messages, asked.size_bytes)]
-    for pairs in rounds_of(ranks):
+    for pairs in asked.schedule():
         for name, count, size_bytes in phases:
             for directed in _directions(pairs, asked.both_ways) if count else ():
                 for source, target in directed:
@@ -171,18 +187,13 @@ def _cells(table: pl.DataFrame, column: str, ranks: int) -> Cells:
 
 def slow_in_words(matrix: Matrix) -> list[str]:
     """Ranks that send or receive slowly with all others, then the pairs that are left, slowest first."""
-    slow, known = matrix.is_slow, ~np.isnan(matrix.bytes_per_s)
-    words, told = [], np.zeros_like(slow)
-    for axis, verb in ((1, "sends to"), (0, "receives from")):
-        whole = (slow | ~known).all(axis=axis) & (known.sum(axis=axis) > 1)
-        for rank in np.flatnonzero(whole).tolist():
-            cells = matrix.shares[rank] if axis else matrix.shares[:, rank]
-            words.append(
-                f"rank {rank} ({matrix.hosts[rank]}) {verb} all others at {np.nanmedian(cells):.2f} of the best"
-            )
-        told |= whole[:, None] if axis else whole[None, :]
-    left = np.argwhere(slow & ~told)
-    for source, target in sorted(left.tolist(), key=lambda pair: float(matrix.shares[pair[0], pair[1]])):
+    whole = _slow_with_all(matrix)
+    words = []
+    for axis, verb in enumerate(("sends to", "receives from")):
+        for rank in np.flatnonzero(whole[axis]).tolist():
+            share = np.nanmedian(matrix.shares[:, rank] if axis else matrix.shares[rank])
+            words.append(f"rank {rank} ({matrix.hosts[rank]}) {verb} all others at {share:.2f} of the best")
+    for source, target in sorted(_slow_alone(matrix), key=lambda pair: float(matrix.shares[pair])):
         words.append(
             f"rank {source} ({matrix.hosts[source]}) to rank {target} ({matrix.hosts[target]}): "
             f"{matrix.shares[source, target]:.2f} of the best"
@@ -190,16 +201,30 @@ def slow_in_words(matrix: Matrix) -> list[str]:
     return words
 
 
+def _slow_with_all(matrix: Matrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which ranks are slow senders, and slow receivers."""
+    slow, known = matrix.is_slow, ~np.isnan(matrix.bytes_per_s)
+    sends, receives = ((slow | ~known).all(axis=axis) & (known.sum(axis=axis) > 1) for axis in (1, 0))
+    return sends, receives
+
+
+def _slow_alone(matrix: Matrix) -> list[Pair]:
+    """Slow pairs of which neither rank is slow with all others."""
+    sends, receives = _slow_with_all(matrix)
+    return [(one, other) for one, other in np.argwhere(matrix.is_slow & ~sends[:, None] & ~receives[None, :]).tolist()]
+
+
 def warnings(asked: PairsAsked, matrix: Matrix) -> list[str]:
-    """What makes the bandwidths doubtful: messages so small that longer paths seem slower ones."""
+    """What makes the bandwidths doubtful: messages so small that far ranks seem slow, links that pairs share."""
+    found = []
     known = matrix.latency_us[~np.isnan(matrix.latency_us)]
-    if not known.size or not matrix.best_bytes_per_s:
-        return []
-    took_us = asked.size_bytes * asked.messages / matrix.best_bytes_per_s * 1e6
-    share = float(known.max()) / took_us
-    if share <= LATENCY_SHARE_MAX:
-        return []
-    return [f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: give a larger -s"]
+    took_us = asked.size_bytes * asked.messages / (matrix.best_bytes_per_s or np.inf) * 1e6
+    share = float(known.max()) / took_us if known.size and took_us else 0.0
+    if share > LATENCY_SHARE_MAX:
+        found.append(f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: larger -s")
+    if not asked.alone and asked.ranks > 3 and _slow_alone(matrix):
+        found.append("pairs of one round may share a link: --alone measures one pair at a time")
+    return found
 
 
 def report(asked: PairsAsked, matrix: Matrix, ours: dict[str, Any]) -> dict[str, Any]:
@@ -214,6 +239,7 @@ def report(asked: PairsAsked, matrix: Matrix, ours: dict[str, Any]) -> dict[str,
         "small_bytes": asked.small_bytes,
         "small_messages": asked.small_messages,
         "both_ways": asked.both_ways,
+        "alone": asked.alone,
         "bytes_per_s": _lists(matrix.bytes_per_s),
         "latency_us": _lists(matrix.latency_us),
         "latency_99_us": _lists(matrix.latency_99_us),

@@ -51,7 +51,6 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
     words = [*warnings(asked, matrix), *slow_in_words(matrix)]
     listed = "".join(f"<li>{escape(text)}</li>" for text in words[:WORDS_MAX])
     more = f"<p class=soft>and {len(words) - WORDS_MAX} more</p>" if len(words) > WORDS_MAX else ""
-    how = "both directions at once" if asked.both_ways else "one direction after the other"
     key = "".join(
         f'<span><i style="background:{colour}"></i>{text}</span>'
         for colour, text in (
@@ -64,7 +63,7 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
     )
     parts = [
         f"<h1>{title}</h1>",
-        f"<p class=soft>{escape(world)}: {asked.ranks} ranks, {asked.rounds} rounds of disjoint pairs, {how}, "
+        f"<p class=soft>{escape(world)}: {asked.ranks} ranks, {asked.words()}, "
         f"{asked.messages} messages of {asked.size_bytes} bytes each. "
         f"A row is a sender, a column a receiver.</p><ul>{listed}</ul>{more}",
         f"<h2>Bandwidth, {name}</h2><div class=key>{key}</div>",

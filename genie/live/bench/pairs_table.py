@@ -23,10 +23,9 @@ def rate_unit(bytes_per_s: float) -> tuple[float, str]:
 
 def head(asked: PairsAsked, places: Sequence[str], notes: Sequence[str] = ()) -> list[str]:
     """The lines above."""
-    how = "both directions at once" if asked.both_ways else "one direction after the other"
     small = f"; {asked.small_messages} of {asked.small_bytes} bytes for latency" if asked.small_messages else ""
     return [
-        f"# All pairs of {asked.ranks} ranks in {asked.rounds} rounds of disjoint pairs, {how}",
+        f"# All pairs of {asked.ranks} ranks in {asked.words()}",
         f"# {asked.messages} messages of {asked.size_bytes} bytes{small}",
         *(f"# {note}" for note in notes),
         "#",
