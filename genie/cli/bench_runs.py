@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,15 +16,17 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
-from genie.cli.resolve import Play, UsageError, check_live, hosts_of
+from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of
 from genie.config.hosts import Hosts, load_hosts
 from genie.live.bench.sizes import SIZE_MAX, parse_size
-from genie.live.launcher import LaunchError, launch, remote_hosts
+from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
 from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
-from genie.plan.facts import facts_of_build
 from genie.workload.graph import Workload
 from genie.workload.write import save
+from simtwin.fabric import load_fabric
+from simtwin.fabric_schema import Fabric
+from simtwin.topology import build_network
 
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
@@ -40,15 +42,12 @@ Mtu = Annotated[
     int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
 ]
 AsJson = Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--out",
-        help="Keep runs here, in a folder that all hosts see.  [default: a temporary one; "
-        f"{SHARED_FOLDER} with ranks on other machines]",
-    ),
-]
+_KEPT = (
+    "Keep runs here, in a folder that all hosts see.  [default: a temporary one; "
+    f"{SHARED_FOLDER} with ranks on other machines]"
+)
+Kept = Annotated[Path | None, typer.Option("-o", "--out", help=_KEPT)]
+KeptLong = Annotated[Path | None, typer.Option("--out", help=_KEPT)]  # where -o is nccl-tests'
 
 
 def check_started_by_hand(transport: str) -> None:
@@ -58,7 +57,37 @@ def check_started_by_hand(transport: str) -> None:
     refuse_half_a_launch()
 
 
-def places_of(hosts: Path | None, ranks: int | None, udp_port: int) -> Hosts:
+@dataclass(frozen=True)
+class Stage:
+    """Where and how a bench plays, in one place: files and options say it, or whoever has built the network.
+
+    `play` and `live` are as they are used: of a network that was built `play.fabric` names the file.
+    """
+
+    play: Play
+    live: Live
+    hosts: Hosts
+    fabric: Fabric | None = None  # of both worlds; None: no file describes it
+    wrapper: tuple[str, ...] = ()  # put before each rank's command
+
+    def command(self, settings: RunSettings, module: str = RANK_MODULE) -> list[str]:
+        """What starts all ranks."""
+        return mpirun_line(settings, remote_hosts(self.hosts), module, self.wrapper)
+
+
+@contextmanager
+def staged(play: Play, live: Live, ranks: int | None, *, runs: bool) -> Iterator[Stage]:
+    """The stage that files and options describe. `runs`: ranks will be there, not only the twin.
+
+    Without --ranks and --hosts each host of the fabric has a rank.
+    """
+    if ranks is None and play.hosts is None and play.fabric is not None:
+        ranks = build_network(load_fabric(play.fabric)).hosts
+    placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
+    yield Stage(play, live, placed, fabric_of(play, placed.ranks, placed) if play.fabric is not None else None)
+
+
+def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:
     """Where the ranks are."""
     if hosts is None and ranks is None:
         raise UsageError("give --ranks N for loopback, or --hosts FILE")
@@ -103,9 +132,12 @@ def mtu_from(mtu: int | None) -> int:
 
 
 @contextmanager
-def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
-    """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it."""
-    if out is not None or remote_hosts(hosts) is not None:
+def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
+    """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it.
+
+    `hosts`: where ranks run, None for those of the twin.
+    """
+    if out is not None or (hosts is not None and remote_hosts(hosts) is not None):
         kept = out or SHARED_FOLDER
         kept.mkdir(parents=True, exist_ok=True)
         yield kept.resolve()
@@ -118,10 +150,10 @@ def workplace(out: Path | None, hosts: Hosts) -> Iterator[Path]:
             raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
 
 
-def run_ranks(settings: RunSettings, line: list[str], what: str) -> None:
-    """Run all ranks to their end. Raises LaunchError with what went wrong."""
+def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float | None = None) -> None:
+    """Run all ranks to their end, within so long once they are set up. Raises LaunchError with what went wrong."""
     with redirect_stderr(StringIO()):  # the launcher's progress is that of iterations, of which there is one
-        outcome = launch(settings, line)
+        outcome = launch(settings, line, limit_s)
     if outcome.code != 0:
         show_progress("")
         raise LaunchError(f"{what}: {outcome.problem}", outcome.code)
@@ -155,8 +187,8 @@ def check_json(path: Path | None) -> None:
 
 
 def write_json(path: Path, report: dict[str, Any]) -> None:
-    """One JSON object, with what was built."""
+    """One JSON object."""
     try:
-        path.write_text(json.dumps({**report, **facts_of_build()}, indent=1) + "\n")
+        path.write_text(json.dumps(report, indent=1) + "\n")
     except OSError as error:
         raise LaunchError(f"--json {path}: cannot be written: {error.strerror}") from error

@@ -1,52 +1,47 @@
-"""`genie bench`: one collective in nccl-tests' table, one path in perftest's."""
+"""`genie bench`: one collective in nccl-tests' table, measured, simulated or both."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from genie.cli import benching_paths, options
+from genie.cli import benching_flags as flags
+from genie.cli import benching_pairs, benching_paths, options
 from genie.cli.bench_runs import (
-    UNLIMITED,
-    AsJson,
-    Kept,
-    LineRate,
+    KeptLong,
     Mtu,
     check_json,
     check_started_by_hand,
     mtu_from,
-    places_of,
     remark_on_retransmits,
-    run_ranks,
-    save_trace,
     show_progress,
-    size_from,
+    staged,
     workplace,
     write_json,
 )
-from genie.cli.resolve import Live, Play, UsageError, settings_of
+from genie.cli.benching_worlds import LiveWorld, TwinWorld, World
+from genie.cli.resolve import Live, Play, UsageError
 from genie.collectives import ALGORITHMS
-from genie.config.hosts import Hosts
-from genie.live.bench import nccl_table
-from genie.live.bench.collectives import OPERATIONS, SENDRECV, Measured, Operation, chain, measured
+from genie.live.bench import comparison, nccl_json, nccl_table
+from genie.live.bench.asked import Asked, Average, Blocking
+from genie.live.bench.collectives import OPERATIONS, SENDRECV, Operation, chain
+from genie.live.bench.measured import Measured, measured
 from genie.live.endings import EXIT_FAILED
-from genie.live.launcher import LaunchError, mpirun_line, refuse_running, remote_hosts
-from genie.live.settings import RunSettings
 from genie.live.transport import SOFTROCE
-from genie.record import RecordError, Run, open_run, prepare_folder
-from genie.workload.graph import Workload
+from genie.plan.facts import facts_of_build
 
-RANKS_MAX, SIZES_MAX = 1024, 1000
+RANKS_MAX = 1024
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
-    help="What a collective takes between all ranks (nccl-tests' table), and what a path carries (perftest's). "
-    "A bench starts its ranks itself, by mpirun: it is not started by mpirun or srun.",
+    help="What a collective takes between all ranks (nccl-tests' table), and what paths carry (perftest's, and a "
+    "matrix of all pairs). A bench starts its ranks itself, by mpirun: it is not started by mpirun or srun.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -57,17 +52,22 @@ Examples:
 ```text
 genie bench all_reduce --ranks 4
 genie bench all_to_all --ranks 8 -b 64K -e 16M -f 4 -n 50 --rate 1Gb/s
-genie bench broadcast --hosts hosts/cluster.toml -b 1M -e 8M -i 1M --json broadcast.json
+genie bench broadcast --hosts hosts/cluster.toml -b 1M -e 8M -i 1M -r all -J broadcast.json
+genie bench all_reduce --simulate --fabric hosts/fabrics/leaf-spine.toml -b 64K -e 16M -f 4
+genie bench all_gather --ranks 4 --rate 200Mb/s --compare
+NCCL_TESTS_MIN_BW=10 genie bench all_reduce --hosts hosts/cluster.toml -b 64M -e 64M
 ```
 """
 
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for name, operation in OPERATIONS.items():
-        bench_app.command(name, epilog=COLLECTIVE_EXAMPLES, help=_help_of(operation))(collective)
-    for alias, name in ALIASES.items():
-        bench_app.command(alias, epilog=COLLECTIVE_EXAMPLES, help=_help_of(OPERATIONS[name]), hidden=True)(collective)
+    for name, hidden in [*((name, False) for name in OPERATIONS), *((alias, True) for alias in ALIASES)]:
+        operation = OPERATIONS[ALIASES.get(name, name)]
+        bench_app.command(
+            name, cls=flags.NcclTestsCommand, epilog=COLLECTIVE_EXAMPLES, help=_help_of(operation), hidden=hidden
+        )(collective)
+    benching_pairs.register(bench_app)
     benching_paths.register(bench_app)
     app.add_typer(bench_app, name="bench")
 
@@ -78,32 +78,50 @@ def _help_of(operation: Operation) -> str:
     )  # fmt: skip
     return (
         f"{what}: time, algorithm and bus bandwidth for each size, as nccl-tests prints them.\n\n"
-        "Bytes are moved and none is reduced, so the columns of the operation in place are N/A. #wrong counts bytes."
+        "Bytes are moved and none is reduced, so the columns of the operation in place are N/A. #wrong counts bytes. "
+        f"One wrong byte is exit code 1, and so is an average bus bandwidth below 0.9 times {flags.MINIMUM_BANDWIDTH} "
+        "(environment, GB/s)."
     )
 
 
 def collective(
     context: typer.Context,
     ranks: Annotated[
-        int | None, typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts file]")
+        int | None,
+        typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts or the fabric file]"),
     ] = None,
-    minimum: Annotated[str, typer.Option("-b", "--minbytes", help="Smallest size; K, M and G are 1024s.")] = "1K",
-    maximum: Annotated[str, typer.Option("-e", "--maxbytes", help="Largest size.")] = "4M",
-    factor: Annotated[
-        int | None, typer.Option("-f", "--stepfactor", min=2, help="From one size to the next.  [default: 2]")
-    ] = None,
-    step: Annotated[
-        str | None, typer.Option("-i", "--stepbytes", help="Or: this much from one size to the next.")
-    ] = None,
-    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**6, help="Operations that are timed.")] = 20,
-    warmup: Annotated[
-        int, typer.Option("-w", "--warmup_iters", min=0, max=10**6, help="Operations before them that are not.")
-    ] = 5,
-    check: Annotated[
-        int, typer.Option("-c", "--check", min=0, max=1, help="Whether receivers compare every byte; it takes time.")
-    ] = 1,
+    minimum: flags.Minimum = "1K",
+    maximum: flags.Maximum = "4M",
+    factor: flags.Factor = None,
+    step: flags.Step = None,
+    count: flags.Iterations = 20,
+    warmup: flags.WarmUp = 5,
+    aggregated: flags.Aggregated = 1,
+    cycles: flags.Cycles = 1,
+    check: flags.Check = 1,
+    average: flags.Averaged = 1,
+    blocking: flags.Blocked = 0,
+    per_iteration: flags.PerIteration = 0,
+    skipped: flags.Skipped = 0,
+    data_type: flags.DataType = "float",
+    reduction: flags.Reduction = "sum",
+    root: flags.Root = "0",
+    timeout: flags.Timeout = None,
+    timestamps: flags.Timestamps = 0,
+    as_json: flags.AsJson = None,
+    percentiles: Annotated[
+        bool, typer.Option("--percentiles", help="Columns of what messages took, from post to acknowledgement.")
+    ] = False,
+    simulate: Annotated[bool, typer.Option("--simulate", help="In the twin, and nowhere else.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="On the network and in the twin, and both tables side by side.")
+    ] = False,
     hosts: options.HostsFile = None,
-    rate: LineRate = UNLIMITED,
+    fabric: options.FabricFile = None,
+    rate: options.Rate = None,
+    level: options.Level = "packet",
+    seed: options.Seed = 1,
+    threads: options.Threads = 1,
     transport: options.Transport = SOFTROCE,
     algorithm: Annotated[
         str | None, typer.Option(help="Such as ring.  [default: by size, as genie run chooses]")
@@ -121,25 +139,38 @@ def collective(
         bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
     ] = False,
     no_offload: options.NoOffload = False,
-    as_json: AsJson = None,
-    out: Kept = None,
+    out: KeptLong = None,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
     name = str(context.info_name)
     operation = OPERATIONS[ALIASES.get(name, name)]
-    check_started_by_hand(transport)
+    runs, simulates = compare or not simulate, compare or simulate
+    if runs:
+        check_started_by_hand(transport)
     check_json(as_json)
-    asked = _asked(minimum, maximum, factor, step, count, warmup, check)
-    placed = places_of(hosts, ranks, udp_port)
-    asked = replace(asked, ranks=placed.ranks)
+    minimum_gb_per_s = flags.minimum_bandwidth()
+    asked = replace(
+        flags.asked_from(minimum, maximum, factor, step, count, skipped),
+        warmup=warmup,
+        check=check,
+        aggregated=aggregated,
+        cycles=cycles,
+        average=Average(average),
+        blocking=Blocking(blocking),
+        per_iteration=bool(per_iteration),
+        percentiles=percentiles,
+        timestamps=bool(timestamps),
+    )
     play = Play(
         "",
         hosts=hosts,
+        fabric=fabric,
         rate=rate,
         algorithm=_algorithm_of(operation, algorithm),
         channels=channels,
+        seed=seed,
         queue_pairs=queue_pairs,
         split=split,
         congestion=congestion,
@@ -156,48 +187,102 @@ def collective(
         icrc=icrc,
         verbs=tuple(verbs or ()),
     )
-    lines: list[Measured] = []
-    with workplace(out, placed) as folder:
-        bench = CollectiveBench(
-            operation, asked, play, live, placed, folder, spin=False if events else None, mtu_bytes=mtu_from(mtu)
-        )
-        for line in nccl_table.head(operation, asked, bench.places()):
-            print(line, flush=True)
-        for size_bytes in asked.sizes_bytes:
-            show_progress(f"{operation.name} of {size_bytes} bytes")
-            lines.append(bench.measure(size_bytes))
-            show_progress("")
-            print(nccl_table.row(operation, lines[-1]), flush=True)
-    for line in nccl_table.foot(operation, lines):
-        print(line, flush=True)
-    remark_on_retransmits(nccl_table.retransmitted(lines))
+    started, mtu_bytes = time.strftime(nccl_table.TIME_FORMAT), mtu_from(mtu)
+    ours: dict[str, Any] = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
+    with staged(play, live, ranks, runs=runs) as stage, workplace(out, stage.hosts if runs else None) as folder:
+        asked = replace(asked, ranks=stage.hosts.ranks)
+        operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
+        tables: list[Table] = []
+        twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
+        if runs:
+            spin, limit_s = False if events else None, timeout or None
+            network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
+            network.announce(f"{operation.name}-{asked.minimum_bytes}")
+            tables.append(Table(network, asked, operations, minimum_gb_per_s).filled())
+            ours["run"] = tables[0].info
+            mtu_bytes = int(ours["run"]["settings"]["mtu"])
+        if twin is not None:
+            twin = twin.with_mtu(mtu_bytes) if runs else twin
+            twin.remark()
+            tables.append(Table(twin, asked, operations, None if runs else minimum_gb_per_s).filled())
+            ours["twin" if runs else "run"] = tables[-1].info
+    first = tables[0]
+    if len(tables) > 1:
+        ours |= _beside(asked, *tables)
     if as_json is not None:
-        write_json(as_json, nccl_table.report(operation, asked, lines, bench.settings))
-    return EXIT_FAILED if nccl_table.wrong_bytes(lines) else 0
+        about = nccl_json.Circumstances(
+            sys.argv, os.environ, started, time.strftime(nccl_table.TIME_FORMAT), first.devices, minimum_gb_per_s
+        )
+        write_json(as_json, nccl_json.report(asked, first.lines, about, ours))
+    return _judged([line for _, line in first.lines], minimum_gb_per_s)
 
 
-def _asked(
-    minimum: str, maximum: str, factor: int | None, step: str | None, count: int, warmup: int, check: int
-) -> nccl_table.Asked:
-    """What is asked for, of ranks that are not known yet."""
-    smallest, largest = size_from("-b", minimum), size_from("-e", maximum)
-    if smallest > largest:
-        raise UsageError(f"-b {minimum} is more than -e {maximum}: give the smallest size first")
-    if factor is not None and step is not None:
-        raise UsageError(f"-f {factor} and -i {step}: give one of the two")
-    step_bytes = None if step is None else size_from("-i", step)
-    if step_bytes is not None and (largest - smallest) // step_bytes >= SIZES_MAX:
-        raise UsageError(f"-i {step}: is more than {SIZES_MAX} sizes from {minimum} to {maximum}: give a larger step")
-    return nccl_table.Asked(
-        ranks=0,
-        minimum_bytes=smallest,
-        maximum_bytes=largest,
-        step_factor=None if step is not None else factor or 2,
-        step_bytes=step_bytes,
-        warmup=warmup,
-        iterations=count,
-        check=check,
-    )
+def _beside(asked: Asked, live: Table, twin: Table) -> dict[str, Any]:
+    """Print both tables as one; what the JSON has of the twin's."""
+    for text in ["#", *comparison.table(live.lines, twin.lines)]:
+        print(text, flush=True)
+    return {
+        "simulated": [nccl_json.result(operation, asked, line) for operation, line in twin.lines],
+        "compared": comparison.compared(live.lines, twin.lines),
+    }
+
+
+class Table:
+    """A table that is filled, and printed, line by line."""
+
+    def __init__(
+        self, world: World, asked: Asked, operations: Sequence[Operation], minimum_gb_per_s: float | None
+    ) -> None:
+        self._world, self._asked, self._operations, self._minimum = world, asked, operations, minimum_gb_per_s
+        self.devices = world.devices()
+        self.lines: list[tuple[Operation, Measured]] = []
+        self.info: dict[str, Any] = {}  # run.json of the last size
+
+    def filled(self) -> Table:
+        """Measure all. Raises LaunchError or SimulationError at the first size that does not end well."""
+        asked, operations = self._asked, self._operations
+        width = max(len(device.host) for device in self.devices)
+        places = [f"on {device.host:>{width}} {device.what}" for device in self.devices]
+        for text in nccl_table.head(operations[0], asked, places, self._world.notes()):
+            print(text, flush=True)
+        for operation in operations:
+            for cycle in range(asked.cycles):
+                for size_bytes in asked.sizes_bytes:
+                    line = self._measure(operation, size_bytes, cycle)
+                    self.lines.append((operation, line))
+                    stamp = time.strftime(nccl_table.TIME_FORMAT)
+                    print(nccl_table.row(operation, asked, line, stamp), flush=True)
+        lines = [line for _, line in self.lines]
+        for text in nccl_table.foot(operations[0], lines, self._minimum):
+            print(text, flush=True)
+        remark_on_retransmits(nccl_table.retransmitted(lines))
+        return self
+
+    def _measure(self, operation: Operation, size_bytes: int, cycle: int) -> Measured:
+        what, name = f"{operation.name} of {size_bytes} bytes", f"{operation.name}-{size_bytes}"
+        name += f"-root{operation.root}" if len(self._operations) > 1 else ""
+        name += f"-cycle{cycle}" if self._asked.cycles > 1 else ""
+        show_progress(what)
+        run = self._world.play(chain(operation, self._asked, size_bytes), name, what)
+        show_progress("")
+        self.info = run.info
+        return measured(operation, self._asked, size_bytes, run)
+
+
+def _judged(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> int:
+    """The exit code, and one line for what failed."""
+    wrong = nccl_table.wrong_bytes(lines)
+    if wrong:
+        print(f"genie: {wrong} bytes of what arrived are not what was sent", file=sys.stderr)
+    fast = nccl_table.is_fast_enough(lines, minimum_gb_per_s)
+    if fast is False:
+        average = nccl_table.average_bus_bytes_per_s(lines) / nccl_table.GIGA
+        print(
+            f"genie: the average bus bandwidth, {average:.4g} GB/s, is below {nccl_table.MINIMUM_SHARE} times "
+            f"{flags.MINIMUM_BANDWIDTH}, {minimum_gb_per_s:g} GB/s",
+            file=sys.stderr,
+        )
+    return EXIT_FAILED if wrong or fast is False else 0
 
 
 def _algorithm_of(operation: Operation, chosen: str | None) -> tuple[str, ...]:
@@ -207,82 +292,3 @@ def _algorithm_of(operation: Operation, chosen: str | None) -> tuple[str, ...]:
     if chosen not in known:
         raise UsageError(f"--algorithm {chosen}: {operation.name} has {', '.join(known) or 'none to choose from'}")
     return (f"{operation.name}={chosen}",)
-
-
-class CollectiveBench:
-    """Plays one size after another, each in a run of its own, so that what is wrong is known by size."""
-
-    def __init__(
-        self,
-        operation: Operation,
-        asked: nccl_table.Asked,
-        play: Play,
-        live: Live,
-        hosts: Hosts,
-        folder: Path,
-        *,
-        spin: bool | None = None,
-        mtu_bytes: int = 0,
-    ) -> None:
-        self._operation, self._asked, self._hosts, self._folder = operation, asked, hosts, folder
-        self._play, self._live, self._spin, self._mtu_bytes = play, live, spin, mtu_bytes
-        self._last: Run | None = None
-        self._shape = Workload(operation.name, asked.ranks, [], {})
-        # What is wrong with the options is said before the table begins.
-        line = self._line(self._settings_of(asked.sizes_bytes[0]))
-        print("genie: " + " ".join(line), file=sys.stderr, flush=True)
-
-    def places(self) -> list[str]:
-        """What each rank is and where."""
-        width = max(len(place.host) for place in self._hosts.places)
-        return [
-            f"on {place.host:>{width}} {place.transport or self._live.transport} {place.address}"
-            for place in self._hosts.places
-        ]
-
-    def measure(self, size_bytes: int) -> Measured:
-        """One line. Raises LaunchError when the run did not end well."""
-        settings = self._settings_of(size_bytes)
-        refuse_running(settings.out_path)
-        prepare_folder(settings.out_path)
-        played = self._chain(size_bytes)
-        save_trace(played, Path(settings.workload))
-        problem: LaunchError | None = None
-        try:
-            run_ranks(settings, self._line(settings), f"{self._operation.name} of {size_bytes} bytes")
-        except LaunchError as error:
-            problem = error
-        if problem is not None and not _found_wrong(settings, played):
-            raise problem
-        run = self._last = open_run(settings.out_path)
-        checked = bool(self._asked.check)
-        return measured(self._operation, self._asked.ranks, size_bytes, run.timeline, run.counters["ranks"], checked)
-
-    def _line(self, settings: RunSettings) -> list[str]:
-        return mpirun_line(settings, remote_hosts(self._hosts))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Those of the last size's run, with what the ranks have found out, for the JSON."""
-        return {} if self._last is None else {"run": self._last.info}
-
-    def _chain(self, size_bytes: int) -> Workload:
-        asked = self._asked
-        return chain(self._operation, asked.ranks, size_bytes, asked.iterations, asked.warmup)
-
-    def _settings_of(self, size_bytes: int) -> RunSettings:
-        name = f"{self._operation.name}-{size_bytes}"
-        play = replace(self._play, workload=str(self._folder / f"{name}.trace"))
-        settings = settings_of(play, self._live, self._folder / name, self._shape, self._hosts, None)
-        return msgspec.structs.replace(settings, spin=self._spin, mtu=self._mtu_bytes)
-
-
-def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
-    """Whether a run failed for its payload alone: it was played to its end on all ranks."""
-    try:
-        run = open_run(settings.out_path)
-    except RecordError:
-        return False
-    nodes = sum(map(len, workload.ranks.values()))
-    played = run.timeline.height == nodes and bool((run.timeline["end_ns"] >= 0).all())
-    return played and any(each and each.get("wrong_bytes") for each in run.counters["ranks"])

@@ -40,6 +40,7 @@ from genie.live.watch import Watch, still_running
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
+RANK_MODULE = "genie.live.rank"  # what a rank runs
 LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
 
 
@@ -74,7 +75,7 @@ def remote_hosts(hosts: Hosts) -> str | None:
 
 
 def mpirun_line(
-    settings: RunSettings, hosts: str | None, module: str = "genie.live.rank", wrapper: Sequence[str] = ()
+    settings: RunSettings, hosts: str | None, module: str = RANK_MODULE, wrapper: Sequence[str] = ()
 ) -> list[str]:
     """The command that starts all ranks; `hosts`: "name:ranks,..." for machines other than this one.
 
@@ -119,8 +120,11 @@ def refuse_running(out: Path) -> None:
             )
 
 
-def launch(settings: RunSettings, line: list[str]) -> Outcome:
-    """Run all ranks to their end. Nothing is left running, and what was recorded is readable."""
+def launch(settings: RunSettings, line: list[str], limit_s: float | None = None) -> Outcome:
+    """Run all ranks to their end. Nothing is left running, and what was recorded is readable.
+
+    `limit_s`: how long they may take once they are set up; None: as long as there is progress.
+    """
     write_launch_file(settings)
     try:
         for rank in range(settings.ranks):
@@ -137,7 +141,7 @@ def launch(settings: RunSettings, line: list[str]) -> Outcome:
                 line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         try:
-            found = _watch(settings, process, told)
+            found = _watch(settings, process, told, limit_s)
         finally:
             _end(process)
     if found is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
@@ -166,10 +170,13 @@ class _Signals:
         self.number = self.number or number
 
 
-def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals) -> Outcome | None:
+def _watch(
+    settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals, limit_s: float | None
+) -> Outcome | None:
     """Wait for the end; what went wrong that no rank could say."""
     watch = Watch(settings)
     began = time.monotonic()
+    ready_at: float | None = None
     failed_at: float | None = None
     found: Outcome | None = None
     while process.poll() is None:
@@ -181,6 +188,10 @@ def _watch(settings: RunSettings, process: subprocess.Popen[bytes], told: _Signa
             )
             return Outcome(128 + told.number, name)  # as shells say it
         now = time.monotonic()
+        if limit_s is not None:
+            ready_at = now if ready_at is None and watch.anyone_ready() else ready_at
+            if ready_at is not None and now - ready_at > limit_s:
+                return Outcome(EXIT_FAILED, f"not done in {limit_s:g} s")
         if failed_at is None:
             if gone := watch.vanished():
                 if not watch.anyone_ready() and _ends_within(process, 1.0):

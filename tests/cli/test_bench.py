@@ -1,4 +1,4 @@
-"""`genie bench`, on loopback: tables that parse, figures that agree with one another, wrong bytes that are found."""
+"""`genie bench` of a path, on loopback, and what all benches refuse and say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from live_runs import Ended, genie, loopback, pid_of, started
 from test_usage import in_this_process
 
-from genie.cli import benching, benching_paths
+from genie.cli import benching_paths
 from genie.cli.benching import COLLECTIVE_EXAMPLES
+from genie.cli.benching_pairs import PAIRS_EXAMPLES
 from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.config.hosts import load_hosts
 from genie.live.bench.collectives import OPERATIONS
-from genie.live.launcher import LaunchError
 from genie.live.settings import RunSettings
 
 
@@ -29,69 +29,6 @@ def rows_of(table: str) -> list[list[str]]:
 def said(ended: Ended) -> list[str]:
     """What a bench said besides its command and packets sent again, which a busy machine may cause."""
     return [line for line in ended.said if "packets were sent again" not in line]
-
-
-@pytest.mark.parametrize("name", ["all_reduce", "all_to_all", "sendrecv"])
-def test_a_collective_of_three_sizes(name: str, tmp_path: Path) -> None:
-    report_path = tmp_path / "report.json"
-    ended = genie(
-        *("bench", name, "--ranks", "4", "-b", "1K", "-e", "16K", "-f", "4", "-n", "5", "-w", "2"),
-        *("--hosts", loopback(tmp_path), "--rate", "200Mb/s", "--json", str(report_path)),
-    )
-    assert (ended.code, ended.left, said(ended)) == (0, [], []), ended.stderr
-    rows = rows_of(ended.stdout)
-    assert [int(row[0]) for row in rows] == [1024, 4096, 16384]
-    assert "# Out of bounds values : 0 OK" in ended.stdout
-    report = json.loads(report_path.read_text())
-    factor = float(OPERATIONS[name].bus_factor(4))
-    for row, result in zip(rows, report["results"], strict=True):
-        figures = result["out_of_place"]
-        assert figures["alg_bw"] == pytest.approx(result["size"] / figures["time"] / 1e3, rel=1e-6)  # B/us to GB/s
-        assert figures["bus_bw"] == pytest.approx(figures["alg_bw"] * factor, rel=1e-6)
-        assert 0 < figures["bus_bw"] <= 0.025  # 25 MB/s a rank: nothing may be faster than its line
-        assert [float(cell) for cell in row[5:8]] == pytest.approx([*figures.values()][:3], abs=0.051)
-        assert (row[8:], figures["nwrong"]) == (["0", *["N/A"] * 4], 0)
-    lines = report["genie"]["lines"]
-    assert all(line["verified_bytes"] >= 7 * line["size_bytes"] for line in lines)  # of 7 operations
-    assert all(len(line["times_us"]) == 5 and len(line["rank_times_us"]) == 4 for line in lines)
-    assert report["genie"]["run"]["settings"]["verify"] is True
-    assert report["genie"]["run"]["rate_bps"] == 200_000_000
-
-
-def test_unchecked_bytes_are_not_called_right(tmp_path: Path) -> None:
-    ended = genie(
-        *("bench", "broadcast", "--hosts", loopback(tmp_path, ranks=2), "-b", "64", "-e", "128", "-i", "64"),
-        *("-n", "2", "-w", "0", "-c", "0", "--events", "--rate", "200Mb/s", "-o", str(tmp_path / "kept")),
-    )
-    assert ended.code == 0, ended.stderr
-    assert [row[8] for row in rows_of(ended.stdout)] == ["N/A", "N/A"]
-    assert "validation: 0" in ended.stdout
-    kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
-    assert kept == ["broadcast-128", "broadcast-128.trace", "broadcast-64", "broadcast-64.trace"]
-    # The kept trace is a workload as any other.
-    assert genie("inspect", str(tmp_path / "kept" / "broadcast-64.trace")).code == 0
-
-
-def test_wrong_bytes_fail_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = benching.run_ranks
-
-    def one_goes_wrong(settings: RunSettings, line: list[str], what: str) -> None:
-        real(settings, line, what)
-        if what.endswith(" 2048 bytes"):
-            path = settings.out_path / "counters.json"
-            counters: dict[str, Any] = json.loads(path.read_text())
-            counters["ranks"][1]["wrong_bytes"] += 3
-            path.write_text(json.dumps(counters))
-            raise LaunchError("bytes are wrong", 1)
-
-    monkeypatch.setattr(benching, "run_ranks", one_goes_wrong)
-    ended = in_this_process(
-        *("bench", "all_reduce", "--hosts", loopback(tmp_path, ranks=2), "-b", "1K", "-e", "4K", "-n", "2"),
-        *("--rate", "200Mb/s"),
-    )
-    assert ended.code == 1, ended.stderr
-    assert [row[8] for row in rows_of(ended.stdout)] == ["0", "3", "0"]
-    assert "# Out of bounds values : 3 FAILED" in ended.stdout
 
 
 def test_a_ping_pong_of_two_ranks(tmp_path: Path) -> None:
@@ -214,14 +151,6 @@ def test_a_bench_that_is_told_to_end_leaves_nothing(end: signal.Signals, tmp_pat
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_an_earlier_trace_with_more_ranks_is_replaced(tmp_path: Path) -> None:
-    options = ("-b", "1K", "-e", "1K", "-n", "1", "-w", "1", "--rate", "200Mb/s", "-o", str(tmp_path / "kept"))
-    for ranks in (3, 2):
-        ended = in_this_process("bench", "reduce", "--hosts", loopback(tmp_path, ranks=ranks), *options)
-        assert ended.code == 0, ended.stderr
-    assert len(list((tmp_path / "kept" / "reduce-1024.trace").glob("*.et"))) == 2
-
-
 def test_a_failed_run_is_one_line_below_the_table(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.toml"
     # 192.0.2.0/24 is for documentation: no address of it can be bound here.
@@ -278,6 +207,21 @@ WRONG = {
     "all_reduce --ranks 2 --queue-pairs 129": "'--queue-pairs'",
     "all_reduce --hosts nowhere.toml": "nowhere.toml: cannot be read",
     "all_reverse --ranks 2": "all_reverse",
+    "all_reduce --ranks 2 -o runs/mine": "-o runs/mine: must be one of sum, prod, max, min, avg, mulsum; --out is",
+    "all_reduce --ranks 2 -d complex": "-d complex: must be one of int8, uint8, int32",
+    "broadcast --ranks 2 -r 2": "-r 2: must be a rank in 0..1, or all",
+    "all_reduce --ranks 2 -N 0": "'--run_cycles'",
+    "all_reduce --ranks 2 -a 4": "'--average'",
+    "all_reduce --ranks 2 -z 4": "'--blocking'",
+    "all_reduce --ranks 2 -n 5 -K 5": "-K 5: leaves none of 5 iterations",
+    "all_reduce --ranks 2 --simulate": "--simulate: a loopback without a rate takes no time: give --rate, or --fabric",
+    "all_reduce --ranks 2 --simulate --level flow": "--level flow is not built yet",
+    "all_reduce --ranks 99 --simulate --fabric hosts/fabrics/leaf-spine.toml": "16 hosts",
+    "pairs": "give --ranks N for loopback, or --hosts FILE",
+    "pairs --ranks 2 -n 257": "'--iters'",
+    "pairs --ranks 1000 --rate 1Gb/s": "1000 ranks are more than 4000000: give a smaller -n or --small-iters",
+    "pairs --ranks 2 --small-size 8x": "--small-size 8x: give bytes",
+    "pairs --ranks 2 --simulate": "--simulate: a loopback without a rate takes no time",
     "all_reduce --ranks 2 --congestion prayer": "--congestion prayer: must be one of none, window, dcqcn,",
     "all_reduce --ranks 2 --source-ports 80": "source ports '80': must be pair, nccl",
     "all_reduce --ranks 2 -b 8 -e 4M -i 8": "-i 8: is more than 1000 sizes from 8 to 4M",
@@ -321,6 +265,7 @@ def test_wrong_usage_is_one_line(given: str) -> None:
         ("all_reduce", COLLECTIVE_EXAMPLES),
         ("pingpong", PINGPONG_EXAMPLES),
         ("write", WRITE_EXAMPLES),
+        ("pairs", PAIRS_EXAMPLES),
     ],
 )
 def test_help_has_examples_that_keep_their_lines(name: str, examples: str) -> None:
@@ -335,5 +280,5 @@ def test_help_has_examples_that_keep_their_lines(name: str, examples: str) -> No
 def test_the_overview_of_benches_names_them() -> None:
     shown = genie("bench", "--help")
     assert shown.code == 0
-    for name in (*OPERATIONS, "pingpong", "write"):
+    for name in (*OPERATIONS, "pairs", "pingpong", "write"):
         assert f"│ {name} " in shown.stdout

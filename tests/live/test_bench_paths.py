@@ -25,7 +25,7 @@ def test_latency_is_half_of_each_round_trip() -> None:
     assert (line.rounds, line.minimum_us, line.maximum_us) == (1000, 1.0, 1000.0)
     assert (line.typical_us, line.average_us) == (500.5, 500.5)
     assert line.deviation_us == pytest.approx(288.675, abs=0.001)  # sqrt((1000^2 - 1) / 12)
-    assert (line.percentile_99_us, line.percentile_99_9_us) == (990.0, 999.0)
+    assert (line.percentile_95_us, line.percentile_99_us, line.percentile_99_9_us) == (950.0, 990.0, 999.0)
 
 
 def test_bandwidth_is_the_sender_s_and_the_peak_the_receiver_s_fastest_tenth() -> None:

@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,19 +15,22 @@ from live_runs import Ended, loopback, started
 
 from genie.cli.resolve import Live, Play, settings_of
 from genie.config.hosts import load_hosts
-from genie.live.bench.collectives import OPERATIONS, chain, measured
+from genie.live.bench.asked import Asked
+from genie.live.bench.collectives import OPERATIONS, chain
+from genie.live.bench.measured import measured
 from genie.record import open_run, prepare_folder
 from genie.workload.write import save
 
 ALL_REDUCE = OPERATIONS["all_reduce"]
 SIZE_BYTES, COUNT, WARMUP = 1 << 14, 3, 1
+ASKED = Asked(2, SIZE_BYTES, SIZE_BYTES, 2, None, WARMUP, COUNT, 1)
 
 
 def played(verify: tuple[bool, bool], tmp_path: Path) -> list[Ended]:
     """Two ranks of one all-reduce bench, each with its own answer to whether bytes are the message's own."""
     hosts = load_hosts(Path(loopback(tmp_path, ranks=2)))
     out, trace = tmp_path / "out", tmp_path / "trace"
-    workload = chain(ALL_REDUCE, 2, SIZE_BYTES, COUNT, WARMUP)
+    workload = chain(ALL_REDUCE, ASKED, SIZE_BYTES)
     save(workload, trace)
     settings = settings_of(Play(str(trace), rate="200Mb/s"), Live(join_s=30), out, workload, hosts, None)
     prepare_folder(out)
@@ -59,7 +63,6 @@ def test_bytes_of_another_pattern_are_wrong(tmp_path: Path) -> None:
 def test_ranks_that_agree_find_nothing_wrong(verify: bool, tmp_path: Path) -> None:
     ended = played((verify, verify), tmp_path)
     assert [each.code for each in ended] == [0, 0], ended
-    run = open_run(tmp_path / "out")
-    line = measured(ALL_REDUCE, 2, SIZE_BYTES, run.timeline, run.counters["ranks"], verify)
+    line = measured(ALL_REDUCE, replace(ASKED, check=int(verify)), SIZE_BYTES, open_run(tmp_path / "out"))
     assert line.wrong_bytes == (0 if verify else None)
     assert line.verified_bytes == (2 * (COUNT + WARMUP) * SIZE_BYTES if verify else None)

@@ -1,86 +1,141 @@
-"""nccl-tests' table and its JSON: the same lines and columns, so that what reads theirs reads ours."""
+"""nccl-tests' table: the same lines and columns, so that what reads theirs reads ours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from genie.live.bench.collectives import Measured, Operation
+from genie.live.bench.asked import Asked, Blocking
+from genie.live.bench.collectives import Operation
+from genie.live.bench.measured import Measured
 
 GIGA = 1e9
-JSON_VERSION = 2
 NOT_THERE = "N/A"
-_LEAD = (12, 12, 8, 6, 6)  # widths of size, count, type, redop, root
-_HALF = (7, 6, 6, 6)  # and of time, algbw, busbw, #wrong, twice
+MINIMUM_SHARE = 0.9  # of the bandwidth that NCCL_TESTS_MIN_BW asks for
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+_BLOCKING = {
+    Blocking.BARRIER: "all ranks meet after each operation, which is part of the time",
+    Blocking.WAIT: "operations go one after another, without a barrier",
+    Blocking.UNTIMED_BARRIER: "all ranks meet after each iteration, which is no part of the time",
+}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for, as the table's head and the JSON say it."""
+class Column:
+    """One column: its two lines of the head, and its width."""
 
-    ranks: int
-    minimum_bytes: int
-    maximum_bytes: int
-    step_factor: int | None
-    step_bytes: int | None
-    warmup: int
-    iterations: int
-    check: int
-
-    @property
-    def sizes_bytes(self) -> list[int]:
-        """From the smallest to the largest."""
-        sizes, size = [], self.minimum_bytes
-        while size <= self.maximum_bytes:
-            sizes.append(size)
-            size = size * self.step_factor if self.step_factor else size + (self.step_bytes or 0)
-        return sizes
+    name: str
+    unit: str
+    width: int
 
 
-def head(operation: Operation, asked: Asked, places: Sequence[str]) -> list[str]:
-    """The lines above the table. `places`: what each rank is and where."""
+_LEAD = [
+    Column("size", "(B)", 12),
+    Column("count", "(elements)", 12),
+    Column("type", "", 8),
+    Column("redop", "", 6),
+    Column("root", "", 6),
+]
+_HALF = [Column("time", "(us)", 7), Column("algbw", "(GB/s)", 6), Column("busbw", "(GB/s)", 6), Column("#wrong", "", 6)]
+_ITERATIONS = [Column(f"i_{name}", "(us)", 7) for name in ("min", "max", "p99")] + [Column("i_cv%", "(%)", 7)]
+_MESSAGES = [Column(f"m_{name}", "(us)", 8) for name in ("p50", "p95", "p99", "max")]
+_STAMP = [Column("timestamp", TIME_FORMAT, 19)]
+
+
+def _placement(asked: Asked) -> list[Column]:
+    return _HALF + (_ITERATIONS if asked.per_iteration else [])
+
+
+def columns(asked: Asked) -> list[Column]:
+    """From left to right: nccl-tests' and, with --percentiles, those of messages."""
+    placement = _placement(asked)
+    return (
+        _LEAD + placement * 2 + (_MESSAGES if asked.percentiles else []) + (_STAMP if asked.timestamps else [])
+    )  # fmt: skip
+
+
+def head(operation: Operation, asked: Asked, places: Sequence[str], notes: Sequence[str] = ()) -> list[str]:
+    """The lines above the table. `places`: what each rank is and where; `notes`: more that a reader must know."""
     step = f"{asked.step_factor}(factor)" if asked.step_factor else f"{asked.step_bytes}(bytes)"
+    remarks = [*notes]
+    if blocking := _BLOCKING.get(asked.blocking):
+        remarks.append(f"Blocking: {blocking}")
+    if asked.per_iteration:
+        without = f", without the first {asked.skipped}" if asked.skipped else ""
+        remarks.append(f"i_: iterations, each of the rank that it took longest{without}")
+    if asked.percentiles:
+        remarks.append("m_: messages, from post to acknowledgement; with ~ means of each transfer's messages")
+    shown, lead = columns(asked), sum(column.width + 2 for column in _LEAD)
+    half = sum(column.width + 2 for column in _placement(asked))
     return [
         f"# Collective test starting: {operation.name}",
         f"# nThread 1 nGpus 1 minBytes {asked.minimum_bytes} maxBytes {asked.maximum_bytes} step: {step} "
-        f"warmup iters: {asked.warmup} iters: {asked.iterations} agg iters: 1 validation: {asked.check} graph: 0",
+        f"warmup iters: {asked.warmup} iters: {asked.iterations} agg iters: {asked.aggregated} "
+        f"validation: {asked.check} graph: 0",
+        *(f"# {remark}" for remark in remarks),
         "#",
         "# Using devices",
         *(f"#  Rank {rank:2d} Group  0 {place}" for rank, place in enumerate(places)),
         "#",
-        _header(["", "", "", "", ""]) + "           out-of-place                       in-place          ",
-        _header(["size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]) + " ",
-        _header(["(B)", "(elements)", "", "", "", *["(us)", "(GB/s)", "(GB/s)", ""] * 2]) + " ",
+        "#" + " " * (lead - 1) + "out-of-place".center(half) + "in-place".center(half),
+        "# " + _joined([column.name for column in shown], shown)[2:] + " ",
+        "# " + _joined([column.unit for column in shown], shown)[2:] + " ",
     ]  # fmt: skip
 
 
-def _header(words: list[str]) -> str:
-    return "# " + _joined(words)[2:]
+def _joined(words: Sequence[str], shown: Sequence[Column]) -> str:
+    return "  ".join(f"{word:>{column.width}}" for word, column in zip(words, shown, strict=True))
 
 
-def _joined(words: Sequence[str]) -> str:
-    widths = (*_LEAD, *_HALF, *_HALF)
-    return "  ".join(f"{word:>{width}}" for word, width in zip(words, widths, strict=False))
-
-
-def row(operation: Operation, line: Measured) -> str:
+def row(operation: Operation, asked: Asked, line: Measured, timestamp: str = "") -> str:
     """One size. No data is reduced, so that there is nothing in place to tell from out of place."""
-    wrong = NOT_THERE if line.wrong_bytes is None else f"{line.wrong_bytes:g}"
     return _joined(
         [
             str(line.size_bytes),
             str(line.count),
-            "float",
+            operation.data_type,
             operation.redop,
             str(operation.root),
-            fitted(line.time_us, _HALF[0]),
-            fitted(line.algorithm_bytes_per_s / GIGA, _HALF[1]),
-            fitted(line.bus_bytes_per_s / GIGA, _HALF[2]),
-            wrong,
-            *[NOT_THERE] * 4,
-        ]
+            *placement_cells(line),
+            *(_iteration_cells(asked, line) if asked.per_iteration else []),
+            *[NOT_THERE] * len(_placement(asked)),
+            *(_message_cells(line) if asked.percentiles else []),
+            *([timestamp] if asked.timestamps else []),
+        ],
+        columns(asked),
     )
+
+
+def bandwidth_cells(line: Measured) -> list[str]:
+    """Time, algorithm and bus bandwidth."""
+    values = (line.time_us, line.algorithm_bytes_per_s / GIGA, line.bus_bytes_per_s / GIGA)
+    time_us, *bandwidths = values
+    return [fitted(time_us, _HALF[0].width), *(_bandwidth(value) for value in bandwidths)]
+
+
+def _bandwidth(gb_per_s: float) -> str:
+    """As nccl-tests; of slow networks, which would round to nothing, with as many decimals as there is room for."""
+    return f"{gb_per_s:.4f}" if 0 < gb_per_s < 1 else fitted(gb_per_s, 6)
+
+
+def placement_cells(line: Measured) -> list[str]:
+    """Time, bandwidths and wrong bytes."""
+    return [*bandwidth_cells(line), NOT_THERE if line.wrong_bytes is None else f"{line.wrong_bytes:g}"]
+
+
+def _iteration_cells(asked: Asked, line: Measured) -> list[str]:
+    times = line.iterations(asked.skipped)
+    values = (times.minimum_us, times.maximum_us, times.percentile_99_us, times.variation_percent)
+    return [fitted(value, 7) for value in values]
+
+
+def _message_cells(line: Measured) -> list[str]:
+    times = line.messages
+    if times is None:
+        return [NOT_THERE] * len(_MESSAGES)
+    values = (times.percentile_50_us, times.percentile_95_us, times.percentile_99_us, times.maximum_us)
+    return [("" if times.single else "~") + fitted(value, 7) for value in values]
 
 
 def fitted(value: float, width: int) -> str:
@@ -97,6 +152,13 @@ def average_bus_bytes_per_s(lines: Sequence[Measured]) -> float:
     return sum(line.bus_bytes_per_s for line in lines) / len(lines) if lines else 0.0
 
 
+def is_fast_enough(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> bool | None:
+    """Whether the average is what NCCL_TESTS_MIN_BW asks for; None when it asks for nothing."""
+    if minimum_gb_per_s is None:
+        return None
+    return average_bus_bytes_per_s(lines) / GIGA >= MINIMUM_SHARE * minimum_gb_per_s
+
+
 def wrong_bytes(lines: Sequence[Measured]) -> int:
     """Of all lines."""
     return sum(line.wrong_bytes or 0 for line in lines)
@@ -107,62 +169,13 @@ def retransmitted(lines: Sequence[Measured]) -> int:
     return sum(line.retransmitted for line in lines)
 
 
-def foot(operation: Operation, lines: Sequence[Measured]) -> list[str]:
+def foot(operation: Operation, lines: Sequence[Measured], minimum_gb_per_s: float | None = None) -> list[str]:
     """The lines below the table."""
-    wrong = wrong_bytes(lines)
+    wrong, fast = wrong_bytes(lines), is_fast_enough(lines, minimum_gb_per_s)
+    judged = "" if fast is None else "OK" if fast else "FAILED"
     return [
         f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
-        f"# {'Avg bus bandwidth':<20} : {average_bus_bytes_per_s(lines) / GIGA:g} ",
+        f"# {'Avg bus bandwidth':<20} : {average_bus_bytes_per_s(lines) / GIGA:g} {judged}",
         "#",
         f"# Collective test concluded: {operation.name}",
     ]
-
-
-def report(operation: Operation, asked: Asked, lines: Sequence[Measured], settings: dict[str, Any]) -> dict[str, Any]:
-    """All figures and the settings, in the shape of nccl-tests' JSON; `genie`: what only we have."""
-    wrong = wrong_bytes(lines)
-    return {
-        "version": JSON_VERSION,
-        "config": {
-            "nthreads": 1,
-            "ngpus": 1,
-            "minimum_bytes": asked.minimum_bytes,
-            "maximum_bytes": asked.maximum_bytes,
-            **({"step_factor": asked.step_factor} if asked.step_factor else {"step_bytes": asked.step_bytes}),
-            "warmup_iters": asked.warmup,
-            "iterations": asked.iterations,
-            "aggregated_iterations": 1,
-            "validation": asked.check,
-            "graph": 0,
-        },
-        "results": [_result(operation, line) for line in lines],
-        "out_of_bounds": {"count": wrong, "okay": wrong == 0},
-        "average_bus_bandwidth": {"bandwidth": average_bus_bytes_per_s(lines) / GIGA, "okay": "unchecked"},
-        "genie": {"collective": operation.name, **settings, "lines": [asdict(line) for line in lines]},
-    }
-
-
-def _result(operation: Operation, line: Measured) -> dict[str, Any]:
-    return {
-        "size": line.size_bytes,
-        "count": line.count,
-        "type": "float",
-        "redop": operation.redop,
-        "root": str(operation.root),
-        "out_of_place": {
-            "time": line.time_us,
-            "alg_bw": line.algorithm_bytes_per_s / GIGA,
-            "bus_bw": line.bus_bytes_per_s / GIGA,
-            "nwrong": line.wrong_bytes,
-        },
-        "out_of_place_per_iter": {
-            "min_us": min(line.times_us),
-            "max_us": max(line.times_us),
-            "avg_us": sum(line.times_us) / len(line.times_us),
-            "p50_us": line.percentile_us(50),
-            "p95_us": line.percentile_us(95),
-            "p99_us": line.percentile_us(99),
-            "times_us": line.times_us,
-        },
-        "in_place": None,
-    }
