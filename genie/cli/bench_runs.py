@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from genie.cli.labs import ground_of
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
 from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of
 from genie.config.hosts import Hosts, load_hosts
@@ -76,15 +77,20 @@ class Stage:
 
 
 @contextmanager
-def staged(play: Play, live: Live, ranks: int | None, *, runs: bool) -> Iterator[Stage]:
+def staged(
+    play: Play, live: Live, ranks: int | None, *, runs: bool, lab: Path | None, faults: Sequence[str] | None
+) -> Iterator[Stage]:
     """The stage that files and options describe. `runs`: ranks will be there, not only the twin.
 
     Without --ranks and --hosts each host of the fabric has a rank.
     """
-    if ranks is None and play.hosts is None and play.fabric is not None:
-        ranks = build_network(load_fabric(play.fabric)).hosts
-    placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
-    yield Stage(play, live, placed, fabric_of(play, placed.ranks, placed) if play.fabric is not None else None)
+    with ground_of(play, live, lab, faults) as ground, ground.spoiled():
+        play, live = ground.play, ground.live
+        if ranks is None and play.hosts is None and play.fabric is not None:
+            ranks = build_network(play.as_built or load_fabric(play.fabric)).hosts
+        placed = ground.hosts(ranks or 0) if lab else places_of(play.hosts, ranks, live.udp_port if runs else None)
+        fabric = fabric_of(play, placed.ranks, placed) if play.fabric is not None else None
+        yield Stage(play, live, placed, fabric, ground.wrapper(placed.ranks))
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:

@@ -139,6 +139,11 @@ def collective(
         bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
     ] = False,
     no_offload: options.NoOffload = False,
+    wire: options.Wire = "nccl",
+    ranks_per_node: options.RanksPerNode = None,
+    slice_delay: options.SliceDelay = None,
+    lab: options.Lab = None,
+    lab_fault: options.LabFault = None,
     out: KeptLong = None,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
@@ -174,6 +179,9 @@ def collective(
         queue_pairs=queue_pairs,
         split=split,
         congestion=congestion,
+        wire=wire,
+        ranks_per_node=ranks_per_node,
+        slice_delay=slice_delay,
     )
     live = Live(
         offload=not no_offload,
@@ -189,7 +197,10 @@ def collective(
     )
     started, mtu_bytes = time.strftime(nccl_table.TIME_FORMAT), mtu_from(mtu)
     ours: dict[str, Any] = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
-    with staged(play, live, ranks, runs=runs) as stage, workplace(out, stage.hosts if runs else None) as folder:
+    with (
+        staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as stage,
+        workplace(out, stage.hosts if runs else None) as folder,
+    ):
         asked = replace(asked, ranks=stage.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
         tables: list[Table] = []
@@ -288,7 +299,6 @@ def _judged(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> int:
 def _algorithm_of(operation: Operation, chosen: str | None) -> tuple[str, ...]:
     if chosen is None:
         return ()
-    known = ALGORITHMS.get(operation.name, ())
-    if chosen not in known:
-        raise UsageError(f"--algorithm {chosen}: {operation.name} has {', '.join(known) or 'none to choose from'}")
+    if operation.name not in ALGORITHMS:
+        raise UsageError(f"--algorithm {chosen}: {operation.name} has none to choose from")
     return (f"{operation.name}={chosen}",)

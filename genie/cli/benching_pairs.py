@@ -41,6 +41,7 @@ Examples:
 genie bench pairs --ranks 8 --rate 200Mb/s -o runs/pairs
 genie bench pairs --hosts hosts/cluster.toml -s 16M -n 8 --json pairs.json
 genie bench pairs --hosts hosts/cluster.toml -s 16M --alone
+genie bench pairs --lab FABRIC.toml --lab-fault 'leaf0-spine1 rate=40%'
 genie bench pairs --simulate --fabric hosts/fabrics/leaf-spine.toml --both-ways
 ```
 """
@@ -96,6 +97,8 @@ def pairs(
         bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
     ] = False,
     no_offload: options.NoOffload = False,
+    lab: options.Lab = None,
+    lab_fault: options.LabFault = None,
     udp_port: options.UdpPort = 4791,
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
@@ -118,7 +121,7 @@ def pairs(
         source_ports=source_ports, traffic_class=traffic_class, verify=bool(check), icrc=icrc,
         verbs=tuple(verbs or ()),
     )  # fmt: skip
-    with staged(play, live, ranks, runs=not simulate) as stage:
+    with staged(play, live, ranks, runs=not simulate, lab=lab, faults=lab_fault) as stage:
         asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways, alone)
         if asked.nodes > NODES_MAX:
             text = f"{asked.nodes} steps of {asked.ranks} ranks are more than {NODES_MAX}"

@@ -17,7 +17,6 @@ from genie.cli.resolve import (
     check_rate,
     fabric_of,
     line_rates,
-    lowering_of,
     rate_from,
     remark_on_calibration,
     settings_of,
@@ -25,6 +24,7 @@ from genie.cli.resolve import (
     twin_of,
 )
 from genie.cli.twin_commands import Progress
+from genie.cli.wire import lowering_of
 from genie.live.bench.nccl_json import Device
 from genie.live.launcher import LaunchError, refuse_running
 from genie.live.settings import RunSettings
