@@ -36,7 +36,7 @@ def mixed(state: int) -> int:
 
 
 def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
-    """Links from one host to another of packets with this source port, as native/twin/simulator_paths.cpp finds them."""
+    """Links from one host to another of packets with this source port, as native/twin/simulator_paths.cpp has it."""
     addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
     hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
     links: list[int] = []
@@ -179,4 +179,4 @@ def played_paths(
         for port, names in dict(ways).items():
             rows += [(source, target, port, hop, name) for hop, name in enumerate(names)]
     table = pl.DataFrame(rows, schema=list(PATHS_SCHEMA)[:5], orient="row").with_columns(probe_ns=None)
-    return PlayedPaths(table.cast(dict(PATHS_SCHEMA)) if rows else None, facts)
+    return PlayedPaths(table.cast(PATHS_SCHEMA) if rows else None, facts)

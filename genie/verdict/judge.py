@@ -13,10 +13,11 @@ from genie.verdict.bounds import bounds_of, named, reasons_named
 from genie.verdict.components import attachments, components
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
+from genie.verdict.links import one_way, tier_series, ways_of
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
-from genie.verdict.series import Series, against_peers, both_directions, fleet_series
+from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
@@ -35,10 +36,17 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     collectives = decompose(aligned, live)
     iterations = totals(aligned, collectives, live)
     attached = attachments(live, twin, aligned.ranks)
+    ways = ways_of(live, twin, aligned)
     series = both_directions(aligned)
     noise, stride = noise_model(series)
-    candidates = components(series, attached)
-    findings = locate(aligned, series, candidates, options, stride)
+    if ways.columns:
+        bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
+        located = replace(aligned, transfers=one_way(aligned.transfers, bound_ns))
+        tiers = tier_series(standardise(phase_column(located.transfers)), ways)
+    else:
+        located, tiers = aligned, {}
+    candidates = components({**series, **tiers}, attached, ways)
+    findings = locate(located, {**series, **tiers}, candidates, options, stride, ways)
     suspects = suspects_of(findings, aligned, attached)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)

@@ -57,14 +57,14 @@ def suspects_of(findings: list[Finding], aligned: Aligned, attached: dict[int, A
 
 def _same_place(one: Component, other: Component) -> bool:
     """The same but for the direction."""
-    return (one.kind, one.ranks, one.peer) == (other.kind, other.ranks, other.peer)
+    return (one.kind, one.ranks, one.peer, one.name) == (other.kind, other.ranks, other.peer, other.name)
 
 
 def name_of(component: Component, attached: dict[int, Attachment]) -> str:
     """The component's name on the fabric, or by rank."""
-    own = attached[component.ranks[0]]
-    if component.kind in ("host", "switch"):
+    if component.kind in ("host", "switch", "link"):
         return component.name
+    own = attached[component.ranks[0]]
     if component.kind == "path":
         return f"the path from rank {component.ranks[0]} to rank {component.peer}"
     return _full(own, own.nic) or f"rank{component.ranks[0]}"
@@ -83,9 +83,11 @@ def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[
     since, until = aligned.iterations[window.first], aligned.iterations[window.last]
     whole = window.first == 0 and window.last == last
     when = "" if whole else f" since iteration {since}" if window.last == last else f" in iterations {since} to {until}"
-    verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}[direction]
+    verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}.get(direction, "carries its paths")
     name = name_of(component, attached)
     hit, of = finding.hits
+    if component.columns:
+        direction = "one way" if len(component.columns) == 1 else "both"
     evidence = (
         f"{_who(component, attached)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
         f"; slower than every peer in {hit} of {of} iterations"
@@ -107,6 +109,8 @@ def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[
 
 
 def _who(component: Component, attached: dict[int, Attachment]) -> str:
+    if component.columns:
+        return f"{component.kind} {component.name} (between {len(component.pairs)} pairs of ranks)"
     own = attached[component.ranks[0]]
     if component.kind == "nic":
         rank = component.ranks[0]
@@ -128,9 +132,9 @@ def _who(component: Component, attached: dict[int, Attachment]) -> str:
 def _also(finding: Finding, attached: dict[int, Attachment]) -> list[str]:
     """Members of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
     component = finding.component
-    own = attached[component.ranks[0]]
-    result = []
+    result = list(component.alike)
     if component.kind == "nic":
+        own = attached[component.ranks[0]]
         result.append(f"link {own.link}" if own.link else f"the link of rank {component.ranks[0]}")
         result.append(f"its port on {own.switch}" if own.switch else "its switch port")
     for rival in finding.rivals:

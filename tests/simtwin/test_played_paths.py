@@ -87,7 +87,8 @@ def test_a_twin_plays_the_paths_of_another_run() -> None:
     assert again.transfers.equals(live.transfers)
     assert not own.transfers.equals(live.transfers)
     played = other.paths_of(again.transfers, [99], followed)
-    assert played.table is not None and played.table.equals(paths)
+    assert played.table is not None
+    assert played.table.equals(paths)
     assert (played.facts["followed"], played.facts["not_followed"]) == (30, 0)
 
 
