@@ -131,7 +131,7 @@ def _best(
     likelihood: Explains = PathLikelihood(standardised) if has_links else Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
-        share = slow_share(standardised, component, size)
+        share = slow_share(standardised, component, size, options.practical)
         log_likelihood = likelihood.of(component)
         if len(component.members) > 1 and not _is_common(component, likelihood, series, options, ways):
             continue
@@ -186,15 +186,18 @@ def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]
     return sum(bool(np.mean(above[part.iteration == i]) > 0.5) for i in which), len(which)
 
 
-def slow_share(standardised: pl.DataFrame, component: Component, size: float) -> float:
-    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect."""
+def slow_share(standardised: pl.DataFrame, component: Component, size: float, practical: float) -> float:
+    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect; of a
+    link's, that are slow by what matters: how much a path loses depends on who else is on the link.
+    """
     paths = (
         standardised.filter(component.touches())
         .group_by("src", "dst")
         .agg(pl.col("excess").median(), pl.col("twin_busy").sum())
     )
     weight = paths["twin_busy"].to_numpy()
-    return float(weight[paths["excess"].to_numpy() > size / 3].sum() / max(1, weight.sum()))
+    least = min(size / 3, float(np.log1p(practical))) if component.columns else size / 3
+    return float(weight[paths["excess"].to_numpy() > least].sum() / max(1, weight.sum()))
 
 
 def _single_path(standardised: pl.DataFrame, likelihood: Explains, component: Component) -> Component | None:

@@ -109,7 +109,7 @@ def run_pair(
     timeline = pl.concat(timelines)
     moved = noisy(pl.concat(transfers), draw, noise, shape.ranks)
     followed = fast.play(workload, iterations=range(iterations), arrivals_ns=arrivals_of(workload, timeline))
-    paths = fast.paths_of(followed.transfers, [1], None).table
+    paths = fast.paths_of(followed.transfers, [seed], None).table
     hosts = [attachment(fast.network, rank, rank) for rank in range(shape.ranks)]
     info = {"ranks": shape.ranks, "warmup": 0, "iterations": iterations, "hosts": hosts}
     live = Run(Path("live"), {**info, "world": "live", "paths": {"changed": False}}, timeline, moved, {}, paths)
