@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from genie.verdict.links import cable_of
+from genie.verdict.links import TIER_MIN, cable_of, likeliest
 from genie.verdict.series import DIRECTIONS
 
 if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.links import Ways
     from genie.verdict.series import Series
-
-TIER_MIN = 3  # columns, for one of them to have peers
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def _between_switches(part: Series, ways: Ways) -> list[Component]:
     for members, names in named.items():
         pairs = frozenset(pair for column in columns if column.number in members for pair in column.pairs)
         (kind, name), *others = names
-        alike = tuple(other if its == "link" else f"switch {other}" for its, other in others)
+        alike = tuple(other for _, other in others)
         result.append(Component(kind, part.direction, (), -1, name, members, pairs, alike))
     return result
 
@@ -139,3 +137,22 @@ def singles_of(component: Component, ways: Ways | None) -> list[Component]:
         columns = [column for column in ways.columns if column.number in component.columns]
         return [Component("link", component.direction, (), -1, "", (it.number,), it.pairs) for it in columns]
     return [Component("nic", component.direction, (rank,)) for rank in component.ranks]
+
+
+def of_few(ways: Ways | None) -> list[Component]:
+    """Links that are never accused, because too few paths show them, and may explain the same."""
+    few = ways.few if ways else ()
+    return [
+        Component("link", column.tier, (), -1, column.links[0], (column.number,), column.pairs, column.links[1:])
+        for column in few
+    ]
+
+
+def pointed_at(component: Component, ways: Ways) -> Component:
+    """A component of links named as what probes point at, and the others only where they do not."""
+    if not component.columns:
+        return component
+    names = (component.name, *component.alike)
+    name, is_sure = likeliest(names, component.columns, ways)
+    kind = "link" if "-" in name else "switch"
+    return replace(component, kind=kind, name=name, alike=() if is_sure else tuple(it for it in names if it != name))

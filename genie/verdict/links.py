@@ -15,10 +15,14 @@ import polars as pl
 from genie.verdict.series import PHASES_MAX, TRAFFIC_SHARE_MIN, Series
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from genie.record import Run
     from genie.verdict.align import Aligned
 
 CLOCK_SHARE_MAX = 0.02  # of a message's time in the twin, that clocks may be wrong by
+STRETCH_MIN = 0.08  # of a train of probes, for a link to be slower than those before it
+TIER_MIN = 3  # columns, for one of them to have peers
 PATHS_MIN = 3  # on a link, for it to be told from the ends of its paths
 Pair = tuple[int, int]
 Links = tuple[str, ...]
@@ -39,12 +43,12 @@ class Ways:
     """The paths that both worlds played. Empty when links cannot be judged; `problem` says why, "" without paths."""
 
     columns: tuple[Column, ...] = ()
-    few: Links = ()  # links that fewer pairs pass than it takes
+    few: tuple[Column, ...] = ()  # of too few pairs to be told from the ends of their paths
     problem: str = ""
     edges: frozenset[str] = frozenset()  # switches that a host hangs on
-    # Link -> by how much, in ns, it stretched a train of packets more than the links before it; the median over paths.
-    stretch_ns: dict[str, float] = field(default_factory=dict)
-    # Switch-to-switch links that all of a rank's traffic passes: part of its NIC's column. (direction, rank) -> links
+    # Link -> by which share it stretched trains of probes that the links before it had let through; median over paths.
+    stretch: dict[str, float] = field(default_factory=dict)
+    # (direction, rank) -> links that all of its traffic and nobody else's passes: one column with its NIC
     of_nic: dict[tuple[str, int], Links] = field(default_factory=dict)
 
     @property
@@ -91,24 +95,19 @@ def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.Da
         of_rank["egress", src].add((src, dst))
         of_rank["ingress", dst].add((src, dst))
     grouped: dict[tuple[str, frozenset[Pair]], list[str]] = defaultdict(list)
-    few: list[str] = []
     of_nic: dict[tuple[str, int], Links] = defaultdict(tuple)
     for link, pairs in passing.items():
         a, _, b = link.partition("->")
-        if a in hosts or b in hosts:
-            continue
         if owner := next((key for key, whole in of_rank.items() if whole == pairs), None):
             of_nic[owner] += (link,)
-        elif len(pairs) < PATHS_MIN:
-            few.append(link)
-        else:
+        elif a not in hosts and b not in hosts:
             low, high = sorted((level[a], level[b]))
             grouped[f"links {low}-{high}", frozenset(pairs)].append(link)
-    columns = tuple(
-        Column(number, tuple(links), pairs, tier) for number, ((tier, pairs), links) in enumerate(grouped.items())
-    )
+    every = [Column(number, tuple(links), key[1], key[0]) for number, (key, links) in enumerate(grouped.items())]
+    columns = tuple(column for column in every if len(column.pairs) >= PATHS_MIN)
+    few = tuple(column for column in every if len(column.pairs) < PATHS_MIN)
     edges = frozenset(node for link in passing for node in link.split("->") if hosts & set(link.split("->"))) - hosts
-    return Ways(columns, tuple(few), "", edges, _stretches(paths), dict(of_nic))
+    return Ways(columns, few, "", edges, _stretches(paths), dict(of_nic))
 
 
 def cable_of(link: str) -> str:
@@ -128,12 +127,37 @@ def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:
 
 
 def _stretches(paths: pl.DataFrame) -> dict[str, float]:
-    """By link: what a train's probe took to its far end beyond what it took to the end of the link before."""
+    """By link: what a train's probe took to its far end over what it took to the end of the link before, less 1."""
     measured = paths.sort("src", "dst", "source_port", "hop").with_columns(
-        (pl.col("probe_ns") - pl.col("probe_ns").shift(1).over("src", "dst", "source_port")).alias("more")
+        (pl.col("probe_ns") / pl.col("probe_ns").shift(1).over("src", "dst", "source_port") - 1).alias("more")
     )
     table = measured.filter(pl.col("more").is_not_null()).group_by("link").agg(pl.col("more").median())
     return {str(link): float(more) for link, more in table.iter_rows()}
+
+
+def likeliest(names: Sequence[str], numbers: Sequence[int], ways: Ways) -> tuple[str, bool]:
+    """Of links, cables ("leaf0-spine1") and switches that have these columns: the one that trains of probes point at,
+    and whether they point at it alone; the first where they do not.
+
+    Of slow links in a row only the first stretches a train.
+    """
+    columns = [column for column in (*ways.columns, *ways.few) if column.number in numbers]
+    every = {link for column in columns for link in column.links}
+    if len(names) < 2 or not every <= set(ways.stretch):
+        return names[0], len(names) < 2
+    least = max(STRETCH_MIN, max(ways.stretch[link] for link in every) / 2)
+    seen = {link for link in every if ways.stretch[link] >= least}
+    found = []
+    for name in names:
+        own = [[link for link in column.links if stands_for(name, link)] for column in columns]
+        if {links[0] for links in own if links} == seen:
+            found.append(name)
+    return (found or list(names))[0], len(found) == 1
+
+
+def stands_for(name: str, link: str) -> bool:
+    """Whether a link, its cable or a switch at its ends has this name."""
+    return name in (link, cable_of(link), *link.split("->"))
 
 
 def on_columns(transfers: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:

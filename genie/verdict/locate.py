@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from genie.verdict.components import Component, singles_of
+from genie.verdict.components import Component, of_few, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
 from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
 from genie.verdict.links import tier_series
@@ -104,9 +104,18 @@ def locate(
         left = [
             c
             for c in left
-            if c != finding.component and c.direction in remaining and _testable(c, remaining[c.direction])
+            if not _same(c, finding.component) and c.direction in remaining and _testable(c, remaining[c.direction])
         ]
     return found
+
+
+def _same(one: Component, other: Component) -> bool:
+    return (one.direction, one.ranks, one.columns, one.peer) == (
+        other.direction,
+        other.ranks,
+        other.columns,
+        other.peer,
+    )
 
 
 def _testable(component: Component, part: Series) -> bool:
@@ -145,6 +154,7 @@ def _best(
     close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
     _, component, e, when, size, share = close[0]
     rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, likelihood, component, options)
+    rivals += tuple(few for few in of_few(ways) if likelihood.of(few) > top - options.rival_log_likelihood)
     hits = _hits(series[component.direction], component, when)
     path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
@@ -153,6 +163,8 @@ def _best(
         likely = likelihood.of(path) - options.rival_log_likelihood
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
+    if ways is not None:
+        component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
 
 

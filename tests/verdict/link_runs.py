@@ -6,7 +6,7 @@ What contention makes of a slow link, its victims and who gains by it, is the pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 from synthetic_runs import Noise
 
 from genie.config.units import Duration, Rate
-from genie.record import Run
+from genie.record import PATHS_SCHEMA, Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport
@@ -25,6 +25,9 @@ from simtwin.topology import build_network
 
 MBPS = 10**6
 HOST_BPS, SPINE_BPS = 100 * MBPS, 200 * MBPS
+
+LOUD = Noise(message_cv=0.1, latency_ns=150_000, tail_chance=0.01, rank_bias=0.01, episode_chance=0.03)  # of busy hosts
+TRAIN_BYTES = 100_000
 
 
 @dataclass(frozen=True)
@@ -138,3 +141,17 @@ def noisy(transfers: pl.DataFrame, draw: np.random.Generator, noise: Noise, rank
     episodes = draw.random((int(iteration.max()) + 1, ranks)) < noise.episode_chance
     busy *= np.where(episodes[iteration, source], 1 + noise.episode_slow, 1)
     return transfers.with_columns(pl.Series("busy_ns", np.maximum(busy, 1000).astype(np.int64)))
+
+
+def probed(run: Run, slow: Mapping[str, float], seed: int = 0) -> Run:
+    """The run with what trains of probes would have taken to the end of each link of each path."""
+    assert run.paths is not None
+    draw = np.random.default_rng(seed)
+    rows, slowest_bps = [], 0.0
+    for row in run.paths.sort("src", "dst", "source_port", "hop").iter_rows(named=True):
+        link = row["link"]
+        rate_bps = (HOST_BPS if "host" in link else SPINE_BPS) * slow.get(link, 1.0)
+        slowest_bps = rate_bps if row["hop"] == 0 else min(slowest_bps, rate_bps)
+        time_ns = TRAIN_BYTES * 8e9 / slowest_bps + 50_000 * row["hop"] + draw.exponential(100_000)
+        rows.append({**row, "probe_ns": int(time_ns)})
+    return replace(run, paths=pl.DataFrame(rows, schema=PATHS_SCHEMA))
