@@ -108,6 +108,7 @@ def validate(
     split: options.Split = None,
     congestion: options.Congestion = None,
     source_ports: options.Ports = "pair",
+    trace_paths: options.TracePaths = "auto",
     traffic_class: options.TrafficClass = None,
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
@@ -134,7 +135,7 @@ def validate(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths,
     )  # fmt: skip
     if launched_by() is not None:
         return _validate_as_a_rank(play, live, out, lambda: check_live(transport, wire, lab))

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from genie.live.path_names import TracePlan
+
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
@@ -120,7 +122,8 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     devices: list[str | None] = []  # by rank: which take the place of verbs.hca; empty: none
     queue_pairs: int = 1  # between two ranks, of each transport
     split: bool = False  # each message over all of them, instead of one message on each in turn
-    source_ports: str = "pair"  # of softroce: see genie/live/softroce/source_ports.py
+    source_ports: str = "pair"  # of softroce: see genie/config/source_ports.py
+    trace: TracePlan | None = None  # learn the paths of queue pairs
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
     congestion: dict[str, int | float | str | bool] = {}  # of softroce's senders: see config.congestion
     base_round_trip_ps: int = 0  # of the fabric, for controls that ask for it
