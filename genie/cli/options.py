@@ -89,8 +89,8 @@ Ports = Annotated[
     typer.Option(
         "--source-ports",
         help="softroce's UDP source ports, which ECMP hashes: pair, one a pair of ranks; nccl, from the queue pair "
-        "numbers as devices do; a port, or a range such as 49152-49167 to sweep; pinned (run and validate): the ports that "
-        "spread load over the links of the paths which they lead to.",
+        "numbers as devices do; a port, or a range such as 49152-49167 to sweep; pinned (run and validate), those that "
+        "spread load over the links of the paths that they lead to.",
     ),
 ]
 TracePaths = Annotated[
