@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 import msgspec
 
 from genie.config.congestion import name_of
-from genie.config.source_ports import SourcePorts
+from genie.config.source_ports import PINNED, SourcePorts
 from genie.config.strict_toml import Document, SettingsError
 from genie.config.units import Duration, Rate
 from simtwin.control_values import control_problem
@@ -26,6 +27,7 @@ from simtwin.fabric_schema import (
 from simtwin.fabric_toml import to_toml
 from simtwin.fabric_values import check_rates, check_values
 from simtwin.faults import FaultError, check_faults
+from simtwin.network import Network
 from simtwin.network_size import check_size
 from simtwin.paths import PathError, pinned_paths
 from simtwin.queues import QueueError, queues_of
@@ -137,6 +139,20 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
         raise document.error(("topology", "link"), f": {wrong}") from wrong
 
 
+def _check_addresses(document: Document, fabric: Fabric, network: Network) -> None:
+    owner: dict[str, str] = {}
+    for name, addresses in fabric.addresses.items():
+        if name not in network.node_names:
+            raise document.error(("addresses", name), " is no node: give the name of a host or a switch")
+        for address in addresses:
+            try:
+                plain = str(ipaddress.ip_address(address))
+            except ValueError as wrong:
+                raise document.error(("addresses", name), f': "{address}" is no IP address') from wrong
+            if (first := owner.setdefault(plain, name)) != name:
+                raise document.error(("addresses", name), f": {address} is {first}'s: give each node its own")
+
+
 def _check_queues(document: Document, fabric: Fabric) -> None:
     """What depends on several tables, or on the network that they make."""
     control, name = fabric.congestion_control, fabric.transport.congestion_control
@@ -161,9 +177,12 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
     except QueueError as wrong:
         raise document.error(wrong.key, str(wrong)) from wrong
     try:
+        if fabric.load_balancing.source_ports == PINNED:
+            raise ValueError(f'"{PINNED}" is for the live world: the twin follows its paths')
         SourcePorts(fabric.load_balancing.source_ports)
     except ValueError as wrong:
         raise document.error(("load_balancing", "source_ports"), f": {wrong}") from wrong
+    _check_addresses(document, fabric, network)
     try:
         pinned_paths(fabric, network)
     except PathError as wrong:

@@ -317,6 +317,8 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     routing: Routing = Routing()
     path: Annotated[list[Path], Meta(description="tables [[path]]")] = []
     fault: Annotated[list[Fault], Meta(description="tables [[fault]]")] = []
+    # Node -> its IP addresses, by which the live world knows the hops of a path.
+    addresses: Annotated[dict[str, list[str]], Meta(description='a table: name = ["10.0.0.1", ...]')] = {}
     congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
 
     @property

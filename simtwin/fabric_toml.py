@@ -25,6 +25,7 @@ _COMMENTS = {
     "routing": "shortest paths",
     "path": "kept to, whatever is balanced or fails",
     "fault": "in the twin",
+    "addresses": "of switches and hosts, as the hops of a path show them",
 }
 
 
@@ -33,7 +34,11 @@ def to_toml(fabric: Fabric) -> str:
     lines = [f"name = {_value(fabric.name)}"]
     for section, comment in _COMMENTS.items():
         table = getattr(fabric, section)
-        if isinstance(table, list):
+        if isinstance(table, dict):
+            if table:
+                lines += ["", f"[{section}]  # {comment}"]
+                lines += [f"{_string(name)} = {_value(tuple(values))}" for name, values in table.items()]
+        elif isinstance(table, list):
             for number, item in enumerate(table):
                 lines += ["", *_table(section, item, "" if number else f"  # {comment}", "[[]]")]
         elif table is not None:

@@ -57,10 +57,14 @@ def simulate_to_folder(
         numbers = sorted(arrivals)
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+    followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
     result = twin.play(
         workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
     )
     network = twin.network
+    # A run that is followed kept its paths.
+    seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
+    paths = twin.paths_of(result.transfers, seeds, followed)
     info = {
         "world": "twin",
         "level": "packet",
@@ -79,6 +83,7 @@ def simulate_to_folder(
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,
         "fabric": twin.fabric.name,
+        "paths": paths.facts,
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
         "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
@@ -91,7 +96,7 @@ def simulate_to_folder(
         for number, name in enumerate(network.link_names)
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
-    write_run(out, info, result.timeline, result.transfers, counters)
+    write_run(out, info, result.timeline, result.transfers, counters, paths.table)
     (out / "fabric.toml").write_text(to_toml(twin.fabric))
     return open_run(out)
 

@@ -25,6 +25,7 @@ from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
 from simtwin.faults import give_changes
 from simtwin.paths import pinned_paths
+from simtwin.played_paths import Followed, PlayedPaths, follow_paths, played_paths
 from simtwin.queues import queues_of
 from simtwin.remarks import remark, remarks_on
 from simtwin.round_trip import base_round_trip_ps
@@ -86,7 +87,7 @@ class Twin:
                 f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
                 "give a larger fabric or a hosts file that maps ranks to its hosts"
             )
-        routes = shortest_path_routes(network)
+        self.routes = routes = shortest_path_routes(network)
         self._native = _core.Network(
             hosts=network.hosts,
             nodes=network.nodes,
@@ -110,6 +111,27 @@ class Twin:
             remark(f"fabric '{fabric.name}': {remarked}")
         base_ps = base_round_trip_ps(fabric, network, routes)
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
+
+    def follow_paths(self, paths: pl.DataFrame) -> Followed:
+        """Give queue pairs the paths of another run (its table), where they can be had; before any play."""
+        followed = follow_paths(paths, self.fabric, self.network, self.host_of_rank.tolist())
+        for (source, target), links in followed.pins.items():
+            self._native.pin(source, target, links)
+        return followed
+
+    def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:
+        """The paths that the ranks' transfers took in iterations of these seeds."""
+        return played_paths(
+            self.fabric,
+            self.network,
+            self.routes,
+            self.host_of_rank.tolist(),
+            seeds,
+            transfers.filter(pl.col("src") != pl.col("dst")).select("src", "dst").unique().sort("src", "dst").rows(),
+            {(source, target): links for source, target, links in pinned_paths(self.fabric, self.network)},
+            followed,
+            any(change.kind == "routes" for change in self._changes),
+        )
 
     def play(
         self,

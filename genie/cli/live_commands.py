@@ -106,6 +106,7 @@ def run(
     split: options.Split = None,
     congestion: options.Congestion = None,
     source_ports: options.Ports = "pair",
+    trace_paths: options.TracePaths = "auto",
     traffic_class: options.TrafficClass = None,
     verify: options.Verify = False,
     icrc: options.Icrc = "auto",
@@ -132,7 +133,7 @@ def run(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc, tuple(verbs or ()),
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths,
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
         if launched_by() is not None:

@@ -132,7 +132,16 @@ Ports = Annotated[
     typer.Option(
         "--source-ports",
         help="softroce's UDP source ports, which ECMP hashes: pair, one a pair of ranks; nccl, from the queue pair "
-        "numbers as devices do; a port, or a range such as 49152-49167 to sweep.",
+        "numbers as devices do; a port, or a range such as 49152-49167 to sweep; pinned (run and validate), those that "
+        "spread load over the links of the paths that they lead to.",
+    ),
+]
+TracePaths = Annotated[
+    str,
+    typer.Option(
+        "--trace-paths",
+        help="Learn the path of each queue pair, before the run and after it, so that links can be accused: on, off or "
+        "auto: where the fabric file has [addresses].",
     ),
 ]
 TrafficClass = Annotated[

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from genie.cli.tracing import trace_plan, trace_problem
 from genie.cli.wire import WIRES, lowering_of, nccl_settings
 from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.nccl import NcclVariables
-from genie.config.source_ports import PAIR, SourcePorts
+from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import launched_by
@@ -229,11 +230,16 @@ class Live:
     verify: bool = False
     icrc: str = "auto"
     verbs: tuple[str, ...] = ()  # KEY=VALUE
+    trace_paths: str | None = None  # auto, on or off; None: a command that cannot learn paths
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
             if not 0 < value <= PATIENCE_MAX_S:
                 raise UsageError(f"{option} {value}: give seconds, at most {PATIENCE_MAX_S}")
+        if self.source_ports == PINNED and self.trace_paths is None:
+            raise UsageError("--source-ports pinned: is for genie run and validate, which learn paths")
+        if problem := trace_problem(self.trace_paths or "auto", self.source_ports):
+            raise UsageError(problem)
         if self.icrc not in ICRC_CHECKS:
             raise UsageError(f"--icrc {self.icrc}: must be {', '.join(ICRC_CHECKS[:-1])} or {ICRC_CHECKS[-1]}")
         try:
@@ -285,12 +291,14 @@ def settings_of(
     overhead = (fabric.frame if fabric else frame_of(loopback_defaults(1), hosts)).overhead_bytes
     lowering = lowering_of(play)
     ranks = workload.world_size
-    faults = Faults()
-    if live.faults is not None:
-        try:
+    faults, trace = Faults(), None
+    try:
+        if live.faults is not None:
             faults = load_faults(live.faults, ranks)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        if live.trace_paths is not None:
+            trace = trace_plan(live.trace_paths, live.source_ports, fabric, hosts, ranks)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     control, base_round_trip_ps = control_of(play, fabric, transport)
     transports = transports_of(live, hosts)
     uses_verbs = VERBS in transports
@@ -344,6 +352,7 @@ def settings_of(
         queue_pairs=transport.queue_pairs or 1,
         split=transport.split or False,
         source_ports=live.source_ports,
+        trace=trace,
         traffic_class=transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class,
         congestion=plain(control),
         base_round_trip_ps=base_round_trip_ps,

@@ -13,6 +13,7 @@ import polars as pl
 
 from genie.live.counters.remarks import remarks_of
 from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
+from genie.live.path_record import paths_of
 from genie.live.settings import RunSettings
 from genie.live.watch import still_running
 from genie.plan.facts import facts_of_build
@@ -53,8 +54,10 @@ def write_live_run(
     if not timelines:
         raise ValueError("no rank has played anything: there is nothing to write")
     transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-    info, counters = info_of(settings, facts, problem), counters_of(settings, facts)
-    write_run(settings.out_path, info, pl.concat(timelines), transfers, counters)
+    info, paths = info_of(settings, facts, problem), None
+    if settings.trace is not None:
+        paths, info["paths"] = paths_of(settings.trace, facts)
+    write_run(settings.out_path, info, pl.concat(timelines), transfers, counters_of(settings, facts), paths)
 
 
 def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         # By rank and iteration: how long it could run and had no core; -1 where the kernel does not count it.
         "run_queue_ns": [fact.get("run_queue_ns", []) if fact else None for fact in facts],
         "faults": msgspec.to_builtins(settings.faults),
-        "settings": msgspec.to_builtins(settings),
+        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None)),
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from genie.collectives.nccl import NcclShape
+from genie.live.path_names import TracePlan
 from genie.plan.lowering import Lowering
 
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
@@ -125,7 +126,8 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     devices: list[str | None] = []  # by rank: which take the place of verbs.hca; empty: none
     queue_pairs: int = 1  # between two ranks, of each transport
     split: bool = False  # each message over all of them, instead of one message on each in turn
-    source_ports: str = "pair"  # of softroce: see genie/live/softroce/source_ports.py
+    source_ports: str = "pair"  # of softroce: see genie/config/source_ports.py
+    trace: TracePlan | None = None  # learn the paths of queue pairs
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
     congestion: dict[str, int | float | str | bool] = {}  # of softroce's senders: see config.congestion
     base_round_trip_ps: int = 0  # of the fabric, for controls that ask for it

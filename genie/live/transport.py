@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
@@ -52,6 +52,7 @@ class Seat:
     memory_bytes: int  # the largest message of any rank
     stall_s: float  # longest time without any progress
     spin: bool  # poll instead of sleeping in the kernel
+    ports: Mapping[int, Sequence[int]] = field(default_factory=dict)  # peer -> pinned source ports by queue pair
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ from genie.live.endings import (
 )
 from genie.live.gather import gather
 from genie.live.path_mtu import discover, path_problem
+from genie.live.path_trace import PathTrace
 from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.run_queue import waited_for_core_ns
 from genie.live.settings import RunSettings
@@ -67,6 +68,7 @@ class Rank:
         self.origins_ns: list[int] = []
         self.assumed_offsets_ns: list[float] = []
         self.run_queue_ns: list[int] = []
+        self.paths: PathTrace | None = None
         self.launcher = launcher_process()
         check_size(settings, rendezvous.size)
 
@@ -92,7 +94,10 @@ class Rank:
         compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
         self.stall_s = settings.stall_s + compute_ns / 1e9
         memory_bytes = max(int(largest), 4096)
-        self._open(Seat(settings, self.rank, self.site, memory_bytes, self.stall_s, self.spin))
+        if settings.trace is not None:
+            self.paths = PathTrace(settings, self.meet, settings.trace)
+        ports = self.paths.learn() if self.paths else {}
+        self._open(Seat(settings, self.rank, self.site, memory_bytes, self.stall_s, self.spin, ports))
         self._connect()
         self.transport.set_plan(self.plan.native)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
@@ -253,7 +258,13 @@ class Rank:
         after = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, after)
-        gather(self.settings, self.meet, self.facts(), self.parts, self.idle)
+        facts, idle = self.facts(), self.idle
+        if self.paths:
+            self.meet.agree(None, idle=self.idle)  # nobody needs an answer any more: ports may go
+            self.transport.close()
+            idle = _sleep_a_little
+            facts["traced"] = self.paths.again(facts["paths"])
+        gather(self.settings, self.meet, facts, self.parts, idle)
 
     def facts(self) -> dict[str, Any]:
         """What the record says about this rank."""
@@ -283,6 +294,10 @@ class Rank:
         }
 
 
+def _sleep_a_little() -> None:
+    time.sleep(0.0005)
+
+
 def _compute_ns(workload: Workload, rank: int) -> int:
     """All that a rank computes in an iteration, ns."""
     graph = workload.ranks[rank]
@@ -303,7 +318,8 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
             if rank.rank == 0:
                 report_progress(settings, iteration + 1, total)
         rank.finish()
-        rank.transport.close()
+        if not rank.paths:
+            rank.transport.close()
         rendezvous.channel.close()
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:

@@ -1,6 +1,7 @@
 """A run is a folder: the schema of its tables and how they are written and read, the same for both worlds."""
 
 from genie.record.folder import (
+    PATHS_SCHEMA,
     RUN_FILES,
     TIMELINE_SCHEMA,
     TRANSFERS_SCHEMA,
@@ -13,6 +14,7 @@ from genie.record.folder import (
 )
 
 __all__ = [
+    "PATHS_SCHEMA",
     "RUN_FILES",
     "TIMELINE_SCHEMA",
     "TRANSFERS_SCHEMA",

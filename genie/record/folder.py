@@ -48,6 +48,19 @@ TRANSFERS_SCHEMA = pl.Schema({
     "path": pl.String,  # UDP source ports, comma separated
 })  # fmt: skip
 
+# One row per directed link of a path, in the order of the path; only in runs whose paths are known. With several
+# queue pairs a pair of ranks has a path for each of their source ports.
+PATHS_SCHEMA = pl.Schema({
+    "src": pl.Int32,
+    "dst": pl.Int32,
+    "source_port": pl.Int32,
+    "hop": pl.Int32,  # from 0
+    "link": pl.String,  # "leaf0->spine1"
+    # Measured after a live run, null elsewhere: until the end of this link answered a probe that followed a train of
+    # packets into the idle path, the least of some trials. Where it grows from link to link the later one is slower.
+    "probe_ns": pl.Int64,
+})  # fmt: skip
+
 
 class RecordError(Exception):
     """A run folder that cannot be used; the message names it and says what to do."""
@@ -66,11 +79,13 @@ class Run:
     timeline: pl.DataFrame
     transfers: pl.DataFrame
     counters: dict[str, Any]
+    paths: pl.DataFrame | None = None  # where they are known
 
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
+PATHS_FILE = "paths.parquet"
 OWN_FILES = {
-    *RUN_FILES, "verdict.json", "report.html", "timeline.pftrace",
+    *RUN_FILES, PATHS_FILE, "verdict.json", "report.html", "timeline.pftrace",
     "launch.json", "mpirun.log", "fabric.toml", "lab.json",
 }  # fmt: skip
 OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
@@ -125,13 +140,20 @@ def _is_part(path: Path, patterns: tuple[str, ...]) -> bool:
 
 
 def write_run(
-    path: Path, info: dict[str, Any], timeline: pl.DataFrame, transfers: pl.DataFrame, counters: dict[str, Any]
+    path: Path,
+    info: dict[str, Any],
+    timeline: pl.DataFrame,
+    transfers: pl.DataFrame,
+    counters: dict[str, Any],
+    paths: pl.DataFrame | None = None,
 ) -> None:
     """Write a run folder; `run.json` last, so that a folder that has one is complete."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / "timeline.parquet").write_bytes(_parquet(timeline, TIMELINE_SCHEMA))
         (path / "transfers.parquet").write_bytes(_parquet(transfers, TRANSFERS_SCHEMA))
+        if paths is not None:
+            (path / PATHS_FILE).write_bytes(_parquet(paths, PATHS_SCHEMA))
         (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
         (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
     except OSError as error:
@@ -157,6 +179,7 @@ def open_run(path: Path) -> Run:
         _read_table(path / "timeline.parquet", TIMELINE_SCHEMA),
         _read_table(path / "transfers.parquet", TRANSFERS_SCHEMA),
         _read_object(path / "counters.json"),
+        _read_table(path / PATHS_FILE, PATHS_SCHEMA) if (path / PATHS_FILE).is_file() else None,
     )
 
 

@@ -24,7 +24,7 @@ class Aligned:
       op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
     `transfers`: a row per (iteration, src, dst, group, order); order is the collective's seq, or the sender's node of
       a single message (group null): size_bytes, live_busy, twin_busy, twin_post, retransmits,
-      twin_retransmits
+      twin_retransmits, messages, live_answer, twin_answer
     """
 
     ranks: list[int]
@@ -76,11 +76,12 @@ def align(live: Run, twin: Run) -> Aligned:
         *on,
         *TRANSFER_KEY,
         pl.col("busy_ns").alias("twin_busy"),
+        pl.col("answer_ns").alias("twin_answer"),
         pl.col("post_ns").alias("twin_post"),
         pl.col("retransmits").alias("twin_retransmits"),
     )
     transfers = (
-        live_moved.rename({"busy_ns": "live_busy"})
+        live_moved.rename({"busy_ns": "live_busy", "answer_ns": "live_answer"})
         .join(twin_moved, on=[*on, *TRANSFER_KEY], how="inner", nulls_equal=True)
         .filter((pl.col("live_busy") > 0) & (pl.col("twin_busy") > 0))
         .sort("iteration", *TRANSFER_KEY)
@@ -146,4 +147,7 @@ def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
         "post_ns",
         "busy_ns",
         "retransmits",
+        "messages",
+        # What the acknowledgement of the last message took, by the two ends' clocks; unknown: 0.
+        pl.when(pl.col("last_ns") < 0).then(0).otherwise(pl.col("acked_ns") - pl.col("last_ns")).alias("answer_ns"),
     )

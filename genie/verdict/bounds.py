@@ -9,12 +9,15 @@ import numpy as np
 import polars as pl
 
 from genie.verdict.evidence import upper_median
+from genie.verdict.links import TIER_MIN
 from genie.verdict.series import PEERS_MIN, Series, against_peers, phase_column, standardise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from genie.verdict.align import Aligned
+    from genie.verdict.links import Ways
+    from genie.verdict.model import Suspect
 
 NAMED_MAX = 8
 _OPPOSITE = {"egress": "ingress", "ingress": "egress"}
@@ -140,6 +143,67 @@ def _beside(mine: pl.DataFrame, theirs: pl.DataFrame, end: str) -> NDArray[np.fl
         .agg(((excess * size).sum() / size.sum()).alias("value"))
     )
     return table["value"].to_numpy()
+
+
+@dataclass(frozen=True)
+class JudgedLinks:
+    """What is known of the links between switches."""
+
+    upper: dict[str, float | None]  # of those that surely are no slower than matters
+    unsure: tuple[str, ...]  # tested, and may be
+    few: tuple[str, ...]  # too few paths, or too little traffic, to be tested
+    same: tuple[tuple[str, ...], ...]  # that end-to-end data cannot tell apart
+    problem: str  # why none is judged
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "judged": len(self.upper),
+            "unsure": list(self.unsure),
+            "not_identifiable": list(self.few),
+            "same_paths": [list(links) for links in self.same],
+            "problem": self.problem,
+        }
+
+    def notes(self) -> list[str]:
+        """Remarks, none without paths."""
+        result = []
+        if self.problem:
+            result.append(f"links are not accused, only ends: {self.problem}")
+        if self.unsure:
+            result.append(f"links that may be slower than their peers, by this run's noise: {named(list(self.unsure))}")
+        if self.few:
+            few = named(list(self.few))
+            result.append(f"links not identifiable, too few paths or too little traffic: {few}; more queue pairs, or "
+                          "--source-ports pinned, would cover them")  # fmt: skip
+        if self.same:
+            groups = named([" = ".join(links) for links in self.same])
+            result.append(f"links that carry the same paths and look the same from their ends: {groups}; probes "
+                          "(--trace-paths) or the switches' counters tell them apart")  # fmt: skip
+        return result
+
+
+def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], practical: float) -> JudgedLinks:
+    """95 % upper bounds of the links between switches, the suspects' columns left out."""
+    accused = {link for suspect in suspects for link in suspect.links}
+    upper: dict[str, float | None] = {}
+    unsure: list[str] = []
+    tested: set[int] = set()
+    for part in tiers.values():
+        tested.update(part.ranks if len(part.ranks) >= TIER_MIN else ())
+    for column in (column for column in ways.columns if column.number in tested):
+        if accused & set(column.links):
+            continue
+        part = tiers[column.tier]
+        bound = _upper(against_peers(part, [part.column(column.number)]))
+        for link in column.links:
+            if bound is not None and bound < practical:
+                upper[f"link {link}"] = bound
+            else:
+                unsure.append(link)
+    few = [link for column in ways.few for link in column.links]
+    few += [link for column in ways.columns if column.number not in tested for link in column.links]
+    same = tuple(column.links for column in ways.columns if len(column.links) > 1)
+    return JudgedLinks(upper, tuple(unsure), tuple(few), same, ways.problem)
 
 
 def named(items: list[str]) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from genie.verdict.links import TIER_MIN, cable_of, likeliest
+from genie.verdict.series import DIRECTIONS
+
 if TYPE_CHECKING:
     from genie.record import Run
+    from genie.verdict.links import Ways
     from genie.verdict.series import Series
 
 
@@ -44,25 +48,43 @@ def _by_rank(run: Run) -> dict[int, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Component:
-    """Transfers that share something: `kind` nic, path, host or switch; `direction` egress or ingress."""
+    """Transfers that share something: `kind` nic, path, host, switch or link; `direction` egress, ingress or, of what
+    lies between switches, the tier.
+    """
 
     kind: str
     direction: str
     ranks: tuple[int, ...]
     peer: int = -1  # the receiver of a path
-    name: str = ""  # of a host or switch
+    name: str = ""  # of a host, switch or link
+    columns: tuple[int, ...] = ()  # of links between switches
+    pairs: frozenset[tuple[int, int]] = frozenset()  # that pass them
+    alike: tuple[str, ...] = ()  # what else has the same column
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """What it is in its series."""
+        return self.columns or self.ranks
 
     def touches(self) -> pl.Expr:
         """Which transfers pass it."""
+        if self.columns:
+            number = pl.col("src").cast(pl.Int64) * 2**32 + pl.col("dst")
+            return number.is_in([src * 2**32 + dst for src, dst in sorted(self.pairs)])
         end = "src" if self.direction == "egress" else "dst"
         mine = pl.col(end).is_in(list(self.ranks))
         return mine & (pl.col("dst") == self.peer) if self.kind == "path" else mine
 
 
-def components(series: dict[str, Series], attached: dict[int, Attachment]) -> list[Component]:
-    """All hypotheses that are tested: single NICs, then sets of ranks that share a host or a switch."""
+def components(series: dict[str, Series], attached: dict[int, Attachment], ways: Ways) -> list[Component]:
+    """All hypotheses that are tested: single NICs, then sets of ranks that share a host or a switch; then links between
+    switches, cables with both directions, and switches without hosts.
+    """
     result = []
     for direction, part in series.items():
+        if direction not in DIRECTIONS:
+            result += _between_switches(part, ways)
+            continue
         if len(part.ranks) < 2:
             continue
         result += [Component("nic", direction, (rank,)) for rank in part.ranks]
@@ -77,3 +99,60 @@ def components(series: dict[str, Series], attached: dict[int, Attachment]) -> li
             known.update(c.ranks for c in found)
             result += found
     return result
+
+
+def _between_switches(part: Series, ways: Ways) -> list[Component]:
+    """Of one tier. What has the same columns is one component."""
+    if len(part.ranks) < TIER_MIN:
+        return []
+    columns = [column for column in ways.columns if column.number in part.ranks]
+    result = [
+        Component("link", part.direction, (), -1, column.links[0], (column.number,), column.pairs, column.links[1:])
+        for column in columns
+    ]
+    cables: dict[str, set[int]] = {}
+    switches: dict[str, set[int]] = {}
+    for column in columns:
+        for link in column.links:
+            a, _, b = link.partition("->")
+            cables.setdefault(cable_of(link), set()).add(column.number)
+            for switch in {a, b} - ways.edges:
+                switches.setdefault(switch, set()).add(column.number)
+    named: dict[tuple[int, ...], list[tuple[str, str]]] = {}
+    for kind, sets in (("link", cables), ("switch", switches)):
+        for name, numbers in sets.items():
+            if 2 <= len(numbers) <= len(part.ranks) - 2:
+                named.setdefault(tuple(sorted(numbers)), []).append((kind, name))
+    for members, names in named.items():
+        pairs = frozenset(pair for column in columns if column.number in members for pair in column.pairs)
+        (kind, name), *others = names
+        alike = tuple(other for _, other in others)
+        result.append(Component(kind, part.direction, (), -1, name, members, pairs, alike))
+    return result
+
+
+def singles_of(component: Component, ways: Ways | None) -> list[Component]:
+    """The NICs of a host or switch, the columns of a cable or switch: each alone."""
+    if component.columns and ways is not None:
+        columns = [column for column in ways.columns if column.number in component.columns]
+        return [Component("link", component.direction, (), -1, "", (it.number,), it.pairs) for it in columns]
+    return [Component("nic", component.direction, (rank,)) for rank in component.ranks]
+
+
+def of_few(ways: Ways | None) -> list[Component]:
+    """Links that are never accused, because too few paths show them, and may explain the same."""
+    few = ways.few if ways else ()
+    return [
+        Component("link", column.tier, (), -1, column.links[0], (column.number,), column.pairs, column.links[1:])
+        for column in few
+    ]
+
+
+def pointed_at(component: Component, ways: Ways) -> Component:
+    """A component of links named as what probes point at, and the others only where they do not."""
+    if not component.columns:
+        return component
+    names = (component.name, *component.alike)
+    name, is_sure = likeliest(names, component.columns, ways)
+    kind = "link" if "-" in name else "switch"
+    return replace(component, kind=kind, name=name, alike=() if is_sure else tuple(it for it in names if it != name))

@@ -9,14 +9,15 @@ import numpy as np
 import polars as pl
 
 from genie.verdict.align import Aligned, align
-from genie.verdict.bounds import bounds_of, named, reasons_named
+from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
 from genie.verdict.components import attachments, components
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
+from genie.verdict.links import one_way, tier_series, ways_of
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
-from genie.verdict.series import Series, against_peers, both_directions, fleet_series
+from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
@@ -36,14 +37,22 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     collectives = decompose(aligned, live)
     iterations = totals(aligned, collectives, live)
     attached = attachments(live, twin, aligned.ranks)
+    ways = ways_of(live, twin, aligned)
     series = both_directions(aligned)
     noise, stride = noise_model(series)
-    candidates = components(series, attached)
-    findings = locate(aligned, series, candidates, options, stride)
-    suspects = suspects_of(findings, aligned, attached)
+    if ways.columns:
+        bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
+        located = replace(aligned, transfers=one_way(aligned.transfers, bound_ns))
+        tiers = tier_series(standardise(phase_column(located.transfers)), ways)
+    else:
+        located, tiers = aligned, {}
+    candidates = components({**series, **tiers}, attached, ways)
+    findings = locate(located, {**series, **tiers}, candidates, options, stride, ways)
+    suspects = suspects_of(findings, aligned, attached, ways)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(aligned, series, accused)
+    judged = judged_links(ways, tiers, suspects, options.practical)
     again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {
         **aligned.coverage,
@@ -51,6 +60,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         "ranks": len(aligned.ranks),
         "ranks_judged": {direction: len(part.ranks) for direction, part in series.items()},
         "follow": aligned.follow,
+        "links": judged.to_dict(),
         "clock_bound_ns": max(clock_bounds(live, aligned.ranks).values(), default=0),
     }
     verdict = Verdict(
@@ -62,13 +72,13 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
-        upper_bound=bounds.upper,
+        upper_bound={**bounds.upper, **judged.upper},
         coverage=coverage,
         collectives=collectives,
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=notes(live, aligned, bounds, again, ended_early),
+        notes=[*notes(live, aligned, bounds, again, ended_early), *judged.notes()],
         little=bounds.little,
         not_judged=bounds.not_judged,
         cut_short=ended_early,
@@ -116,7 +126,9 @@ def conclude(verdict: Verdict) -> Verdict:
             )
         else:
             result, action = "pass", "Nothing to do."
-            limit = f"NIC or link is slower than its peers by {percent(options.practical)} or more; {detectable}"
+            between = verdict.coverage["links"]["judged"]
+            links = f" and none of {between} links between switches" if between else ""
+            limit = f"NIC or link{links} is slower than its peers by {percent(options.practical)} or more; {detectable}"
             summary = f"no rank's {limit}"
             if verdict.not_judged:
                 summary = f"no judged rank's {limit}; not judged: {reasons_named(list(verdict.not_judged))}"

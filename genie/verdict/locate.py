@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from genie.verdict.components import Component
+from genie.verdict.components import Component, of_few, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
+from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
+from genie.verdict.links import tier_series
 from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series, standardise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from genie.verdict.align import Aligned
+    from genie.verdict.links import Ways
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
-NOISE_MIN = 0.01  # of a logarithm: closer than that no two worlds are
+VICTIMS_SHARE = 0.5  # of the first suspect's effect (logarithm), above which another is more than its victim
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -43,7 +46,7 @@ def test_all(
     """(component, e-value, rejected by e-BH) of every candidate."""
     values = np.array(
         [
-            e_value(series[c.direction], [series[c.direction].column(rank) for rank in c.ranks], options.margin, stride)
+            e_value(series[c.direction], [series[c.direction].column(one) for one in c.members], options.margin, stride)
             for c in candidates
         ]
     )
@@ -53,7 +56,7 @@ def test_all(
 
 def effect(part: Series, component: Component) -> tuple[Window, float, NDArray[np.float64]]:
     """Window, median ln slow-down in it, and all units' values of a component against its peers."""
-    values = members_against_peers(part, component.ranks)
+    values = members_against_peers(part, component.members)
     window = change_window(values, part.iteration)
     return window, float(np.median(values[_inside(part, window)])), values
 
@@ -65,35 +68,58 @@ def _inside(part: Series, window: Window) -> NDArray[np.bool_]:
 
 
 def locate(
-    aligned: Aligned, series: dict[str, Series], candidates: list[Component], options: Options, stride: int = 1
+    aligned: Aligned,
+    series: dict[str, Series],
+    candidates: list[Component],
+    options: Options,
+    stride: int = 1,
+    ways: Ways | None = None,
 ) -> list[Finding]:
-    """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size."""
+    """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size.
+
+    `ways`: the paths, whose links are among the candidates.
+    """
     found: list[Finding] = []
     transfers = standardise(phase_column(aligned.transfers))
-    remaining, left = series, candidates
+    remaining, left, least = series, candidates, float(np.log1p(options.practical))
     while left and len(found) < SUSPECTS_MAX:
-        tested = [(c, e) for c, e, rejected in test_all(remaining, left, options, stride) if rejected]
-        slow = [(c, e, *effect(remaining[c.direction], c)[:2]) for c, e in tested]
-        slow = [entry for entry in slow if entry[3] >= np.log1p(options.practical)]
-        if not slow:
+        tested = test_all(remaining, left, options, stride)
+        sized = [(c, e, *effect(remaining[c.direction], c)[:2], rejected) for c, e, rejected in tested]
+        sized = [entry for entry in sized if entry[3] >= least]
+        if not any(entry[4] for entry in sized):
             break
-        finding = _best(transfers, remaining, slow, options)
+        # Where links are known, what explains a rejected component better than it does need not be rejected itself.
+        slow = [entry[:4] for entry in sized if entry[4] or (ways is not None and ways.columns)]
+        finding = _best(transfers, remaining, slow, options, ways)
         if finding is None:
             break
         found.append(finding)
+        if ways is not None and ways.columns:
+            # Flows that share links contend, so that a slow one delays others that do not pass it.
+            least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
         transfers = standardise(transfers.filter(~finding.component.touches()))
         remaining = {d: rank_series(transfers, d) for d in DIRECTIONS} if transfers.height else {}
+        remaining |= tier_series(transfers, ways) if ways else {}
         left = [
             c
             for c in left
-            if c != finding.component and c.direction in remaining and _testable(c, remaining[c.direction])
+            if not _same(c, finding.component) and c.direction in remaining and _testable(c, remaining[c.direction])
         ]
     return found
 
 
+def _same(one: Component, other: Component) -> bool:
+    return (one.direction, one.ranks, one.columns, one.peer) == (
+        other.direction,
+        other.ranks,
+        other.columns,
+        other.peer,
+    )
+
+
 def _testable(component: Component, part: Series) -> bool:
-    return set(component.ranks) <= set(part.ranks) and len(part.ranks) - len(component.ranks) >= 2
+    return set(component.members) <= set(part.ranks) and len(part.ranks) - len(component.members) >= 2
 
 
 def _best(
@@ -101,20 +127,24 @@ def _best(
     series: dict[str, Series],
     slow: list[tuple[Component, float, Window, float]],
     options: Options,
+    ways: Ways | None,
 ) -> Finding | None:
     """The likeliest of the slow components, with those that the data cannot tell from it."""
+    has_links = ways is not None and bool(ways.columns)
     strongest = max(slow, key=lambda entry: entry[3])
     iterations = np.unique(series[strongest[0].direction].iteration)
     window = strongest[2]
     standardised = standardised.filter(
         pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
     )
-    likelihood = Likelihood(standardised)
+    likelihood: Explains = PathLikelihood(standardised) if has_links else Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
-        share = slow_share(standardised, component, size)
+        share = slow_share(standardised, component, size, options.practical)
         log_likelihood = likelihood.of(component)
-        if len(component.ranks) > 1 and not _is_common(component, likelihood, series, options):
+        if len(component.members) > 1 and not _is_common(component, likelihood, series, options, ways):
+            continue
+        if component.columns and share < options.slow_share:
             continue
         scored.append((log_likelihood, component, e, when, size, share))
     if not scored:
@@ -124,6 +154,7 @@ def _best(
     close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
     _, component, e, when, size, share = close[0]
     rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, likelihood, component, options)
+    rivals += tuple(few for few in of_few(ways) if likelihood.of(few) > top - options.rival_log_likelihood)
     hits = _hits(series[component.direction], component, when)
     path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
@@ -132,17 +163,24 @@ def _best(
         likely = likelihood.of(path) - options.rival_log_likelihood
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
+    if ways is not None:
+        component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
 
 
-def _is_common(component: Component, likelihood: Likelihood, series: dict[str, Series], options: Options) -> bool:
-    """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them."""
+def _is_common(
+    component: Component, likelihood: Explains, series: dict[str, Series], options: Options, ways: Ways | None
+) -> bool:
+    """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them; a
+    cable or switch between switches if its links are slow alike: a slow link delays the acknowledgements of what goes
+    the other way.
+    """
     part = series[component.direction]
-    beside = np.median(part.values[:, ~np.isin(part.ranks, component.ranks)], axis=1)
-    sizes = [float(np.median(part.values[:, part.column(rank)] - beside)) for rank in component.ranks]
-    slow = sum(size >= np.log1p(options.practical) for size in sizes)
-    singles = [Component("nic", component.direction, (rank,)) for rank in component.ranks]
-    best = max(likelihood.of(single) for single in singles)
+    beside = np.median(part.values[:, ~np.isin(part.ranks, component.members)], axis=1)
+    sizes = [float(np.median(part.values[:, part.column(one)] - beside)) for one in component.members]
+    least = max(float(np.log1p(options.practical)), VICTIMS_SHARE * max(sizes) if component.columns else 0.0)
+    slow = sum(size >= least for size in sizes)
+    best = max(likelihood.of(single) for single in singles_of(component, ways))
     return slow >= max(2, options.slow_share * len(sizes)) and likelihood.of(component) > best
 
 
@@ -153,63 +191,28 @@ def _rank_of(component: Component) -> int:
 
 def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]:
     """In how many iterations of the window the component is slower than every peer."""
-    member = np.isin(part.ranks, component.ranks)
+    member = np.isin(part.ranks, component.members)
     above = part.values[:, member].min(axis=1) > part.values[:, ~member].max(axis=1)
     inside = _inside(part, window)
     which = np.unique(part.iteration[inside])
     return sum(bool(np.mean(above[part.iteration == i]) > 0.5) for i in which), len(which)
 
 
-class Likelihood:
-    """How well a component explains the excess: one observation per rank or path, iteration and size class.
-
-    The transfers of one iteration share their luck, so that their median is one observation; what its noise is,
-    all ranks or paths together say.
+def slow_share(standardised: pl.DataFrame, component: Component, size: float, practical: float) -> float:
+    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect; of a
+    link's, that are slow by what matters: how much a path loses depends on who else is on the link.
     """
-
-    def __init__(self, standardised: pl.DataFrame) -> None:
-        self._tables = {
-            ends: self._with_noise(
-                standardised.group_by(*ends, "iteration", "bin").agg(
-                    pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight")
-                )
-            )
-            for ends in (("src",), ("dst",), ("src", "dst"))
-        }
-
-    @staticmethod
-    def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
-        deviation = (pl.col("excess") - pl.col("excess").median().over("bin")).abs().median().over("bin")
-        return table.with_columns(pl.max_horizontal(deviation * 1.4427, NOISE_MIN).alias("noise"))
-
-    def of(self, component: Component) -> float:
-        """Log likelihood ratio (Laplace) of "slower" against "as its peers". Effects are not negative, and those on
-        the other sizes not above the one on the size that takes most time: latency only dilutes a rate.
-        """
-        ends = ("src", "dst") if component.kind == "path" else ("src",) if component.direction == "egress" else ("dst",)
-        own = self._tables[ends].filter(component.touches())
-        classes = sorted(own.partition_by("bin"), key=lambda part: -float(part["weight"].sum()))
-        total, most = 0.0, np.inf
-        for part in classes:
-            excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
-            size = min(most, max(0.0, float(np.median(excess))))
-            most = min(most, size)
-            total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
-        return total
-
-
-def slow_share(standardised: pl.DataFrame, component: Component, size: float) -> float:
-    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect."""
     paths = (
         standardised.filter(component.touches())
         .group_by("src", "dst")
         .agg(pl.col("excess").median(), pl.col("twin_busy").sum())
     )
     weight = paths["twin_busy"].to_numpy()
-    return float(weight[paths["excess"].to_numpy() > size / 3].sum() / max(1, weight.sum()))
+    least = min(size / 3, float(np.log1p(practical))) if component.columns else size / 3
+    return float(weight[paths["excess"].to_numpy() > least].sum() / max(1, weight.sum()))
 
 
-def _single_path(standardised: pl.DataFrame, likelihood: Likelihood, component: Component) -> Component | None:
+def _single_path(standardised: pl.DataFrame, likelihood: Explains, component: Component) -> Component | None:
     """The one path of a NIC that explains more than the NIC as a whole, when not all of its paths are slow."""
     if component.kind != "nic":
         return None
@@ -218,7 +221,7 @@ def _single_path(standardised: pl.DataFrame, likelihood: Likelihood, component: 
 
 
 def _path_rivals(
-    standardised: pl.DataFrame, likelihood: Likelihood, component: Component, options: Options
+    standardised: pl.DataFrame, likelihood: Explains, component: Component, options: Options
 ) -> tuple[Component, ...]:
     """The single path that explains a NIC's transfers as well as the NIC does."""
     if component.kind != "nic":

@@ -23,11 +23,12 @@ class Suspect:
     score: float  # log10 of the e-value: the odds against chance, after all corrections
     evidence: str  # in words
     also: list[str]  # what the data cannot tell from it
-    direction: str  # egress, ingress or both
+    direction: str  # egress, ingress or both; of a link between switches "one way" or both
     slow_down: float  # measured over the twin, beside its peers: 1.0 is twice as long
     since_iteration: int
     until_iteration: int | None  # None: to the end of the run
     hits: list[int]  # iterations in which it is slower than every peer, of how many
+    links: list[str]  # directed links that it is, or that its NIC cannot be told from
 
 
 @dataclass(frozen=True)

@@ -259,6 +259,6 @@ def _remarks(verdict: Verdict) -> str:
     return (
         f"<section><h2>Remarks</h2><ul>{listed}</ul>"
         "<details><summary>What each of the others surely does not exceed (95 %)</summary>"
-        f'<div class="scroll">{_table(["rank and direction", "slower than its peers by at most"], bounds)}</div>'
+        f'<div class="scroll">{_table(["component", "slower than its peers by at most"], bounds)}</div>'
         "</details></section>"
     )

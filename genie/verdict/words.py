@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from genie.verdict.links import stands_for
 from genie.verdict.model import Suspect
 
 if TYPE_CHECKING:
     from genie.verdict.align import Aligned
     from genie.verdict.components import Attachment, Component
+    from genie.verdict.links import Ways
     from genie.verdict.locate import Finding
 
 
@@ -40,8 +42,10 @@ def amount(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def suspects_of(findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment]) -> list[Suspect]:
-    """One suspect per NIC, path or set of ranks: a NIC that is slow in both directions is named once."""
+def suspects_of(
+    findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment], ways: Ways
+) -> list[Suspect]:
+    """One suspect per NIC, path, link or set of ranks: a NIC that is slow in both directions is named once."""
     result: list[Suspect] = []
     used: set[int] = set()
     for index, finding in enumerate(findings):
@@ -51,20 +55,20 @@ def suspects_of(findings: list[Finding], aligned: Aligned, attached: dict[int, A
         used.update(mates)
         directions = {findings[k].component.direction for k in (index, *mates)}
         direction = "both" if len(directions) > 1 else finding.component.direction
-        result.append(_suspect(finding, direction, aligned, attached))
+        result.append(_suspect(finding, direction, aligned, attached, ways))
     return result
 
 
 def _same_place(one: Component, other: Component) -> bool:
     """The same but for the direction."""
-    return (one.kind, one.ranks, one.peer) == (other.kind, other.ranks, other.peer)
+    return (one.kind, one.ranks, one.peer, one.name) == (other.kind, other.ranks, other.peer, other.name)
 
 
 def name_of(component: Component, attached: dict[int, Attachment]) -> str:
     """The component's name on the fabric, or by rank."""
-    own = attached[component.ranks[0]]
-    if component.kind in ("host", "switch"):
+    if component.kind in ("host", "switch", "link"):
         return component.name
+    own = attached[component.ranks[0]]
     if component.kind == "path":
         return f"the path from rank {component.ranks[0]} to rank {component.peer}"
     return _full(own, own.nic) or f"rank{component.ranks[0]}"
@@ -77,17 +81,22 @@ def _full(own: Attachment, part: str) -> str:
     return part if not own.host or part.startswith(own.host) else f"{own.host}/{part}"
 
 
-def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment]) -> Suspect:
+def _suspect(
+    finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment], ways: Ways
+) -> Suspect:
     component, window = finding.component, finding.window
     last = len(aligned.iterations) - 1
     since, until = aligned.iterations[window.first], aligned.iterations[window.last]
     whole = window.first == 0 and window.last == last
     when = "" if whole else f" since iteration {since}" if window.last == last else f" in iterations {since} to {until}"
-    verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}[direction]
+    verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}.get(direction, "carries its paths")
     name = name_of(component, attached)
+    links = links_of(component, direction, attached, ways)
     hit, of = finding.hits
+    if component.columns:
+        direction = "one way" if len(component.columns) == 1 else "both"
     evidence = (
-        f"{_who(component, attached)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
+        f"{_who(component, attached, links)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
         f"; slower than every peer in {hit} of {of} iterations"
         f"; paths with {100 * finding.share:.0f} % of its traffic are slow"
     )
@@ -97,20 +106,36 @@ def _suspect(finding: Finding, direction: str, aligned: Aligned, attached: dict[
         ranks=list(component.ranks),
         score=round(float(np.log10(max(finding.e_value, 1e-9))), 2),
         evidence=evidence,
-        also=_also(finding, attached),
+        also=_also(finding, attached, links),
         direction=direction,
         slow_down=finding.slow_down,
         since_iteration=since,
         until_iteration=None if window.last == last else until,
         hits=[hit, of],
+        links=links,
     )
 
 
-def _who(component: Component, attached: dict[int, Attachment]) -> str:
+def links_of(component: Component, direction: str, attached: dict[int, Attachment], ways: Ways) -> list[str]:
+    """The directed links that a suspect is, as far as its name says: of a NIC those that only its traffic passes."""
+    if component.columns:
+        every = [link for column in (*ways.columns, *ways.few) for link in column.links]
+        return [link for link in every if stands_for(component.name, link)]
+    if component.kind != "nic":
+        return []
+    rank = component.ranks[0]
+    directions = ("egress", "ingress") if direction == "both" else (direction,)
+    known = [link for each in directions for link in ways.of_nic.get((each, rank), ())]
+    return known or [link for link in (attached[rank].link,) if link]
+
+
+def _who(component: Component, attached: dict[int, Attachment], links: list[str]) -> str:
+    if component.columns:
+        return f"{component.kind} {component.name} (between {len(component.pairs)} pairs of ranks)"
     own = attached[component.ranks[0]]
     if component.kind == "nic":
         rank = component.ranks[0]
-        nic, link = _full(own, own.nic), own.link
+        nic, link = _full(own, own.nic), ", ".join(links)
         named = (
             f"its NIC ({nic}) or link ({link})"
             if nic and link
@@ -125,18 +150,18 @@ def _who(component: Component, attached: dict[int, Attachment]) -> str:
     return f"{component.kind} {name_of(component, attached)} (ranks {ranks})"
 
 
-def _also(finding: Finding, attached: dict[int, Attachment]) -> list[str]:
+def _also(finding: Finding, attached: dict[int, Attachment], links: list[str]) -> list[str]:
     """Members of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
     component = finding.component
-    own = attached[component.ranks[0]]
-    result = []
+    result = list(component.alike)
     if component.kind == "nic":
-        result.append(f"link {own.link}" if own.link else f"the link of rank {component.ranks[0]}")
+        own = attached[component.ranks[0]]
+        result.append(f"link {', '.join(links)}" if links else f"the link of rank {component.ranks[0]}")
         result.append(f"its port on {own.switch}" if own.switch else "its switch port")
     for rival in finding.rivals:
         if rival.kind == "nic":
             side = "sending" if rival.direction == "egress" else "receiving"
             result.append(f"the {side} side of rank {rival.ranks[0]} ({name_of(rival, attached)})")
         else:
-            result.append(name_of(rival, attached))
+            result += [name_of(rival, attached), *rival.alike]
     return result

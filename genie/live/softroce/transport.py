@@ -46,7 +46,7 @@ class SoftRoceTransport:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         try:
-            self._source_ports = SourcePorts(seat.settings.source_ports)
+            self._source_ports = SourcePorts(seat.settings.source_ports, seat.ports)
         except ValueError as error:
             raise TransportError(str(error), EXIT_USAGE) from error
         self._rkey = memory_key(seat.settings.seed, seat.rank)

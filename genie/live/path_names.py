@@ -1,0 +1,69 @@
+"""What the hops of a path are on the fabric: from the addresses that answered to the names of links."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+SILENT = ""  # a hop that did not answer
+STATES_MAX = 20_000  # of one search
+
+
+class TracePlan(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What the live world knows of the fabric's nodes, to learn the paths of queue pairs."""
+
+    hosts: list[str] = []  # by rank: the node that it is on; empty: no fabric
+    nodes: dict[str, str] = {}  # IP address -> node
+    cables: list[tuple[str, str]] = []  # both ways
+
+
+class Graph:
+    """The fabric as paths cross it. Nodes without addresses forward without being a hop."""
+
+    def __init__(self, plan: TracePlan) -> None:
+        self._plan = plan
+        self._beside: dict[str, list[str]] = defaultdict(list)
+        for a, b in plan.cables:
+            self._beside[a].append(b)
+            self._beside[b].append(a)
+        self._hosts = frozenset(plan.hosts)
+        self._hops = frozenset(plan.nodes.values()) - self._hosts
+
+    def names(self, answers: Sequence[str]) -> list[str]:
+        """Node names of the addresses that answered; an unknown address stays an address, SILENT stays SILENT."""
+        return [self._plan.nodes.get(address, address) for address in answers]
+
+    def links(self, source: int, target: int, answers: Sequence[str]) -> list[str]:
+        """Links of the only shortest path from one rank's host to another's that has these hops.
+
+        Hops that are silent, or whose address nobody knows, may be any node. Empty: there is no such path, or several.
+        """
+        if not self._plan.hosts:
+            return []
+        begin, end = self._plan.hosts[source], self._plan.hosts[target]
+        known = [name if name in self._hops else "" for name in self.names(answers)]
+        front: dict[tuple[str, int], list[tuple[str, ...]]] = {(begin, 0): [(begin,)]}
+        for _ in range(2 * len(known) + 2):
+            found: list[tuple[str, ...]] = []
+            following: dict[tuple[str, int], list[tuple[str, ...]]] = defaultdict(list)
+            for (node, hop), ways in front.items():
+                for other in self._beside[node]:
+                    ways_on = [(*way, other) for way in ways if other not in way]
+                    if other == end and hop == len(known):
+                        found += ways_on
+                    elif other not in self._hosts and (at := self._next_hop(other, hop, known)) is not None:
+                        following[other, at] += ways_on[:2]  # two are as good as many: no path is the only one
+            if found:
+                return [f"{a}->{b}" for a, b in zip(found[0], found[0][1:], strict=False)] if len(found) == 1 else []
+            if len(following) > STATES_MAX:
+                return []
+            front = following
+        return []
+
+    def _next_hop(self, node: str, hop: int, known: list[str]) -> int | None:
+        """How many hops are behind a path that goes on to a node; None when it cannot."""
+        if node not in self._hops:
+            return hop
+        return hop + 1 if hop < len(known) and known[hop] in ("", node) else None

@@ -1,0 +1,80 @@
+"""How well a component explains what was slow: log likelihoods of "slower" against "as its peers" (Laplace)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from genie.verdict.components import Component
+
+NOISE_MIN = 0.01  # of a logarithm: closer than that no two worlds are
+
+
+class Explains(Protocol):
+    """A measure of how well components explain the excess."""
+
+    def of(self, component: Component) -> float:
+        """Log likelihood ratio."""
+
+
+class Likelihood:
+    """How well a component explains the excess: one observation per rank or path, iteration and size class.
+
+    The transfers of one iteration share their luck, so that their median is one observation; what its noise is,
+    all ranks or paths together say.
+    """
+
+    def __init__(self, standardised: pl.DataFrame) -> None:
+        self._tables = {
+            ends: _with_noise(
+                standardised.group_by(*ends, "iteration", "bin").agg(
+                    pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight")
+                )
+            )
+            for ends in (("src",), ("dst",), ("src", "dst"))
+        }
+
+    def of(self, component: Component) -> float:
+        """Log likelihood ratio (Laplace) of "slower" against "as its peers"."""
+        ends = ("src", "dst") if component.kind == "path" else ("src",) if component.direction == "egress" else ("dst",)
+        return _gain(self._tables[ends].filter(component.touches()))
+
+
+class PathLikelihood:
+    """The same for components that share paths, as links and NICs do: one observation per path, iteration and size
+    class, so that a component pays for each of its paths that is not slow. A slow sender's paths are a minority on
+    every link, a slow link's a minority of every sender's.
+    """
+
+    def __init__(self, standardised: pl.DataFrame) -> None:
+        self._table = _with_noise(
+            standardised.group_by("src", "dst", "iteration", "bin").agg(
+                pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight")
+            )
+        )
+
+    def of(self, component: Component) -> float:
+        """Log likelihood ratio (Laplace) of "slower" against "as its peers"."""
+        return _gain(self._table.filter(component.touches()))
+
+
+def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
+    deviation = (pl.col("excess") - pl.col("excess").median().over("bin")).abs().median().over("bin")
+    return table.with_columns(pl.max_horizontal(deviation * 1.4427, NOISE_MIN).alias("noise"))
+
+
+def _gain(observed: pl.DataFrame) -> float:
+    """Effects are not negative, and those on the other sizes not above the one on the size that takes most time:
+    latency only dilutes a rate.
+    """
+    classes = sorted(observed.partition_by("bin"), key=lambda part: -float(part["weight"].sum()))
+    total, most = 0.0, np.inf
+    for part in classes:
+        excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
+        size = min(most, max(0.0, float(np.median(excess))))
+        most = min(most, size)
+        total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
+    return total

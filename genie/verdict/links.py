@@ -1,0 +1,235 @@
+"""Links between switches: which transfers pass each, which of them the data can tell apart, and how slow each tier is.
+
+Links that the same pairs of ranks pass are one column: end to end they cannot be told apart. A column is the unit here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from genie.verdict.series import PHASES_MAX, TRAFFIC_SHARE_MIN, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from genie.record import Run
+    from genie.verdict.align import Aligned
+
+CLOCK_SHARE_MAX = 0.02  # of a message's time in the twin, that clocks may be wrong by
+STRETCH_MIN = 0.08  # of a train of probes, for a link to be slower than those before it
+TIER_MIN = 3  # columns, for one of them to have peers
+PATHS_MIN = 3  # on a link, for it to be told from the ends of its paths
+Pair = tuple[int, int]
+Links = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Links that the same pairs pass, in the order of the paths."""
+
+    number: int
+    links: Links
+    pairs: frozenset[Pair]
+    tier: str
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The paths that both worlds played. Empty when links cannot be judged; `problem` says why, "" without paths."""
+
+    columns: tuple[Column, ...] = ()
+    few: tuple[Column, ...] = ()  # of too few pairs to be told from the ends of their paths
+    problem: str = ""
+    edges: frozenset[str] = frozenset()  # switches that a host hangs on
+    # Link -> by which share it stretched trains of probes that the links before it had let through; median over paths.
+    stretch: dict[str, float] = field(default_factory=dict)
+    # (direction, rank) -> links that all of its traffic and nobody else's passes: one column with its NIC
+    of_nic: dict[tuple[str, int], Links] = field(default_factory=dict)
+
+    @property
+    def tiers(self) -> list[str]:
+        return sorted({column.tier for column in self.columns})
+
+
+def ways_of(live: Run, twin: Run, aligned: Aligned) -> Ways:
+    """Columns of the pairs that moved payload, where both worlds played the same paths and kept them."""
+    if live.paths is None or twin.paths is None:
+        return Ways(problem="" if live.paths is None else "the twin does not say which paths it played")
+    if any((run.info.get("paths") or {}).get("changed") for run in (live, twin)):
+        return Ways(problem="paths changed during the run")
+    measured, played = _by_pair(live.paths), _by_pair(twin.paths)
+    moved = set(aligned.transfers.select("src", "dst").unique().rows())
+    known = {pair: measured[pair] for pair in moved if pair in measured}
+    if other := sum(played.get(pair) != way for pair, way in known.items()):
+        return Ways(problem=f"the twin played other paths than the run in {other} of {len(known)} pairs of ranks")
+    if not known:
+        return Ways(problem="no path between ranks that move payload is known")
+    return _columns(known, moved, live.paths)
+
+
+def _by_pair(paths: pl.DataFrame) -> dict[Pair, frozenset[Links]]:
+    """The different paths of each pair of ranks."""
+    table = paths.sort("src", "dst", "source_port", "hop").group_by("src", "dst", "source_port", maintain_order=True)
+    result: dict[Pair, set[Links]] = defaultdict(set)
+    for src, dst, _, links in table.agg("link").iter_rows():
+        result[src, dst].add(tuple(links))
+    return {pair: frozenset(ways) for pair, ways in result.items()}
+
+
+def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.DataFrame) -> Ways:
+    ends = [(way[0].partition("->")[0], way[-1].partition("->")[2]) for ways in known.values() for way in ways]
+    hosts = frozenset(name for pair in ends for name in pair)
+    level = _levels(known)
+    passing: dict[str, set[Pair]] = defaultdict(set)
+    for pair, ways in sorted(known.items()):
+        for way in ways:
+            for link in way:
+                passing[link].add(pair)
+    of_rank: dict[tuple[str, int], set[Pair]] = defaultdict(set)
+    for src, dst in moved:
+        of_rank["egress", src].add((src, dst))
+        of_rank["ingress", dst].add((src, dst))
+    grouped: dict[tuple[str, frozenset[Pair]], list[str]] = defaultdict(list)
+    of_nic: dict[tuple[str, int], Links] = defaultdict(tuple)
+    for link, pairs in passing.items():
+        a, _, b = link.partition("->")
+        if owner := next((key for key, whole in of_rank.items() if whole == pairs), None):
+            of_nic[owner] += (link,)
+        elif a not in hosts and b not in hosts:
+            low, high = sorted((level[a], level[b]))
+            grouped[f"links {low}-{high}", frozenset(pairs)].append(link)
+    every = [Column(number, tuple(links), key[1], key[0]) for number, (key, links) in enumerate(grouped.items())]
+    columns = tuple(column for column in every if len(column.pairs) >= PATHS_MIN)
+    few = tuple(column for column in every if len(column.pairs) < PATHS_MIN)
+    edges = frozenset(node for link in passing for node in link.split("->") if hosts & set(link.split("->"))) - hosts
+    return Ways(columns, few, "", edges, _stretches(paths), dict(of_nic))
+
+
+def cable_of(link: str) -> str:
+    """`spine1->leaf0` and `leaf0->spine1` → `leaf0-spine1`."""
+    return "-".join(sorted(link.split("->")))
+
+
+def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:
+    """How many links each node is from the nearest end of a path: links of one tier join the same levels."""
+    level: dict[str, int] = {}
+    for ways in known.values():
+        for way in ways:
+            nodes = [way[0].partition("->")[0], *(link.partition("->")[2] for link in way)]
+            for at, node in enumerate(nodes):
+                level[node] = min(level.get(node, len(nodes)), at, len(nodes) - 1 - at)
+    return level
+
+
+def _stretches(paths: pl.DataFrame) -> dict[str, float]:
+    """By link: what a train's probe took to its far end over what it took to the end of the link before, less 1."""
+    measured = paths.sort("src", "dst", "source_port", "hop").with_columns(
+        (pl.col("probe_ns") / pl.col("probe_ns").shift(1).over("src", "dst", "source_port") - 1).alias("more")
+    )
+    table = measured.filter(pl.col("more").is_not_null()).group_by("link").agg(pl.col("more").median())
+    return {str(link): float(more) for link, more in table.iter_rows()}
+
+
+def likeliest(names: Sequence[str], numbers: Sequence[int], ways: Ways) -> tuple[str, bool]:
+    """Of links, cables ("leaf0-spine1") and switches that have these columns: the one that trains of probes point at,
+    and whether they point at it alone; the first where they do not.
+
+    Of slow links in a row only the first stretches a train.
+    """
+    columns = [column for column in (*ways.columns, *ways.few) if column.number in numbers]
+    every = {link for column in columns for link in column.links}
+    if len(names) < 2 or not every <= set(ways.stretch):
+        return names[0], len(names) < 2
+    least = max(STRETCH_MIN, max(ways.stretch[link] for link in every) / 2)
+    seen = {link for link in every if ways.stretch[link] >= least}
+    found = []
+    for name in names:
+        own = [[link for link in column.links if stands_for(name, link)] for column in columns]
+        if {links[0] for links in own if links} == seen:
+            found.append(name)
+    return (found or list(names))[0], len(found) == 1
+
+
+def stands_for(name: str, link: str) -> bool:
+    """Whether a link, its cable or a switch at its ends has this name."""
+    return name in (link, cable_of(link), *link.split("->"))
+
+
+def on_columns(transfers: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
+    """Transfers once for each of the columns that they pass, with its number as `column`."""
+    rows = [(src, dst, column.number) for column in columns for src, dst in sorted(column.pairs)]
+    table = pl.DataFrame(rows, schema={"src": pl.Int32, "dst": pl.Int32, "column": pl.Int32}, orient="row")
+    return transfers.join(table, on=["src", "dst"], how="inner")
+
+
+def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
+    """Aligned transfers whose busy times leave out the acknowledgement's way back, for which others have to answer.
+
+    Those of several messages stay as they are, and all do where clocks are too uncertain: then a slow link is hardly
+    told from its other direction.
+    """
+    known = (pl.col("messages") == 1) & (pl.col("live_answer") > 0) & (pl.col("twin_answer") > 0)
+    sure = clock_bound_ns <= CLOCK_SHARE_MAX * pl.col("twin_busy")
+
+    def forward(world: str) -> pl.Expr:
+        there = pl.col(f"{world}_busy") - pl.col(f"{world}_answer")
+        return pl.when(known & sure & (there > 0)).then(there).otherwise(f"{world}_busy").alias(f"{world}_busy")
+
+    return transfers.with_columns(forward("live"), forward("twin"))
+
+
+def tier_series(transfers: pl.DataFrame, ways: Ways) -> dict[str, Series]:
+    """tier -> its columns beside each other: the median excess, by bytes, of a column's transfers in each unit.
+
+    `transfers` are standardised. Units are stretches of an iteration in which every column carries something; a column
+    that carries little beside the others would be compared by its noise, and is left out.
+    """
+    result = {}
+    for tier in ways.tiers:
+        columns = tuple(column for column in ways.columns if column.tier == tier)
+        part = _tier(on_columns(transfers, columns), tier)
+        if part is not None:
+            result[tier] = part
+    return result
+
+
+def _tier(passing: pl.DataFrame, tier: str) -> Series | None:
+    weight = passing.group_by("column").agg(pl.col("size_bytes").sum()).sort("column")
+    if weight.is_empty():
+        return None
+    enough = weight.filter(pl.col("size_bytes") >= TRAFFIC_SHARE_MIN * pl.col("size_bytes").median())
+    numbers = enough["column"].to_list()
+    passing = passing.filter(pl.col("column").is_in(numbers))
+    # Collectives that leave a column empty (a ring's) tell nothing of it beside the others.
+    full = pl.col("column").n_unique().over("iteration", "group", "item") == len(numbers)
+    whole = passing.filter(full)
+    units = _units(whole if whole.height else passing)
+    table = (
+        units.sort("excess")
+        .with_columns(
+            (pl.col("size_bytes").cum_sum() / pl.col("size_bytes").sum())
+            .over("iteration", "unit", "column")
+            .alias("share")
+        )
+        .filter(pl.col("share") >= 0.5)
+        .group_by("iteration", "unit", "column")
+        .agg(pl.col("excess").min())
+    )
+    wide = table.pivot("column", index=["iteration", "unit"], values="excess").sort("iteration", "unit").drop_nulls()
+    if wide.is_empty() or set(map(str, numbers)) - set(wide.columns):
+        return None
+    values = wide.select(map(str, numbers)).to_numpy().astype(np.float64)
+    return Series(tier, numbers, wide["iteration"].to_numpy().astype(np.int64), values)
+
+
+def _units(passing: pl.DataFrame) -> pl.DataFrame:
+    """With column `unit`: the collectives of an iteration in up to PHASES_MAX runs of about equal number."""
+    items = passing.group_by("group", "item").agg(pl.col("twin_post").min()).sort("twin_post", "group", "item")
+    count = min(PHASES_MAX, items.height)
+    items = items.with_columns((pl.int_range(pl.len()) * count // pl.len()).alias("unit")).drop("twin_post")
+    return passing.join(items, on=["group", "item"], how="left", nulls_equal=True)
