@@ -83,7 +83,9 @@ def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | 
         yield Ground(play, live)
         return
     with in_lab(lab, faults or (), play) as built:
-        play = replace(play, fabric=lab, as_built=built.plan.fabric)
+        # Its nodes' addresses name the paths that ranks learn.
+        as_built = msgspec.structs.replace(built.plan.fabric, addresses=built.addresses)
+        play = replace(play, fabric=lab, as_built=as_built)
         # A token bucket would take an offloaded send of many packets for one.
         yield Ground(play, replace(live, offload=False), built, tuple(faults or ()))
 
