@@ -14,7 +14,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "detection", "load_trace", "ns3_reference", "softroce_goodput", "truth", "twin_packets", "twin_threads",
+    "accuracy", "detection", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth", "twin_packets", "twin_threads",
     "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
@@ -29,6 +29,8 @@ WRONG = [
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),
     ("load_trace", "--nodes 0", f"argument --nodes: 0: {ONE_OR_MORE}"),
     ("load_trace", "--nodes=-1", f"argument --nodes: -1: {ONE_OR_MORE}"),
+    ("location", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
+    ("location", "--conditions x", "argument --conditions: x: give some of spine-40, host-50, clean"),
     ("ns3_reference", "--seeds 0", f"argument --seeds: 0: {ONE_OR_MORE}"),
     ("ns3_reference", "--seeds=-1", f"argument --seeds: -1: {ONE_OR_MORE}"),
     *(

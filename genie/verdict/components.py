@@ -75,6 +75,19 @@ class Component:
         mine = pl.col(end).is_in(list(self.ranks))
         return mine & (pl.col("dst") == self.peer) if self.kind == "path" else mine
 
+    def delays(self) -> pl.Expr:
+        """Which transfers pass it, or have acknowledgements that do and that their times may hold (`one_way`).
+
+        An acknowledgement goes as its receiver's own transfers to the sender do.
+        """
+        back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
+        if not self.columns and self.kind != "path":
+            back = replace(self, direction="ingress" if self.direction == "egress" else "egress")
+        answers = back.touches()
+        if self.kind == "path":
+            answers = pl.col("src").eq(self.peer) & pl.col("dst").is_in(list(self.ranks))
+        return self.touches() | ((pl.col("messages") > 1) & answers)
+
 
 def components(series: dict[str, Series], attached: dict[int, Attachment], ways: Ways) -> list[Component]:
     """All hypotheses that are tested: single NICs, then sets of ranks that share a host or a switch; then links between

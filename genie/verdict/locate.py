@@ -98,7 +98,8 @@ def locate(
             # Flows that share links contend, so that a slow one delays others that do not pass it.
             least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
-        transfers = standardise(transfers.filter(~finding.component.touches()))
+        explained = finding.component.delays() if ways and ways.columns else finding.component.touches()
+        transfers = standardise(transfers.filter(~explained))
         remaining = {d: rank_series(transfers, d) for d in DIRECTIONS} if transfers.height else {}
         remaining |= tier_series(transfers, ways) if ways else {}
         left = [
