@@ -10,6 +10,7 @@ import polars as pl
 
 from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
+from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
@@ -18,7 +19,7 @@ from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
-from genie.verdict.words import duration, percent, suspects_of, times
+from genie.verdict.words import cost_in_words, duration, percent, suspects_of, times
 
 if TYPE_CHECKING:
     from genie.record import Run
@@ -68,7 +69,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         summary="",
         action="",
         suspects=suspects,
-        cost=cost_of(findings, aligned, iterations, fleet),
+        cost=cost_of(findings, aligned, iterations, collectives, fleet),
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
@@ -93,7 +94,7 @@ def conclude(verdict: Verdict) -> Verdict:
     result: Result
     if verdict.suspects:
         first = verdict.suspects[0]
-        cost = f"; costs {percent(verdict.cost.fraction)} an iteration" if verdict.cost else ""
+        cost = f"; costs {cost_in_words(verdict.cost)}" if verdict.cost else ""
         others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
         result, summary = "fail", first.evidence.split(";")[0] + cost + others
         rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
@@ -237,7 +238,11 @@ def smallest_detectable(
 
 
 def cost_of(
-    findings: list[Finding], aligned: Aligned, iterations: list[IterationTotals], fleet: FleetGate
+    findings: list[Finding],
+    aligned: Aligned,
+    iterations: list[IterationTotals],
+    collectives: list[Collective],
+    fleet: FleetGate,
 ) -> Cost | None:
     """Median extra time of the iterations in the first suspect's window, over what the fleet's own level explains."""
     if not findings:
@@ -251,7 +256,8 @@ def cost_of(
     extra = [max(0.0, item.measured_ns - item.simulated_ns * level) for item in chosen]
     without = [max(1.0, item.span_ns - more) for item, more in zip(chosen, extra, strict=True)]
     fraction = float(np.median([more / rest for more, rest in zip(extra, without, strict=True)]))
-    return Cost(int(np.median(extra)), int(np.median(without)), fraction)
+    carriers = carriers_of((item for item in collectives if item.iteration in inside), level)
+    return Cost(int(np.median(extra)), int(np.median(without)), fraction, carriers)
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
+    from genie.verdict.carriers import Carrier
     from genie.verdict.decompose import Collective, IterationTotals
     from genie.verdict.options import Options
 
@@ -38,6 +39,7 @@ class Cost:
     iteration_ns: int  # extra, the median
     iteration_without_ns: int
     fraction: float
+    carriers: list[Carrier] = field(default_factory=list)  # the collectives that carry it, the most first
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from genie.verdict.page_data import page_data, title
-from genie.verdict.words import duration, percent, times
+from genie.verdict.words import collective_name, duration, percent, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,6 +84,9 @@ def _head(verdict: Verdict) -> str:
             f"({percent(verdict.cost.fraction)}) more than the <b>{duration(verdict.cost.iteration_without_ns)}</b> "
             "that a repair would leave.</p>"
         )
+        if verdict.cost.carriers:
+            rows = [[collective_name(it), duration(it.extra_ns), percent(it.share)] for it in verdict.cost.carriers]
+            cost += _table(["Carried by", "More than in the twin", "Share"], rows)
     return (
         f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
         f"<h1>{escape(verdict.summary[:1].upper() + verdict.summary[1:])}</h1>"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from genie.verdict.links import stands_for
-from genie.verdict.model import Suspect
+from genie.verdict.model import Cost, Suspect
 
 if TYPE_CHECKING:
     from genie.verdict.align import Aligned
+    from genie.verdict.carriers import Carrier
     from genie.verdict.components import Attachment, Component
     from genie.verdict.links import Ways
     from genie.verdict.locate import Finding
@@ -40,6 +41,22 @@ def amount(size_bytes: float) -> str:
         if size_bytes >= limit:
             return f"{size_bytes / limit:.3g} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def cost_in_words(cost: Cost) -> str:
+    """`21 % an iteration, 61 % of it in all_reduce 1 (1.5 MiB) and 2 more`."""
+    text = f"{percent(cost.fraction)} an iteration"
+    if not cost.carriers:
+        return text
+    first, others = cost.carriers[0], len(cost.carriers) - 1
+    beside = f", {percent(sum(it.share for it in cost.carriers[1:]))} in {others} more" if others else ""
+    return f"{text}, {percent(first.share)} of it in {collective_name(first)}{beside}"
+
+
+def collective_name(carrier: Carrier) -> str:
+    """`all_reduce 1 (1.5 MiB)`: the second collective of its group; with the group where it is not the default one."""
+    group = "" if carrier.group in ("", "0") else f" of {carrier.group}"
+    return f"{carrier.op} {carrier.seq}{group} ({amount(carrier.size_bytes)})"
 
 
 def suspects_of(

@@ -56,6 +56,8 @@ class Change:
 
 def parse_change(text: str, links: Sequence[LabLink]) -> Change:
     """A change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction. Raises LabError."""
+    if not text.split():
+        raise LabError(f"give a link and what is wrong with it: leaf0-spine1 and {GRAMMAR}")
     name, *words = text.split()
     given: dict[str, str] = {}
     for word in words:

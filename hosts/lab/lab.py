@@ -238,6 +238,7 @@ def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> It
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", keeper.__file__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"},
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -371,4 +372,5 @@ def _call(argv: list[str], text: str, node: str) -> None:
         raise LabError(f"{node}: {error}", EXIT_ENVIRONMENT) from error
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[:400] or f"exit code {done.returncode}"
-        raise LabError(f"{node}: cannot be set: {said}", EXIT_ENVIRONMENT)
+        hint = ": apt-get install iproute2 nftables" if "failed to execute" in said else ""
+        raise LabError(f"{node}: cannot be set: {said}{hint}", EXIT_ENVIRONMENT)

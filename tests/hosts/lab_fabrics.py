@@ -49,7 +49,7 @@ for number in range(int(count)):
 
 RECEIVE = """
 import json, socket, sys, time
-_, port, patience = sys.argv
+_, port, count, patience = sys.argv
 it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
 it.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -58,7 +58,7 @@ print("ready", flush=True)
 it.settimeout(float(patience))
 times, sizes, marks = [], [], 0
 try:
-    while True:
+    while len(times) < int(count):
         data, more, _, _ = it.recvmsg(9000, 100)
         times.append(time.monotonic())
         sizes.append(len(data))
@@ -78,7 +78,7 @@ def send(
     pause_s: float = 0.0, patience_s: float = 1.5,
 ) -> dict[str, Any]:  # fmt: skip
     """Datagrams from one host of a lab to another: how many came, how many marked, in how long."""
-    receive = lab.inside(target, sys.executable, "-I", "-S", "-c", RECEIVE, str(PORT), str(patience_s))
+    receive = lab.inside(target, sys.executable, "-I", "-S", "-c", RECEIVE, *map(str, (PORT, count, patience_s)))
     with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
         try:
             assert receiver.stdout is not None
