@@ -24,6 +24,7 @@ def test_the_samples_are_there() -> None:
         "explicit",
         "failing-link",
         "fat-tree-lossless",
+        "lab-8",
         "leaf-spine",
         "loopback8",
         "rails-sprayed",
