@@ -14,8 +14,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "detection", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth", "twin_packets", "twin_threads",
-    "walker_steps", "wire",
+    "accuracy", "detection", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth", "twin_packets",
+    "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
