@@ -44,6 +44,9 @@ class Routed:
         self.run(first, "tc", "qdisc", "replace", "dev", device(first, second), "root", "tbf", "rate", rate, "burst",
                  "4kb", "limit", "4mb")  # fmt: skip
 
+    def fast(self, first: str, second: str) -> None:
+        self.run(first, "tc", "qdisc", "del", "dev", device(first, second), "root")
+
 
 def device(node: str, other: str) -> str:
     return f"c{next(at for at, ends in enumerate(CABLES) if {node, other} == set(ends))}"
