@@ -119,7 +119,7 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
         right = first["kind"] == "nic" and first["ranks"] == [int(fault.split("host")[1].split("-")[0])]
     return {
         **row, "right": right, "result": verdict["result"], "line": verdict["summary"], "name": first["name"],
-        "alone": len(suspects) == 1, "also": first["also"],
+        "alone": len(suspects) == 1, "also": first["also"], "suspects": [suspect["name"] for suspect in suspects],
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from genie.plan.lowering import Lowering
 from genie.record import Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
+from simtwin.remarks import remark
 from simtwin.simulate import FollowError, Twin, arrivals_of
 from simtwin.topology import Network
 
@@ -65,6 +66,11 @@ def simulate_to_folder(
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
     paths = twin.paths_of(result.transfers, seeds, followed)
+    if paths.facts.get("not_followed"):
+        remark(
+            f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
+            f"instead of the run's: {paths.facts['why']}"
+        )
     info = {
         "world": "twin",
         "level": "packet",

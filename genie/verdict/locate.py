@@ -98,9 +98,13 @@ def locate(
             # Flows that share links contend, so that a slow one delays others that do not pass it.
             least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
-        explained = finding.component.delays() if ways and ways.columns else finding.component.touches()
-        transfers = standardise(transfers.filter(~explained))
-        remaining = {d: rank_series(transfers, d) for d in DIRECTIONS} if transfers.height else {}
+        has_links = ways is not None and bool(ways.columns)
+        explained = finding.component.delays() if has_links else finding.component.touches()
+        transfers = transfers.filter(~explained)
+        if transfers.is_empty():
+            break
+        transfers = standardise(phase_column(transfers.drop("item", "phase")) if has_links else transfers)
+        remaining = {d: rank_series(transfers, d) for d in DIRECTIONS}
         remaining |= tier_series(transfers, ways) if ways else {}
         left = [
             c

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from genie.record import (
+    PATHS_SCHEMA,
     RUN_FILES,
     TIMELINE_SCHEMA,
     TRANSFERS_SCHEMA,
@@ -151,3 +152,15 @@ def test_a_disk_that_is_full_is_an_error_of_the_machine(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(RecordWriteError, match="No space left on device"):
         prepare_folder(tmp_path / "out")
+
+
+def test_paths_are_kept_where_there_are_any(tmp_path: Path) -> None:
+    write(tmp_path / "without")
+    assert open_run(tmp_path / "without").paths is None
+    paths = pl.DataFrame([(0, 1, 50000, 0, "a->b", None)], schema=PATHS_SCHEMA, orient="row")
+    write_run(tmp_path / "with", {}, row(TIMELINE_SCHEMA), row(TRANSFERS_SCHEMA), {}, paths)
+    read = open_run(tmp_path / "with").paths
+    assert read is not None
+    assert read.equals(paths)
+    prepare_folder(tmp_path / "with")
+    assert not list((tmp_path / "with").iterdir())
