@@ -1,0 +1,141 @@
+"""What a check is, as all of its ranks know it, and what they observe."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from genie.live.settings import RunSettings
+
+FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
+ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
+SMALL = (ROCE, OTHER, ECT0, ECT1)
+
+
+class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One check. `traffic_class` is what is sent to see whether it arrives as it is."""
+
+    paths: int = 8  # UDP source ports that are tried from each host to each other, so that ECMP's ways are seen
+    quick: bool = False  # without rates and congestion
+    link_names: dict[str, str] = msgspec.field(default_factory=dict)  # by the IP address at which a link ends
+
+    @property
+    def probe_ports(self) -> list[int]:
+        """Alike on all hosts; none of them neighbours, which simple hashes would send the same way."""
+        step = PORTS // self.paths
+        return [FIRST_PORT + number * step + (self.seed * 37 + number * 101) % step for number in range(self.paths)]
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What a rank sees of its own host."""
+
+    machine: str  # boot and network namespace: the same for ranks of one host
+    addresses: dict[str, list[str]]  # by interface
+    interface: str = ""  # that has the rank's address; "" none
+    mtu_bytes: int = 0  # of that interface
+    is_up: bool = False
+    roce_port: str = ""  # why the UDP port cannot be had; "" it can
+    gid: str = ""  # with RDMA devices: why none has the rank's address; "" one has
+    switches_off: list[str] = []  # settings of the device that turn congestion control off
+
+
+class Refusal(Struct, frozen=True, order=True):
+    """What came back instead of an arrival: an ICMP message, or the own kernel's error."""
+
+    source: int
+    target: int
+    path: int  # number of the source port; -1: of none in particular
+    by: str  # address of who says so; "" the own kernel
+    kind: int  # of ICMP, or the error number
+    code: int = 0
+    mtu_bytes: int = 0  # that it names
+
+
+class Changed(Struct, frozen=True, order=True):
+    """A probe whose TOS (or traffic class) is not what was sent."""
+
+    source: int
+    target: int
+    path: int
+    sent: int
+    arrived: int
+
+
+class Lost(Struct, frozen=True, order=True):
+    """A probe that has not arrived in any try."""
+
+    source: int
+    target: int
+    path: int
+    what: int
+
+
+class Trace(Struct, frozen=True):
+    """The addresses at which a path's links end, as routers answered; "" one that did not."""
+
+    source: int
+    target: int
+    path: int
+    hops: list[str]
+
+
+class Probed(Struct, kw_only=True):
+    """What one rank, or all of them, have seen of the paths."""
+
+    lost: list[Lost] = []
+    changed: list[Changed] = []
+    refusals: list[Refusal] = []
+    traces: list[Trace] = []
+    other_traces: list[Trace] = []  # to the other UDP port, where the job's gets lost: they take ways of their own
+
+
+class Flow(Struct, frozen=True):
+    """What is sent to measure a rate: by which source port, or by all (-1)."""
+
+    source: int
+    target: int
+    path: int = -1
+
+
+class Rated(Struct, frozen=True):
+    """A flow's rate as its receiver saw it; 0 when not even half of it came."""
+
+    flow: Flow
+    rate_bps: float
+
+
+class LinkRate(Struct, frozen=True):
+    """What several flows together got through the links (addresses at which they end) that all of them cross."""
+
+    links: list[str]
+    rate_bps: float
+
+
+class Rates(Struct, kw_only=True):
+    """All rates; those that looked wrong were measured again alone, and the better one counts."""
+
+    pairs: list[Rated] = []  # of rounds of disjoint pairs
+    links: list[LinkRate] = []
+    alone: list[Rated] = []  # of pairs whose rate in their round was below what their hosts can do, alone by each port
+
+
+class Incast(Struct, frozen=True, kw_only=True):
+    """What an incast did: counters of all that took part. By sender where there are several."""
+
+    receiver: int
+    senders: list[int]
+    marks: int  # CE that the receiver saw
+    cnps_sent: int
+    cnps_received: list[int]
+    rates_bps: list[float]
+
+
+class Observed(Struct, kw_only=True):
+    """All that a check has seen."""
+
+    facts: list[Facts]
+    stations: list[int]  # ranks that sent and received
+    mtu_bytes: dict[int, int] = {}  # by station: the largest path MTU of RoCE that its interface carries
+    probed: Probed
+    rates: Rates | None = None  # None: not measured
+    incasts: list[Incast] | None = None  # None: not tried
