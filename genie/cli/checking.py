@@ -162,6 +162,7 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
             "congestion": {},
             "traffic_class": settings.traffic_class or ROCE_CLASS,
             "link_names": names,
+            "marks": described is None or described.ecn is not None,
             **asked,
         }
         settings = CheckSettings(**fields)
@@ -203,6 +204,8 @@ def _print_findings(info: dict[str, Any]) -> int:
     found = info["findings"]
     for each in found:
         print(f"{each['kind']}: {each['text']}")
+    for text in info["notes"]:
+        print(f"note: {text}")
     count = len(found)
     said = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
     tried = f"{info['hosts']} hosts, {info['pairs']} pairs, {info['rounds']} rounds"

@@ -46,9 +46,9 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
         *_header_bits(settings, seen, layout, names),
     ]
     if seen.rates is not None:
-        said += [("rate", text) for text in rate_findings(settings, seen.rates, names)]
+        said += [("rate", text) for text in rate_findings(seen.rates, names)]
     if seen.incasts is not None:
-        said += [("congestion", text) for text in congestion_findings(settings, seen.incasts, names)]
+        said += [("congestion", text) for text in congestion_findings(seen.incasts, names)]
     return [Finding(kind, text) for kind, text in said]
 
 

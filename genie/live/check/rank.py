@@ -10,11 +10,15 @@ from pathlib import Path
 import msgspec
 
 from genie import _core
+from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.live.check.facts import facts_of
 from genie.live.check.findings import findings_of
 from genie.live.check.probes import Prober, merged, partners_of, probe
+from genie.live.check.rate_plans import sound_pairs
+from genie.live.check.rates import measure_rates
 from genie.live.check.settings import CheckSettings, Facts, Observed
 from genie.live.check.stations import mtu_of, stations_of
+from genie.live.check.streams import Streams
 from genie.live.check.traces import trace
 from genie.live.endings import (
     EXIT_ENVIRONMENT,
@@ -30,6 +34,7 @@ from genie.live.endings import (
 )
 from genie.live.rank import run_and_sign
 from genie.live.rendezvous import Rendezvous, RendezvousError, join
+from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
 
 REAL_TIME_PRIORITY = 10
@@ -75,7 +80,29 @@ class CheckRank:
         payloads = self.meet.collect(msgspec.msgpack.encode(probed))
         if payloads is not None:
             seen.probed = merged(payloads)
+        if not self.settings.quick:
+            self._traffic(seen)
         self._finish(seen)
+
+    def _traffic(self, seen: Observed) -> None:
+        """Rates and incasts between pairs that are sound, over softroce."""
+        settings = self.settings
+        if VERBS in settings.kinds:
+            seen.notes.append("rates and congestion control were not tried: they are softroce's: see genie bench")
+            return
+        plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
+        sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
+        self._say("rates")
+        streams = Streams(self.meet, settings, self.stations, sound)
+        seen.rates = measure_rates(streams, seen, sound)
+        streams.close()
+        if problem := why_no_incast(settings, seen):
+            seen.notes.append(f"congestion control was not tried: {problem}")
+            return
+        self._say("congestion control")
+        streams = Streams(self.meet, controlled(settings), self.stations, sound)
+        seen.incasts = measure_incasts(streams, self.stations, sound)
+        streams.close()
 
     def _prober(self) -> Prober | None:
         """The sockets of a rank that sends. Raises RankError on all ranks when one cannot have them."""
@@ -116,6 +143,7 @@ class CheckRank:
                 "took_s": round(time.monotonic() - self.began, 3),
                 "scheduling": scheduling,
                 "settings": msgspec.to_builtins(self.settings),
+                "notes": seen.notes,
                 "findings": msgspec.to_builtins(findings_of(self.settings, seen)),
                 "observed": msgspec.to_builtins(seen, str_keys=True),
             }

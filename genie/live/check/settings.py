@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
@@ -11,12 +13,15 @@ FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
 ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
 
+Sound = Mapping[tuple[int, int], int]  # pairs of stations, the lower first -> path MTU in bytes, 0: none gets through
+
 
 class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One check. `traffic_class` is what is sent to see whether it arrives as it is."""
 
     paths: int = 8  # UDP source ports that are tried from each host to each other, so that ECMP's ways are seen
     quick: bool = False  # without rates and congestion
+    marks: bool = True  # switches are expected to mark
     link_names: dict[str, str] = msgspec.field(default_factory=dict)  # by the IP address at which a link ends
 
     @property
@@ -104,30 +109,30 @@ class Rated(Struct, frozen=True):
     rate_bps: float
 
 
-class LinkRate(Struct, frozen=True):
-    """What several flows together got through the links (addresses at which they end) that all of them cross."""
+class LinkTest(Struct, frozen=True):
+    """Flows that all cross some links (addresses at which they end), and what they got together."""
 
     links: list[str]
-    rate_bps: float
+    flows: list[Flow]
+    rate_bps: float = 0.0
 
 
 class Rates(Struct, kw_only=True):
-    """All rates; those that looked wrong were measured again alone, and the better one counts."""
+    """All rates. What looked slow was measured again alone, and the better of both counts."""
 
-    pairs: list[Rated] = []  # of rounds of disjoint pairs
-    links: list[LinkRate] = []
-    alone: list[Rated] = []  # of pairs whose rate in their round was below what their hosts can do, alone by each port
+    pairs: list[Rated] = []  # over all paths at once
+    links: list[LinkTest] = []
 
 
 class Incast(Struct, frozen=True, kw_only=True):
-    """What an incast did: counters of all that took part. By sender where there are several."""
+    """Several hosts that send to one, and what their NICs counted; lists by sender."""
 
     receiver: int
     senders: list[int]
-    marks: int  # CE that the receiver saw
-    cnps_sent: int
-    cnps_received: list[int]
-    rates_bps: list[float]
+    marks: int = 0  # CE that the receiver saw
+    cnps_sent: int = 0
+    cnps_received: list[int] = []
+    rates_bps: list[float] = []
 
 
 class Observed(Struct, kw_only=True):
@@ -139,3 +144,9 @@ class Observed(Struct, kw_only=True):
     probed: Probed
     rates: Rates | None = None  # None: not measured
     incasts: list[Incast] | None = None  # None: not tried
+    notes: list[str] = []  # what was not tried, and why
+
+
+def pair_of(one: int, other: int) -> tuple[int, int]:
+    """Two ranks, the lower first."""
+    return (one, other) if one < other else (other, one)
