@@ -20,7 +20,7 @@ Examples:
 ```text
 genie lab up FABRIC.toml
 genie validate TRACE --lab FABRIC.toml -o runs/lab
-genie lab exec FABRIC.toml host0 -- ip route
+genie lab exec FABRIC.toml host0 ip route
 genie lab down FABRIC.toml
 ```
 """
@@ -29,11 +29,11 @@ SET_EXAMPLES = """
 Examples:
 
 ```text
-genie lab set FABRIC.toml leaf0-spine1 --rate 40%       # both ways; a rate such as 80Mb/s is one too
-genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%     # one way
-genie lab set FABRIC.toml host3-leaf0 --mtu 1500        # larger packets are dropped without a word
-genie lab set FABRIC.toml leaf0-spine1 --ecn 10%        # of the ECN-capable packets
-genie lab set FABRIC.toml leaf0-spine1 --down           # and --up again
+genie lab set FABRIC.toml leaf0-spine1 --rate 40%     # both ways; or 80Mb/s
+genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%   # one way
+genie lab set FABRIC.toml host3-leaf0 --mtu 1500      # larger packets vanish
+genie lab set FABRIC.toml leaf0-spine1 --ecn 10%      # of the ECN-capable packets
+genie lab set FABRIC.toml leaf0-spine1 --down         # and --up again
 genie lab set FABRIC.toml leaf0-spine1 --clear
 ```
 """
@@ -76,7 +76,7 @@ def lab_down(fabric: FabricOfLab) -> int:
 @lab_app.command("status")
 def lab_status(
     fabric: Annotated[
-        Path | None, typer.Argument(metavar="[FABRIC]", help="Its lab alone.  [default: all]", show_default=False)
+        Path | None, typer.Argument(metavar="FABRIC", help="Its lab alone.  [default: all]", show_default=False)
     ] = None,
 ) -> int:
     """What is up: hosts, addresses, links, their faults now, and what the lab cannot do."""
@@ -134,7 +134,7 @@ def lab_exec(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run there.", show_default=False)],
 ) -> int:
     """Run a command on a host or a switch of a lab."""
-    argv = _found(fabric).inside(node, *command)
+    argv = _found(fabric).inside(node, *command[command[0] == "--" :])
     os.execvp(argv[0], argv)
 
 

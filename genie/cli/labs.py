@@ -76,26 +76,22 @@ class Ground:
 
 @contextmanager
 def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | None) -> Iterator[Ground]:
-    """Where the ranks of a command run: for as long as this, and nothing of it is left afterwards."""
+    """Where the ranks of a command run, for as long as this: a lab that is not up is built, and taken down afterwards.
+
+    Raises UsageError, LabError, FabricError.
+    """
     if lab is None:
         if faults:
             raise UsageError("--lab-fault: is about a lab's links: give --lab FABRIC.toml too")
         yield Ground(play, live)
         return
-    with in_lab(lab, faults or (), play) as built:
+    if play.hosts is not None:
+        raise UsageError(f"--lab {lab}: has its own hosts: leave --hosts out")
+    if play.fabric is not None and play.fabric.resolve() != lab.resolve():
+        raise UsageError(f"--lab {lab}: is the fabric too: leave --fabric out")
+    with up_for(lab) as built:
+        for text in faults or ():
+            parse_change(text, built.plan.links)  # what is wrong with it is said before anything runs
         play = replace(play, fabric=lab, as_built=built.plan.fabric)
         # A token bucket would take an offloaded send of many packets for one.
         yield Ground(play, replace(live, offload=False), built, tuple(faults or ()))
-
-
-@contextmanager
-def in_lab(fabric: Path, faults: Sequence[str] = (), play: Play | None = None) -> Iterator[Lab]:
-    """The lab of a fabric file as it is up, or one for this command alone. Raises UsageError, LabError, FabricError."""
-    if play is not None and play.hosts is not None:
-        raise UsageError(f"--lab {fabric}: has its own hosts: leave --hosts out")
-    if play is not None and play.fabric is not None and play.fabric.resolve() != fabric.resolve():
-        raise UsageError(f"--lab {fabric}: is the fabric too: leave --fabric out")
-    with up_for(fabric) as lab:
-        for text in faults:
-            parse_change(text, lab.plan.links)
-        yield lab

@@ -85,6 +85,8 @@ def mpirun_line(
     version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     line = [mpirun]
     if "Open MPI" in version or "OpenRTE" in version:
+        if wrapper:
+            raise LaunchError(f"{mpirun}: Open MPI finds no ranks in other network namespaces: pip install mpich")
         line += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
         line += ["-H", hosts] if hosts else []
     else:

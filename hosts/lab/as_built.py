@@ -45,9 +45,12 @@ def bucket_bytes(fabric: Fabric, rate_bps: int) -> int:
     return max(BUCKET_FRAMES * frame_bytes(fabric), rate_bps * BUCKET_NS // 8_000_000_000)
 
 
-def as_built(fabric: Fabric, network: Network) -> AsBuilt:
-    """The fabric as a lab has it; `network` is the fabric's own. Links and nodes keep names, numbers and lengths."""
-    cannot = tuple(_cannot(fabric, network))
+def as_built(fabric: Fabric, network: Network, marks: bool = True) -> AsBuilt:
+    """The fabric as a lab has it; `network` is the fabric's own. Links and nodes keep names, numbers and lengths.
+
+    `marks`: whether the machine lets the lab's switches mark.
+    """
+    cannot = tuple(_cannot(fabric, network, marks))
     frame = msgspec.structs.replace(fabric.frame, overhead_bytes=max(fabric.frame.overhead_bytes, TBF_HEADER_BYTES))
     fabric = msgspec.structs.replace(fabric, frame=frame)
     built = msgspec.structs.replace(
@@ -57,6 +60,7 @@ def as_built(fabric: Fabric, network: Network) -> AsBuilt:
         downlink=None,
         host=Host(fabric.host.packet_latency, fabric.host.message_latency),
         switch=Switch(),
+        ecn=fabric.ecn if marks else None,
         pfc=None,
         priority=Priority(),
         load_balancing=LoadBalancing(source_ports=fabric.load_balancing.source_ports),
@@ -111,7 +115,7 @@ def _burst(fabric: Fabric, network: Network, link: int) -> Size | None:
     return Size(int(network.burst_bytes[link]) or bucket_bytes(fabric, rate_bps))
 
 
-def _cannot(fabric: Fabric, network: Network) -> Iterator[str]:
+def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
     """A sentence for each thing of the file that the lab does without, or has otherwise."""
     switch = fabric.switch
     if network.delay_ps.any():
@@ -130,7 +134,11 @@ def _cannot(fabric: Fabric, network: Network) -> Iterator[str]:
     if switch.trimming:
         yield "Packets are not trimmed: what finds no room is dropped."
     if fabric.ecn is not None:
-        yield "ECN marks follow a meter of each port's rate with the file's thresholds, not the length of its queue."
+        yield (
+            "ECN marks follow the queue that a packet joins, not the one that it leaves behind."
+            if marks
+            else "Switches mark nothing: only root may load what does (eBPF)."
+        )
     if fabric.priority.data != fabric.priority.control:
         yield "All packets share one queue: there are no priorities."
     if fabric.load_balancing.mode != "ecmp":

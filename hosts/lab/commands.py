@@ -1,12 +1,14 @@
-"""A plan as what ip, tc and nft read, node by node. Nothing is run here."""
+"""A plan as what ip, tc, nft and marker.py read, node by node. Nothing is run here."""
 
 from __future__ import annotations
 
+import json
 import zlib
+from dataclasses import asdict
 
 from hosts.lab.faults import Fault, Faults
+from hosts.lab.marker import Port
 from hosts.lab.plan import DEVICE_MTU_BYTES, LabLink, Plan
-from simtwin.queues import frame_bytes
 
 FIRST_FD = 100  # of the keeper: node n's namespace is held by file descriptor FIRST_FD + n
 PARTS = 1_000_000  # shares of packets are drawn in parts of this
@@ -79,7 +81,7 @@ def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
 
 def bucket(link: LabLink, fault: Fault) -> str:
     """A line for `tc -batch` in the namespace of the link's source: its rate now."""
-    rate_bps = link.rate_bps if fault.rate_bps is None else fault.rate_bps
+    rate_bps = _rate_bps(link, fault)
     if rate_bps == 0:
         return f"qdisc replace dev {link.device} root noqueue"
     burst_bytes = link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
@@ -87,36 +89,53 @@ def bucket(link: LabLink, fault: Fault) -> str:
     return f"qdisc replace dev {link.device} root tbf {limits}"
 
 
+def _rate_bps(link: LabLink, fault: Fault) -> int:
+    return link.rate_bps if fault.rate_bps is None else fault.rate_bps
+
+
 def buckets(plan: Plan, node: int, faults: Faults) -> list[str]:
     """Lines for `tc -batch` in the node's namespace."""
     return [bucket(link, faults.get(link.name, Fault())) for link in plan.links if link.source == node]
 
 
-def filters(plan: Plan, node: int, faults: Faults) -> str:
-    """Text for `nft -f` in the node's namespace: what links to it lose and mark, and what its own queues mark."""
-    arrivals, departures = [], []
+def marks(plan: Plan, node: int, faults: Faults) -> list[str]:
+    """Lines for `marker.py` in the node's namespace: the ports whose queues mark."""
+    lines = []
     for link in plan.links:
-        fault = faults.get(link.name, Fault())
-        if link.target == node:
-            arrivals += [f'iifname "{link.device}" {rule}' for rule in _arrival_rules(fault)]
         if link.source == node and link.marks is not None:
-            departures += [f'oifname "{link.device}" {rule}' for rule in _mark_rules(plan, link, fault)]
+            minimum_bytes, maximum_bytes, probability = link.marks
+            port = Port(
+                link.device,
+                _rate_bps(link, faults.get(link.name, Fault())),
+                link.burst_bytes,
+                link.queue_bytes,
+                link.overhead_bytes,
+                minimum_bytes,
+                maximum_bytes,
+                probability,
+            )
+            lines.append(json.dumps(asdict(port)))
+    return lines
+
+
+def filters(plan: Plan, node: int, faults: Faults) -> str:
+    """Text for `nft -f` in the node's namespace: what is wrong with links to it, when their packets arrive."""
+    rules = [
+        f'    iifname "{link.device}" {rule}\n'
+        for link in plan.links
+        if link.target == node
+        for rule in _arrival_rules(faults.get(link.name, Fault()))
+    ]
     # Adding before deleting makes the deletion right whether the table is there or not.
     text = "add table ip genie\ndelete table ip genie\n"
-    if not arrivals and not departures:
-        return text
-    text += "table ip genie {\n"
-    for name, hook, rules in (
-        ("arrivals", "prerouting priority raw", arrivals),
-        ("departures", "postrouting priority 0", departures),
-    ):
-        body = "".join(f"    {rule}\n" for rule in rules)
-        text += f"  chain {name} {{\n    type filter hook {hook}; policy accept;\n{body}  }}\n"
-    return text + "}\n"
+    if rules:
+        chain = "  chain arrivals {\n    type filter hook prerouting priority raw; policy accept;\n"
+        text += f"table ip genie {{\n{chain}{''.join(rules)}  }}\n}}\n"
+    return text
 
 
 def _arrival_rules(fault: Fault) -> list[str]:
-    """A link's faults, where its packets arrive: they have taken its time."""
+    """Packets that a link loses have taken its time."""
     rules = ["counter drop"] if fault.is_down else []
     if fault.mtu_bytes is not None:
         rules.append(f"ip length > {fault.mtu_bytes} counter drop")
@@ -124,25 +143,6 @@ def _arrival_rules(fault: Fault) -> list[str]:
         rules.append(f"{_draw(fault.loss)} counter drop")
     if fault.ecn:
         rules.append(f"ip ecn {{ ect0, ect1 }} {_draw(fault.ecn)} counter ip ecn set ce")
-    return rules
-
-
-def _mark_rules(plan: Plan, link: LabLink, fault: Fault) -> list[str]:
-    """Marks of what arrives faster than the link takes it, by as much as the thresholds are above the bucket."""
-    rate_bps = link.rate_bps if fault.rate_bps is None else fault.rate_bps
-    if rate_bps == 0 or link.marks is None:
-        return []
-    least, most, share = link.marks
-    frame = frame_bytes(plan.fabric)
-    packet_share = (frame - plan.network.frame_overhead_bytes) / frame  # the meter counts IP packets
-    rules = []
-    for above_bytes, part in ((most, 1.0), (least, share / 2)):  # between the thresholds half of the slope, on average
-        if part and (part == 1.0 or least < most):
-            rate = round(rate_bps / 8 * packet_share)
-            burst = round((above_bytes + link.burst_bytes) * packet_share)
-            meter = f"limit rate over {rate} bytes/second burst {burst} bytes"
-            draw = "" if part == 1.0 else f" {_draw(part)}"
-            rules.append(f"ip ecn {{ ect0, ect1 }} {meter}{draw} counter ip ecn set ce")
     return rules
 
 

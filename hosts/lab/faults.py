@@ -31,8 +31,8 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     def words(self) -> str:
         """As a line shows it; "" where nothing is wrong."""
         said = [] if self.rate_bps is None else [f"rate {format_rate(self.rate_bps)}"]
-        said += [f"loss {self.loss:.4g}" for _ in range(self.loss > 0)]
-        said += [f"ECN marks {self.ecn:.4g}" for _ in range(self.ecn > 0)]
+        said += [f"loss {self.loss * 100:.4g} %" for _ in range(self.loss > 0)]
+        said += [f"ECN marks {self.ecn * 100:.4g} %" for _ in range(self.ecn > 0)]
         said += [] if self.mtu_bytes is None else [f"packets above {self.mtu_bytes} B dropped"]
         said += ["down"] if self.is_down else []
         return ", ".join(said)
@@ -56,6 +56,8 @@ class Change:
 
 def parse_change(text: str, links: Sequence[LabLink]) -> Change:
     """A change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction. Raises LabError."""
+    if not text.split():
+        raise LabError(f"give a link and what is wrong with it: leaf0-spine1 and {GRAMMAR}")
     name, *words = text.split()
     given: dict[str, str] = {}
     for word in words:
@@ -117,7 +119,7 @@ def rate_of(text: str, link: LabLink, where: str = "") -> int:
         rate_bps = int(parse_rate(text))
     except ValueError as error:
         raise LabError(f"{where}rate {text}: {error}: give a rate such as 80Mb/s, or a share such as 40%") from error
-    if 0 < rate_bps < RATE_MIN_BPS:
+    if rate_bps < RATE_MIN_BPS:
         raise LabError(f"{where}rate {text}: give {format_rate(RATE_MIN_BPS)} or more; --down stops a link")
     return rate_bps
 

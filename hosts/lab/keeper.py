@@ -22,15 +22,16 @@ NEW_NETWORK = 0x40000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h
 NEW_USER = 0x10000000
 LIMIT_S = 30.0  # of a command
 SWEEP_S = 3.0
+NOT_ALLOWED = 77  # with which marker.py ends
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class BuildError(Exception):
-    """What could not be built, in one line; `code`: the exit code."""
+    """What could not be built, in one line; `status`: of the command that could not do it."""
 
-    def __init__(self, text: str, code: int = 3) -> None:
+    def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
-        self.code = code
+        self.status = status
 
 
 def main() -> None:
@@ -43,14 +44,13 @@ def main() -> None:
     if order is None:
         return
     held: list[int] = []
-    answer: dict[str, Any] = {"built": True}
     try:
         try:
-            _build(order, held)
+            answer: dict[str, Any] = {**_build(order, held)}
         except BuildError as failure:
-            answer = {"error": str(failure), "code": failure.code}
+            answer = {"error": str(failure)}
         except (OSError, subprocess.SubprocessError) as error:
-            answer = {"error": f"the lab cannot be built: {error}", "code": 3}
+            answer = {"error": f"the lab cannot be built: {error}"}
         print(json.dumps(answer), flush=True)
         if "error" not in answer and _told_to_stay():
             while True:
@@ -70,11 +70,12 @@ def _told_to_stay() -> bool:
     return True
 
 
-def _build(order: dict[str, Any], held: list[int]) -> None:
-    """Namespaces first, then cables, then what is in each of them."""
-    if os.geteuid() != 0:
+def _build(order: dict[str, Any], held: list[int]) -> dict[str, bool]:
+    """Namespaces first, then cables, then what is in each of them; what this machine allows."""
+    is_allowed = _libc.unshare(NEW_NETWORK) == 0
+    if not is_allowed:
         _become_root_of_a_user_namespace()
-    first, nodes = order["first_fd"], order["nodes"]
+    first, nodes, marks = order["first_fd"], order["nodes"], True
     for number in range(len(nodes)):
         _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")
         made = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -93,26 +94,38 @@ def _build(order: dict[str, Any], held: list[int]) -> None:
                 setting.write_text(value)
         _run(held, node["ip"], "ip", "-batch", "-")
         _run(held, node["tc"], "tc", "-batch", "-")
-        if node["nft"]:
-            _run(held, node["nft"], "nft", "-f", "-")
+        if node["marks"] and marks:
+            marks = _marks(held, node["marks"])
     _check(_libc.setns(home, NEW_NETWORK), "a namespace cannot be entered")
     os.close(home)
+    return {"in_user_namespace": not is_allowed, "marks": marks}
+
+
+def _marks(held: list[int], lines: str) -> bool:
+    """Make a switch's ports mark; False where that is for another user."""
+    try:
+        _run(held, lines, sys.executable, "-I", "-S", str(Path(__file__).with_name("marker.py")))
+    except BuildError as refused:
+        if refused.status != NOT_ALLOWED:
+            raise
+        return False
+    return True
 
 
 def _become_root_of_a_user_namespace() -> None:
     user, group = os.geteuid(), os.getegid()
-    hint = "ask for kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0 and, where AppArmor has it, "
-    hint += "kernel.apparmor_restrict_unprivileged_userns=0, or be root"
     try:
-        _check(_libc.unshare(NEW_USER), "this machine lets only root make user namespaces")
+        _check(_libc.unshare(NEW_USER), "user namespaces")
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-        _check(_libc.unshare(NEW_NETWORK), "this machine lets only root make network namespaces")
-    except OSError as error:
-        raise BuildError(f"this machine lets only root make user namespaces ({error.strerror}): {hint}") from error
-    except BuildError as failure:
-        raise BuildError(f"{failure}: {hint}") from failure
+        _check(_libc.unshare(NEW_NETWORK), "network namespaces")
+    except (OSError, BuildError) as refused:
+        raise BuildError(
+            f"only root may make a lab here: {refused}; be root, or allow user namespaces: sysctl "
+            "user.max_user_namespaces (above 0), kernel.unprivileged_userns_clone (1) and "
+            "kernel.apparmor_restrict_unprivileged_userns (0), as far as they are there"
+        ) from refused
 
 
 def _go_on() -> None:
@@ -129,11 +142,10 @@ def _run(held: list[int], text: str, *argv: str) -> None:
             argv, input=text, text=True, capture_output=True, pass_fds=held, timeout=LIMIT_S, check=False
         )
     except FileNotFoundError as error:
-        package = "nftables" if argv[0] == "nft" else "iproute2"
-        raise BuildError(f"{argv[0]} is not on the PATH: apt-get install {package}") from error
+        raise BuildError(f"{argv[0]} is not on the PATH: apt-get install iproute2") from error
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).split())[:400]
-        raise BuildError(f"{' '.join(argv)}: {said or f'exit code {done.returncode}'}")
+        raise BuildError(f"{' '.join(argv)}: {said or f'exit code {done.returncode}'}", done.returncode)
 
 
 def _check(result: int, text: str) -> None:

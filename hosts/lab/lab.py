@@ -18,7 +18,7 @@ from typing import Any
 
 from genie.config.hosts import Calibration, Hosts, Place
 from genie.config.units import format_rate
-from hosts.lab import commands, keeper, state
+from hosts.lab import commands, keeper, marker, state
 from hosts.lab.failure import EXIT_ENVIRONMENT, LabError
 from hosts.lab.faults import Change, Fault, Faults, changed
 from hosts.lab.plan import Plan, plan_of
@@ -28,6 +28,7 @@ from simtwin.fabric import parse_fabric
 BUILD_S = 60.0
 END_S = 8.0  # for a keeper to end what runs inside, and itself
 COMMAND_S = 30.0
+_MARKER = (sys.executable, "-I", "-S", marker.__file__)
 MARK = "GENIE_LAB"  # in the environment of what is started in a lab
 
 
@@ -109,7 +110,7 @@ class Lab:
             self._set(lambda faults: _with(faults, before, set(before)))
 
     def _set(self, change: Callable[[Faults], dict[str, Fault]]) -> None:
-        with state.locked(self.name):
+        with state.locked():
             now = state.load(self.name)
             if now is None or not state.is_alive(now.pid, now.started):
                 raise LabError(f"{self.name}: is down: genie lab up {self.state.fabric_path}")
@@ -121,7 +122,7 @@ class Lab:
 
     def keep_calibration(self, calibration: Calibration) -> None:
         """Note what a packet costs on its hosts, for the runs to come."""
-        with state.locked(self.name):
+        with state.locked():
             if (now := state.load(self.name)) is not None:
                 now.calibration = calibration
                 state.save(now)
@@ -154,7 +155,7 @@ class Lab:
     def _entry(self, descriptor: str) -> list[str]:
         pid = self.state.pid
         words = ["env", f"{MARK}={self.state.mark}", "nsenter"]
-        if self.state.uid != 0:
+        if self.state.in_user_namespace:
             words += ["--preserve-credentials", f"--user=/proc/{pid}/ns/user"]
         return [*words, f"--net=/proc/{pid}/fd/{descriptor}", "--"]
 
@@ -166,6 +167,7 @@ class Lab:
             for argv, was, now in (
                 (("tc", "-batch", "-"), commands.buckets(plan, node, before), commands.buckets(plan, node, after)),
                 (("ip", "-batch", "-"), old_routes[node], new_routes[node]),
+                (_MARKER, commands.marks(plan, node, before), commands.marks(plan, node, after)),
             ):
                 if lines := [line for line in now if line not in was]:
                     _call(self.inside(name, *argv), "\n".join(lines) + "\n", name)
@@ -178,7 +180,7 @@ def up(fabric: Path) -> tuple[Lab, bool]:
     """The lab of a fabric file, which stays until down(); whether it was up before. Raises LabError, FabricError."""
     name, text = state.name_of(fabric), _text(fabric)
     plan = _plan(text, fabric)
-    with state.locked(name):
+    with state.locked():
         if (lab := find(fabric, text)) is not None:
             return lab, True
         _remove(name)
@@ -211,12 +213,12 @@ def lab_named(name: str) -> Lab | None:
     found = state.load(name)
     if found is None or not found.is_built or not state.is_alive(found.pid, found.started):
         return None
-    return Lab(_plan(found.fabric_text, Path(found.fabric_path)), found)
+    return Lab(_plan(found.fabric_text, Path(found.fabric_path), found.marks), found)
 
 
 def down(name: str) -> bool:
     """Take a lab down, whatever state it is in; whether there was anything. Raises LabError."""
-    with state.locked(name):
+    with state.locked():
         return _remove(name)
 
 
@@ -236,6 +238,7 @@ def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> It
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", keeper.__file__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"},
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -248,20 +251,20 @@ def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> It
             pid=process.pid,
             started=state.started_at(process.pid),
             mark=uuid.uuid4().hex,
-            uid=os.geteuid(),
             owner=None if stays else os.getpid(),
         )
         state.save(known)
         process.stdin.write(json.dumps(_order(plan, name)).encode() + b"\n")
         process.stdin.flush()
-        _await(process)
+        answer = _answer(process)
+        known.in_user_namespace, known.marks = answer["in_user_namespace"], answer["marks"]
         known.is_built = True
         state.save(known)
         if stays:
             process.stdin.write(b"stay\n")
             process.stdin.flush()
             kept = True
-        yield Lab(plan, known)
+        yield Lab(plan if known.marks else _plan(text, fabric, marks=False), known)
     except BrokenPipeError as error:
         raise LabError("the lab's keeper ended early", EXIT_ENVIRONMENT) from error
     finally:
@@ -280,7 +283,7 @@ def _order(plan: Plan, name: str) -> dict[str, Any]:
             "sysctls": commands.sysctls(plan, node),
             "ip": "\n".join([*commands.interfaces(plan, node), *routes[node]]) + "\n",
             "tc": "\n".join(commands.buckets(plan, node, {})) + "\n",
-            "nft": commands.filters(plan, node, {}) if any(link.marks for link in plan.links) else "",
+            "marks": "\n".join(commands.marks(plan, node, {})),
         }
         for node in range(len(plan.nodes))
     ]
@@ -292,17 +295,18 @@ def _order(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
-def _await(process: subprocess.Popen[bytes]) -> None:
-    """Until the keeper says that it has built everything."""
+def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What a keeper says when it has built everything. Raises LabError when it has not."""
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], BUILD_S)
     line = process.stdout.readline() if ready else b""
     if not line:
         what = "ended early" if ready else f"was not done within {BUILD_S:g} s"
         raise LabError(f"the lab's keeper {what}", EXIT_ENVIRONMENT)
-    answer = json.loads(line)
+    answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
-        raise LabError(answer["error"], answer["code"])
+        raise LabError(answer["error"], EXIT_ENVIRONMENT)
+    return answer
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -316,7 +320,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove(name: str) -> bool:
-    """End a lab's keeper, and what it had no time to end. The lab's file must be locked."""
+    """End a lab's keeper, and what it had no time to end. The labs' files must be locked."""
     found = state.load(name)
     if found is None:
         return False
@@ -357,8 +361,8 @@ def _text(fabric: Path) -> str:
         raise LabError(f"{fabric}: is not text in UTF-8") from error
 
 
-def _plan(text: str, fabric: Path) -> Plan:
-    return plan_of(parse_fabric(text, str(fabric)))
+def _plan(text: str, fabric: Path, marks: bool = True) -> Plan:
+    return plan_of(parse_fabric(text, str(fabric)), marks=marks)
 
 
 def _call(argv: list[str], text: str, node: str) -> None:
@@ -368,4 +372,5 @@ def _call(argv: list[str], text: str, node: str) -> None:
         raise LabError(f"{node}: {error}", EXIT_ENVIRONMENT) from error
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[:400] or f"exit code {done.returncode}"
-        raise LabError(f"{node}: cannot be set: {said}", EXIT_ENVIRONMENT)
+        hint = ": apt-get install iproute2 nftables" if "failed to execute" in said else ""
+        raise LabError(f"{node}: cannot be set: {said}{hint}", EXIT_ENVIRONMENT)

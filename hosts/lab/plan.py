@@ -88,8 +88,11 @@ class Plan:
         return tables
 
 
-def plan_of(fabric: Fabric) -> Plan:
-    """The lab of a fabric that `simtwin.fabric` has checked. Raises LabError when a machine cannot hold it."""
+def plan_of(fabric: Fabric, *, marks: bool = True) -> Plan:
+    """The lab of a fabric that `simtwin.fabric` has checked; `marks`: whether its switches may mark.
+
+    Raises LabError when a machine cannot hold it.
+    """
     network = build_network(fabric)
     cables = network.links // 2
     for count, most, what in (
@@ -99,7 +102,7 @@ def plan_of(fabric: Fabric) -> Plan:
     ):
         if count > most:
             raise LabError(f"{fabric.name}: {count} {what} are too many for a lab: give a fabric of at most {most}")
-    built = as_built(fabric, network)
+    built = as_built(fabric, network, marks)
     network = build_network(built.fabric)
     return Plan(built, network, tuple(_links(built.fabric, network)))
 

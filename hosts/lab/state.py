@@ -30,8 +30,9 @@ class State(Struct, kw_only=True):
     pid: int  # of its keeper
     started: str  # when the keeper did, as the kernel tells processes of one number apart
     mark: str  # in the environment of what runs inside
-    uid: int  # 0: as root; otherwise in a user namespace
     is_built: bool = False
+    in_user_namespace: bool = False
+    marks: bool = True  # whether its switches may
     owner: int | None = None  # the process of the run that it was built for; None: it stays until it is taken down
     faults: dict[str, Fault] = {}
     calibration: Calibration | None = None  # of its hosts, measured without faults
@@ -94,20 +95,23 @@ def all_names() -> list[str]:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Alone with a lab's file. Raises LabError when somebody else has it for long."""
-    path = folder() / f"{name}.lock"
-    with path.open("a") as file:
+def locked() -> Iterator[None]:
+    """Alone with the labs' files. Raises LabError when somebody else has them for long."""
+    path = folder()
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         deadline = time.monotonic() + LOCK_S
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise LabError(f"{path}: another genie lab is still at work on it", EXIT_ENVIRONMENT) from None
+                    raise LabError(f"{path}: another genie lab has been at work for long", EXIT_ENVIRONMENT) from None
                 time.sleep(0.02)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def is_alive(pid: int, started: str) -> bool:

@@ -24,18 +24,17 @@ MARK = "GENIE_TEST_MARK"  # every process of a test has it in its environment
 
 
 def rings(
-    folder: Path, ranks: int = 4, *, collectives: int = 4, size_bytes: int = 65536, compute_ns: int = 200_000
-) -> str:
-    """A trace of all-reduces with a pause before each; returns its path."""
+    folder: Path, ranks: int = 4, *, collectives: int = 4, size_bytes: int = 65536, compute_ns: int = 200_000,
+    op: Op = Op.ALL_REDUCE,
+) -> str:  # fmt: skip
+    """A trace of all-reduces, or another operation, with a pause before each; returns its path."""
     workload = Workload("rings", ranks, [Group("world", tuple(range(ranks)))], {})
     for rank in range(ranks):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
         for _ in range(collectives):
             last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=compute_ns),)
-            last = (
-                builder.add(len(builder), "ring", Kind.COLL, last, size_bytes=size_bytes, op=Op.ALL_REDUCE, group=0),
-            )
+            last = (builder.add(len(builder), "ring", Kind.COLL, last, size_bytes=size_bytes, op=op, group=0),)
         workload.ranks[rank], _ = builder.finish()
     save(workload, folder, "rings")
     return str(folder)

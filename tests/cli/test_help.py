@@ -7,6 +7,7 @@ from live_runs import genie
 
 from genie.cli.compare import VALIDATE_EXAMPLES
 from genie.cli.inspecting import CONVERT_EXAMPLES
+from genie.cli.lab_commands import SET_EXAMPLES, UP_EXAMPLES
 from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES
 from genie.cli.twin_commands import SIMULATE_EXAMPLES
 
@@ -17,6 +18,11 @@ COMMANDS = {
     ("simulate",): SIMULATE_EXAMPLES,
     ("validate",): VALIDATE_EXAMPLES,
     ("convert", "pytorch"): CONVERT_EXAMPLES,
+    ("lab", "up"): UP_EXAMPLES,
+    ("lab", "down"): "",
+    ("lab", "status"): "",
+    ("lab", "set"): SET_EXAMPLES,
+    ("lab", "exec"): "",
     ("diff",): "",
     ("inspect",): "",
     ("doctor",): "",

@@ -121,6 +121,31 @@ def test_explicit_takes_defaults_and_its_own_values() -> None:
     assert network.packet_latency_ps.tolist() == [9 * 10**6, 4 * 10**6]
 
 
+def test_a_cable_s_token_buckets_and_its_length() -> None:
+    text = """
+        [topology]
+        kind = "explicit"
+        host = [{name = "a"}, {name = "b"}]
+        switch = [{name = "s"}, {name = "t"}, {name = "u"}]
+        link = [
+          {a = "a", b = "s", burst_back = "16KiB"},
+          {a = "s", b = "t", length = 3},
+          {a = "s", b = "u", burst = "8KiB"},
+          {a = "u", b = "t", burst = "8KiB", burst_back = "32KiB"},
+          {a = "t", b = "b"},
+        ]
+        [link]
+        rate = "10Gb/s"
+    """
+    network = build_network(parse_fabric(text))
+    kib = 1024
+    assert network.burst_bytes.tolist() == [0, 16 * kib, 0, 0, 8 * kib, 8 * kib, 8 * kib, 32 * kib, 0, 0]
+    # Two links are shorter than one that counts as three.
+    assert [network.link_names[way] for way in shortest_path_routes(network).choices(2, 1)] == ["s->u"]
+    shared = build_network(parse_fabric(text + 'burst = "64KiB"'))
+    assert shared.burst_bytes.tolist()[:4] == [0, 16 * kib, 64 * kib, 64 * kib]
+
+
 def test_a_thousand_hosts_route_in_little_memory() -> None:
     routes = shortest_path_routes(leaf_spine(32, 32, 32))
     assert len(routes.group_of_host) == 1024

@@ -1,0 +1,252 @@
+"""Labs come up, stand side by side, and leave nothing behind, whatever ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lab_fabrics import leaf_spine, send, written
+from live_runs import Ended, genie, started
+
+from hosts.lab import Lab, down, find, names_of, state
+
+WIDE = leaf_spine(4, 6, spines=4)
+
+
+@pytest.fixture
+def fabric(as_root: None, tmp_path: Path) -> Iterator[Path]:
+    path = written(tmp_path, leaf_spine())
+    yield path
+    for name in names_of(path):
+        down(name)
+
+
+def lab_of(fabric: Path) -> Lab:
+    lab = find(fabric)
+    assert lab is not None
+    return lab
+
+
+def until(true: Callable[[], bool], limit_s: float = 15.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
+def gone(pid: int) -> bool:
+    return not state.started_at(pid)
+
+
+def namespaces_of(lab: Lab) -> set[int]:
+    """Numbers of a lab's network namespaces."""
+    folder = Path(f"/proc/{lab.state.pid}/fd")
+    return {path.stat().st_ino for path in folder.iterdir() if int(path.name) >= 100}
+
+
+def inside(namespaces: set[int]) -> list[str]:
+    """Processes in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "ns" / "net").stat().st_ino in namespaces:
+                found.append((path / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_up_status_set_exec_down(fabric: Path) -> None:
+    assert "nothing to do" in genie("lab", "down", str(fabric)).stdout
+    first = genie("lab", "up", str(fabric))
+    assert (first.code, first.stderr, first.left) == (0, "", [])
+    assert first.stdout.endswith(": up, 4 hosts, 4 switches, 8 cables\n")
+    pid = lab_of(fabric).state.pid
+    again = genie("lab", "up", str(fabric))
+    assert (again.code, lab_of(fabric).state.pid) == (0, pid)
+    assert "is up already" in again.stdout
+
+    assert genie("lab", "set", str(fabric), "leaf0-spine1", "--rate", "40%", "--loss", "1%").code == 0
+    shown = genie("lab", "status", str(fabric)).stdout
+    for line in (
+        "host2: 10.0.2.1",
+        "leaf0->spine1: 40Mb/s, burst 8396 B, queue 256KiB, no delay",
+        "fault: spine1->leaf0: rate 16Mb/s, loss 1 %",
+    ):
+        assert f"  {line}\n" in shown
+    assert "10.0.1.1/31" in genie("lab", "exec", str(fabric), "host1", "--", "ip", "-br", "addr").stdout
+    assert genie("lab", "exec", str(fabric), "host1", "false").code == 1
+
+    fabric.write_text(leaf_spine(hosts_per_leaf=3))
+    changed = genie("lab", "up", str(fabric))
+    assert changed.code == 2
+    assert "its lab was built before the file changed: genie lab down" in changed.stderr
+    assert genie("lab", "down", str(fabric)).stdout.endswith(": down\n")
+    assert gone(pid)
+    assert names_of(fabric)[0] not in state.all_names()
+
+
+WRONG = {
+    "up nowhere.toml": (2, "nowhere.toml: cannot be read: No such file or directory"),
+    "up wrong.toml": (2, "wrong.toml:1: nonsense"),
+    "set FABRIC host0-leaf0 --loss 1%": (2, "has no lab that is up: genie lab up"),
+    "exec FABRIC host0 true": (2, "has no lab that is up: genie lab up"),
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_what_cannot_be_is_said_in_a_line(given: str, fabric: Path) -> None:
+    written(fabric.parent, "nonsense = 1\n", "wrong.toml")
+    words = given.replace("FABRIC", str(fabric)).replace("wrong.toml", str(fabric.parent / "wrong.toml"))
+    ended = genie("lab", *words.split())
+    assert (ended.code, len(ended.stderr.splitlines()), ended.stdout) == (WRONG[given][0], 1, "")
+    assert WRONG[given][1] in ended.stderr
+
+
+def test_two_labs_at_once(fabric: Path, tmp_path: Path) -> None:
+    other = written(tmp_path, leaf_spine(1, 3), "other.toml")
+    try:
+        assert [genie("lab", "up", str(path)).code for path in (fabric, other)] == [0, 0]
+        one, two = lab_of(fabric), lab_of(other)
+        assert one.addresses["host1"] == two.addresses["host1"], "that they share an address is the point"
+        assert namespaces_of(one) & namespaces_of(two) == set()
+        assert send(one, "host0", "host1", count=5)["packets"] == 5
+        assert send(two, "host0", "host1", count=5)["packets"] == 5
+        assert genie("lab", "down", str(fabric)).code == 0
+        assert send(two, "host0", "host1", count=5)["packets"] == 5
+    finally:
+        for name in names_of(other):
+            down(name)
+
+
+def test_nothing_of_a_lab_is_outside(fabric: Path) -> None:
+    before = {kind: subprocess.check_output(["ip", kind], text=True) for kind in ("link", "addr", "route")}
+    assert genie("lab", "up", str(fabric)).code == 0
+    lab = lab_of(fabric)
+    assert {kind: subprocess.check_output(["ip", kind], text=True) for kind in before} == before
+    # And there is no way out.
+    asked = subprocess.run(lab.inside("host0", "ip", "route", "get", "192.0.2.1"), capture_output=True, check=False)
+    assert b"unreachable" in asked.stderr
+
+
+@contextmanager
+def half_built(fabric: Path) -> Iterator[state.State]:
+    """An up that is killed when it has made some of its namespaces; what it had noted of its lab."""
+    name = state.name_of(fabric)
+    with started("lab", "up", str(fabric)) as command:
+        command.until(lambda: state.load(name) is not None)
+        known = state.load(name)
+        assert known is not None
+        command.until(lambda: Path(f"/proc/{known.pid}/fd/110").exists())
+        command.process.kill()
+        command.process.wait()
+        assert not known.is_built
+        yield known
+
+
+def test_up_that_is_killed_in_mid_build(fabric: Path) -> None:
+    fabric.write_text(WIDE)
+    with half_built(fabric) as known:
+        assert genie("lab", "down", str(fabric)).code == 0
+        assert gone(known.pid)
+        assert known.name not in state.all_names()
+
+
+def test_a_keeper_whose_up_is_gone_ends_itself(fabric: Path) -> None:
+    fabric.write_text(WIDE)
+    with half_built(fabric) as known:
+        until(lambda: gone(known.pid))
+        until(lambda: known.name not in state.all_names())
+        assert genie("lab", "up", str(fabric)).code == 0
+
+
+def test_down_ends_what_runs_inside(fabric: Path) -> None:
+    assert genie("lab", "up", str(fabric)).code == 0
+    lab = lab_of(fabric)
+    held = namespaces_of(lab)
+    sleeper = subprocess.Popen(lab.inside("host3", "sleep", "100"))
+    try:
+        until(lambda: len(inside(held)) > 0)
+        assert genie("lab", "down", str(fabric)).code == 0
+        assert sleeper.wait(5) == -signal.SIGKILL
+        assert inside(held) == []
+    finally:
+        sleeper.kill()
+
+
+def test_down_after_the_keeper_was_killed(fabric: Path) -> None:
+    assert genie("lab", "up", str(fabric)).code == 0
+    lab = lab_of(fabric)
+    sleeper = subprocess.Popen(lab.inside("host3", "sleep", "100"))
+    try:
+        until(lambda: b"sleep" in Path(f"/proc/{sleeper.pid}/cmdline").read_bytes())
+        os.kill(lab.state.pid, signal.SIGKILL)
+        until(lambda: gone(lab.state.pid))
+        assert "its keeper is gone" in genie("lab", "status").stdout
+        assert "has no lab that is up" in genie("lab", "status", str(fabric)).stdout
+        assert genie("lab", "down", str(fabric)).stdout.endswith(": down\n")
+        assert sleeper.wait(5) == -signal.SIGKILL
+    finally:
+        sleeper.kill()
+
+
+def test_another_process_of_the_keeper_s_number_is_left_alone(fabric: Path) -> None:
+    other = subprocess.Popen(["sleep", "100"])
+    try:
+        name = state.name_of(fabric)
+        state.save(state.State(name=name, fabric_path=str(fabric), fabric_text=leaf_spine(), pid=other.pid,
+                               started="another boot 1", mark="none", is_built=True))  # fmt: skip
+        assert find(fabric) is None
+        assert genie("lab", "down", str(fabric)).code == 0
+        assert other.poll() is None
+        assert name not in state.all_names()
+    finally:
+        other.kill()
+        other.wait()
+
+
+def without_root(script: str, folder: Path, *, forbidden: bool = False) -> Ended:
+    """A shell's script as user 1000 without any privilege, in a user namespace; `forbidden`: as where none may be."""
+    line = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c"]
+    limit = "echo 0 > /proc/sys/user/max_user_namespaces; " if forbidden else ""
+    bare = "exec setpriv --ambient-caps=-all --inh-caps=-all sh -ec"
+    with started(
+        line=[*line, f'{limit}{bare} "$1"', "sh", script],
+        environment={"XDG_RUNTIME_DIR": str(folder), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    ) as command:
+        return command.end()
+
+
+def test_a_lab_without_root(fabric: Path, tmp_path: Path) -> None:
+    fabric.write_text(leaf_spine(more='[ecn]\nminimum = "16KiB"\nmaximum = "64KiB"\n'))
+    ended = without_root(
+        f"""
+        test $(id -u) = 1000
+        genie lab up {fabric}
+        genie lab exec {fabric} host1 -- ip -br addr
+        genie lab set {fabric} host0-leaf0 --loss 1% --rate 50% --down
+        genie lab status {fabric}
+        genie lab down {fabric}
+        """,
+        tmp_path,
+    )
+    assert (ended.code, ended.stderr, ended.left) == (0, "", [])
+    assert "10.0.1.1/31" in ended.stdout
+    assert "fault: host0->leaf0: rate 10Mb/s, loss 1 %, down" in ended.stdout
+    assert "Switches mark nothing: only root may load what does (eBPF)." in ended.stdout
+    assert list((tmp_path / "genie" / "labs").iterdir()) == []
+
+
+def test_where_only_root_may(fabric: Path, tmp_path: Path) -> None:
+    ended = without_root(f"genie lab up {fabric}", tmp_path, forbidden=True)
+    assert (ended.code, len(ended.stderr.splitlines()), ended.stdout) == (3, 1, "")
+    assert "only root may make a lab here: user namespaces" in ended.stderr
+    assert "be root, or allow user namespaces" in ended.stderr
+    assert list((tmp_path / "genie" / "labs").iterdir()) == []

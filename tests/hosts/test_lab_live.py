@@ -1,0 +1,103 @@
+"""A lab that is up: who reaches whom, at which rate, by which ways, and what faults do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_fabrics import HOST_RATE_BPS, SPINE_RATE_BPS, carried, leaf_spine, send, written
+
+from hosts.lab import Lab, parse_change, up_for
+
+WIRE_BYTES = 28 + 38  # IP, UDP and [frame] overhead_bytes
+ECN = '[ecn]\nminimum = "16KiB"\nmaximum = "16KiB"\n'
+
+
+@pytest.fixture(scope="module")
+def lab(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with up_for(written(tmp_path_factory.mktemp("lab"), leaf_spine())) as built:
+        yield built
+
+
+def rate_bps(lab: Lab, source: str, target: str, size: int = 1000) -> float:
+    """What a path carries, frames counted whole."""
+    found = send(lab, source, target, size=size, count=HOST_RATE_BPS // (8 * (size + WIRE_BYTES)) * 6 // 10)
+    return float(found["payload"]) / size * (size + WIRE_BYTES) * 8 / found["took_s"]
+
+
+def test_every_host_reaches_every_other(lab: Lab) -> None:
+    for source, target in itertools.permutations(lab.plan.nodes[: lab.plan.hosts], 2):
+        assert send(lab, source, target, count=3)["packets"] == 3
+
+
+@pytest.mark.parametrize("size", [500, 4100])
+def test_a_link_has_its_rate_whatever_the_size_of_frames(lab: Lab, size: int) -> None:
+    assert rate_bps(lab, "host0", "host3", size) == pytest.approx(HOST_RATE_BPS, rel=0.04)
+
+
+def test_source_ports_use_both_spines_and_a_port_keeps_to_one(lab: Lab) -> None:
+    used = []
+    for port in range(7000, 7012):
+        before = [carried(lab, f"leaf0->spine{spine}") for spine in range(2)]
+        assert send(lab, "host0", "host2", count=20, source_port=port, patience_s=1.0)["packets"] == 20
+        grown = [carried(lab, f"leaf0->spine{spine}") - was for spine, was in enumerate(before)]
+        assert sorted(grown)[0] == 0
+        used.append(grown.index(max(grown)))
+    assert set(used) == {0, 1}
+
+
+def test_a_rate_is_changed_while_it_runs(lab: Lab) -> None:
+    with lab.spoiled([parse_change("host1->leaf0 rate=40%", lab.plan.links)]):
+        assert lab.faults["host1->leaf0"].words() == "rate 8Mb/s"
+        assert rate_bps(lab, "host1", "host0") == pytest.approx(0.4 * HOST_RATE_BPS, rel=0.04)
+        assert rate_bps(lab, "host0", "host1") == pytest.approx(HOST_RATE_BPS, rel=0.04)
+    assert lab.faults == {}
+    assert rate_bps(lab, "host1", "host0") == pytest.approx(HOST_RATE_BPS, rel=0.04)
+
+
+def test_loss(lab: Lab) -> None:
+    with lab.spoiled([parse_change("host0-leaf0 loss=25%", lab.plan.links)]):
+        came = send(lab, "host0", "host1", size=100, count=2000)["packets"]
+    assert 1380 < came < 1620
+
+
+def test_marks_on_packets_that_can_have_them(lab: Lab) -> None:
+    with lab.spoiled([parse_change("leaf0->host1 ecn=25%", lab.plan.links)]):
+        capable = send(lab, "host0", "host1", size=100, count=2000, tos=2)
+        other = send(lab, "host0", "host1", size=100, count=200)
+    assert 380 < capable["marks"] < 620
+    assert other["marks"] == 0
+    assert capable["packets"] == 2000
+
+
+def test_a_smaller_mtu_swallows_large_packets(lab: Lab) -> None:
+    with lab.spoiled([parse_change("leaf0->host1 mtu=1500", lab.plan.links)]):
+        assert send(lab, "host0", "host1", size=1472, count=10)["packets"] == 10
+        assert send(lab, "host0", "host1", size=1473, count=10)["packets"] == 0
+        assert send(lab, "host1", "host0", size=1473, count=10)["packets"] == 10
+
+
+def test_paths_go_around_a_link_that_is_down(lab: Lab) -> None:
+    with lab.spoiled([parse_change("leaf1-spine0 down", lab.plan.links)]):
+        before = carried(lab, "leaf0->spine0")
+        for port in range(7000, 7008):
+            assert send(lab, "host0", "host2", count=5, source_port=port)["packets"] == 5
+        assert carried(lab, "leaf0->spine0") == before
+    with lab.spoiled([parse_change("host0->leaf0 down", lab.plan.links)]):
+        assert send(lab, "host0", "host1", count=5, patience_s=0.5)["packets"] == 0
+        assert send(lab, "host1", "host0", count=5)["packets"] == 5
+    assert send(lab, "host0", "host1", count=5)["packets"] == 5
+
+
+def test_a_busy_port_marks_before_it_drops(as_root: None, tmp_path: Path) -> None:
+    text = leaf_spine(1, 3, more=ECN).replace(f'rate = "{HOST_RATE_BPS}b/s"', 'rate = "unlimited"')
+    text += f'[downlink]\nrate = "{HOST_RATE_BPS}b/s"\n'
+    assert SPINE_RATE_BPS != HOST_RATE_BPS
+    with up_for(written(tmp_path, text)) as lab:
+        alone = send(lab, "host0", "host1", count=200, tos=2, pause_s=0.001)  # 9 Mb/s
+        crowded = send(lab, "host0", "host1", count=100, tos=2)  # 100 kB at once
+    assert (alone["packets"], alone["marks"]) == (200, 0)
+    assert crowded["packets"] == 100
+    assert 40 < crowded["marks"] < 90
