@@ -34,13 +34,14 @@ from genie.live.check.rank import PROGRESS
 from genie.live.check.settings import CheckSettings
 from genie.live.endings import EXIT_FAILED, PARTS
 from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
-from genie.live.transport import SOFTROCE
+from genie.live.transport import SOFTROCE, VERBS
 from genie.record import prepare_folder
 from genie.workload.graph import Group, Workload
 
 MODULE = "genie.live.check.rank"
 WATCH_S = 0.2
 RANKS_MAX = 65536
+NO_ROCE_PORT = 4792
 ROCE_CLASS = 104  # DSCP 26, which most RoCE clusters use, where nobody says another
 
 EXAMPLES = """
@@ -163,12 +164,15 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
             "traffic_class": settings.traffic_class or ROCE_CLASS,
             "link_names": names,
             "marks": described is None or described.ecn is not None,
+            # Devices take RoCE's port for themselves.
+            "udp_port": NO_ROCE_PORT if VERBS in settings.kinds else settings.udp_port,
             **asked,
         }
         settings = CheckSettings(**fields)
         refuse_running(target)
         prepare_folder(target)
         line = mpirun_line(settings, remote_hosts(hosts), MODULE, ground.wrapper(count))
+        print("genie: " + " ".join(line), file=sys.stderr, flush=True)
         with ground.spoiled(), _progress(settings):
             run_ranks(settings, line, "check")
         info: dict[str, Any] = json.loads((target / "run.json").read_bytes())

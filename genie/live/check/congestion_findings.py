@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
 from genie.live.check.names import Names
 from genie.live.check.settings import Incast
 
-MARKS_MIN = 3  # fewer are chance
+MARKS_MIN, CNPS_MIN = 3, 30  # fewer are chance
 UNSLOWED = 2.5  # times the rate of the others in an incast
 
 
@@ -23,7 +24,7 @@ def congestion_findings(incasts: Sequence[Incast], names: Names) -> Iterator[str
             "job's queue, with thresholds below its buffer"
         )
         return
-    silent = {each.receiver: each.marks for each in incasts if each.marks >= MARKS_MIN and not each.cnps_sent}
+    silent = _silent(incasts)
     unheard = set(_unheard(incasts))
     unslowed = set(_unslowed(incasts))
     for rank in sorted({*silent, *unheard, *unslowed}):
@@ -38,14 +39,25 @@ def congestion_findings(incasts: Sequence[Incast], names: Names) -> Iterator[str
         )
 
 
+def _silent(incasts: Sequence[Incast]) -> dict[int, int]:
+    """Receivers that saw marks and sent no CNP: the marks."""
+    marks: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
+    for each in incasts:
+        marks[each.receiver] += each.marks
+        sent[each.receiver] += each.cnps_sent
+    return {rank: count for rank, count in marks.items() if count >= MARKS_MIN and not sent[rank]}
+
+
 def _unheard(incasts: Sequence[Incast]) -> Iterator[int]:
     """Senders that got no CNP in any incast in which receivers sent some and others got them."""
-    got: dict[int, list[int]] = {}
+    got: Counter[int] = Counter()
+    others: Counter[int] = Counter()
     for each in incasts:
-        if each.marks >= MARKS_MIN and each.cnps_sent:
-            for sender, count in zip(each.senders, each.cnps_received, strict=True):
-                got.setdefault(sender, []).append(count)
-    yield from (sender for sender, counts in got.items() if not any(counts))
+        for sender, count in zip(each.senders, each.cnps_received, strict=True):
+            got[sender] += count
+            others[sender] += sum(each.cnps_received) - count
+    yield from (sender for sender, count in others.items() if count >= CNPS_MIN and not got[sender])
 
 
 def _unslowed(incasts: Sequence[Incast]) -> Iterator[int]:

@@ -46,7 +46,7 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
         *_header_bits(settings, seen, layout, names),
     ]
     if seen.rates is not None:
-        said += [("rate", text) for text in rate_findings(seen.rates, names)]
+        said += [("rate", text) for text in rate_findings(seen.rates, names, settings.slow_share)]
     if seen.incasts is not None:
         said += [("congestion", text) for text in congestion_findings(seen.incasts, names)]
     return [Finding(kind, text) for kind, text in said]

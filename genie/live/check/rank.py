@@ -11,8 +11,10 @@ import msgspec
 
 from genie import _core
 from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
+from genie.live.check.congestion_findings import congestion_findings
 from genie.live.check.facts import facts_of
 from genie.live.check.findings import findings_of
+from genie.live.check.names import Names
 from genie.live.check.probes import Prober, merged, partners_of, probe
 from genie.live.check.rate_plans import sound_pairs
 from genie.live.check.rates import measure_rates
@@ -101,7 +103,10 @@ class CheckRank:
             return
         self._say("congestion control")
         streams = Streams(self.meet, controlled(settings), self.stations, sound)
-        seen.incasts = measure_incasts(streams, self.stations, sound)
+        names = Names(settings)
+        seen.incasts = measure_incasts(
+            streams, self.stations, sound, lambda incasts: not any(congestion_findings(incasts, names))
+        )
         streams.close()
 
     def _prober(self) -> Prober | None:

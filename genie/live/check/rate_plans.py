@@ -9,7 +9,6 @@ from statistics import median
 from genie.live.check.settings import ROCE, SMALL, Flow, LinkTest, Observed, Sound, pair_of
 from genie.live.path_mtu import MTUS
 
-SLOW_SHARE = 0.85  # of what others reach
 LINK_FLOWS = 2
 AGAIN_MAX = 24  # measurements that are repeated
 LINK_BATCHES_MAX = 64
@@ -49,15 +48,15 @@ def usual_rate(best: Mapping[Flow, float]) -> float:
     return median(host_rates(best).values()) if best else 0.0
 
 
-def slow_hosts(best: Mapping[Flow, float]) -> set[tuple[str, int]]:
-    """Directions of hosts that reach less than others do."""
+def slow_hosts(best: Mapping[Flow, float], slow_share: float) -> set[tuple[str, int]]:
+    """Directions of hosts that reach less than such a share of what others do."""
     usual = usual_rate(best)
-    return {which for which, rate_bps in host_rates(best).items() if rate_bps < SLOW_SHARE * usual}
+    return {which for which, rate_bps in host_rates(best).items() if rate_bps < slow_share * usual}
 
 
-def doubtful_flows(best: Mapping[Flow, float]) -> list[Flow]:
+def doubtful_flows(best: Mapping[Flow, float], slow_share: float) -> list[Flow]:
     """For each direction of a host that looks slow, two flows of other hosts that do not."""
-    hosts, slow = host_rates(best), slow_hosts(best)
+    hosts, slow = host_rates(best), slow_hosts(best, slow_share)
     chosen: list[Flow] = []
     for direction, rank in sorted(slow, key=lambda which: hosts[which]):
         other = "to" if direction == "from" else "from"
@@ -67,16 +66,17 @@ def doubtful_flows(best: Mapping[Flow, float]) -> list[Flow]:
     return chosen[:AGAIN_MAX]
 
 
-def link_tests(seen: Observed, sound: Sound, slow: Collection[tuple[str, int]]) -> list[list[LinkTest]]:
+def link_tests(seen: Observed, sound: Sound, slow: Collection[tuple[str, int]], paths: int) -> list[list[LinkTest]]:
     """Flows for each link between switches that traces have shown, in batches that share no link and no host.
 
     Links that no path tells apart are one test. Hosts that are slow themselves are left out where there are others.
+    `paths`: how many of each pair's can be used.
     """
     crossing: dict[str, list[Flow]] = defaultdict(list)
     links_of: dict[Flow, tuple[str, ...]] = {}
     for trace in seen.probed.traces:
         flow = Flow(trace.source, trace.target, trace.path)
-        if sound.get(pair_of(flow.source, flow.target)):
+        if flow.path < paths and sound.get(pair_of(flow.source, flow.target)):
             links_of[flow] = tuple(hop for hop in trace.hops[1:] if hop)
             for link in set(links_of[flow]):
                 crossing[link].append(flow)
@@ -110,16 +110,16 @@ def _are_disjoint(flows: Sequence[Flow]) -> bool:
     return len({flow.source for flow in flows}) == len({flow.target for flow in flows}) == len(flows)
 
 
-def slow_links(tests: Sequence[LinkTest]) -> dict[int, float]:
+def slow_links(tests: Sequence[LinkTest], slow_share: float) -> dict[int, float]:
     """Numbers of the tests that reach less than others of as many flows, with what these reach."""
     found = {}
     for number, test in enumerate(tests):
         usual = median(each.rate_bps for each in tests if len(each.flows) == len(test.flows))
-        if test.rate_bps < SLOW_SHARE * usual:
+        if test.rate_bps < slow_share * usual:
             found[number] = usual
     return found
 
 
-def doubtful_links(tests: Sequence[LinkTest]) -> list[int]:
+def doubtful_links(tests: Sequence[LinkTest], slow_share: float) -> list[int]:
     """Numbers of the tests to repeat."""
-    return sorted(slow_links(tests), key=lambda number: tests[number].rate_bps)[:AGAIN_MAX]
+    return sorted(slow_links(tests, slow_share), key=lambda number: tests[number].rate_bps)[:AGAIN_MAX]

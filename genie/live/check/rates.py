@@ -23,6 +23,7 @@ ROUND_S, ALONE_S = 0.15, 0.2  # of traffic at the line rate
 def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
     """All rates; all ranks call it together. Rank 0, which alone needs to know what was `seen`, decides."""
     best: dict[Flow, float] = {}
+    share, paths = streams.settings.slow_share, streams.settings.stream_paths
 
     def keep(flows: Sequence[Flow], seconds: float) -> None:
         for rated in streams.measure(flows, seconds):
@@ -31,13 +32,13 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
     for pairs in rounds_of(len(seen.stations)):
         met = [pair_of(seen.stations[one], seen.stations[other]) for one, other in pairs]
         keep([Flow(*way) for pair in met if sound.get(pair) for way in (pair, pair[::-1])], ROUND_S)
-    for flow in _decided(streams, lambda: doubtful_flows(best), list[Flow]):
+    for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
         keep([flow], ALONE_S)
     tests: list[LinkTest] = []
-    batches = _decided(streams, lambda: link_tests(seen, sound, slow_hosts(best)), list[list[LinkTest]])
+    batches = _decided(streams, lambda: link_tests(seen, sound, slow_hosts(best, share), paths), list[list[LinkTest]])
     for batch in batches:
         tests += _tried(streams, batch)
-    for number in _decided(streams, lambda: doubtful_links(tests), list[int]):
+    for number in _decided(streams, lambda: doubtful_links(tests, share), list[int]):
         tests[number] = max(tests[number], *_tried(streams, [tests[number]]), key=lambda test: test.rate_bps)
     return Rates(pairs=[Rated(flow, best[flow]) for flow in sorted(best, key=msgspec.structs.astuple)], links=tests)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from genie.live.settings import RunSettings
 
+QUEUE_PAIRS_MAX = 1024  # of a host
 FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
 ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
@@ -23,6 +24,16 @@ class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_onl
     quick: bool = False  # without rates and congestion
     marks: bool = True  # switches are expected to mark
     link_names: dict[str, str] = msgspec.field(default_factory=dict)  # by the IP address at which a link ends
+
+    @property
+    def slow_share(self) -> float:
+        """Of what others reach; below it a rate is slow. Without a line rate hosts reach what their CPUs allow."""
+        return 0.85 if self.rate_bps else 0.6
+
+    @property
+    def stream_paths(self) -> int:
+        """Paths from each host to each other that have a queue pair: fewer where there are many hosts."""
+        return max(min(self.paths, QUEUE_PAIRS_MAX // max(self.ranks, 1)), 1)
 
     @property
     def probe_ports(self) -> list[int]:

@@ -16,6 +16,7 @@ from genie.live.softroce.transport import nic_config, queue_pair_of
 from genie.live.transport import first_psn, memory_key
 
 MESSAGE_BYTES = 16 << 10
+UNDER_WAY_BYTES = 128 << 10  # of a flow whose rate is measured: what one buffer takes
 UNLIMITED_BYTES = 16 << 20  # of a flow where nobody says a rate
 IDLE_S, SLICE_S, LATE_S = 0.002, 0.25, 1.0
 PS_PER_S = 10**12
@@ -56,7 +57,7 @@ class Streams:
             return f"rank {self.rank} {error}"
         for peer in self._peers:
             pair = queue_pair_of(settings, sound[pair_of(self.rank, peer)], self.rank)
-            for path in range(settings.paths):
+            for path in range(settings.stream_paths):
                 self._at[peer, path] = self.nic.add_queue_pair(pair, receives_counted=False)
         return ""
 
@@ -98,17 +99,17 @@ class Streams:
         rate_bps = self.settings.rate_bps
         return max(round(rate_bps * seconds / 8), 4 * MESSAGE_BYTES) if rate_bps else UNLIMITED_BYTES
 
-    def send(self, flow: Flow, size_bytes: int, depth: int, limit_s: float) -> float:
-        """Send as this rank; the flow's rate in b/s as the sender saw it, 0 when it did not end in time."""
+    def send(self, flow: Flow, size_bytes: int, under_way_bytes: int, limit_s: float) -> float:
+        """Send as this rank, with so much under way at once; the rate in b/s, 0 when it did not end in time."""
         assert self.nic is not None
-        paths = range(self.settings.paths) if flow.path < 0 else [flow.path]
+        paths = range(self.settings.stream_paths) if flow.path < 0 else [flow.path]
         messages = max(size_bytes // MESSAGE_BYTES, 1)
         took_ps = self.nic.stream(
             [self._at[flow.target, path] for path in paths],
             "write",
             MESSAGE_BYTES,
             messages=messages,
-            depth=depth,
+            depth=max(under_way_bytes // (MESSAGE_BYTES * len(paths)), 1),
             remote_address=0,
             rkey=self._rkeys[flow.target],
             timeout_s=limit_s,
@@ -127,7 +128,7 @@ class Streams:
         self.together()
         deadline = time.monotonic() + limit_s
         if mine is not None:
-            self.send(mine, size_bytes, 1 if mine.path < 0 else self.settings.paths, limit_s)
+            self.send(mine, size_bytes, UNDER_WAY_BYTES, limit_s)
         rate_bps = 0.0
         if coming is not None:
             assert self.nic is not None
