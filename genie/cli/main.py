@@ -8,7 +8,17 @@ from typing import NoReturn
 
 import typer
 
-from genie.cli import benching, compare, inspecting, lab_commands, live_commands, machine, metrics, twin_commands
+from genie.cli import (
+    benching,
+    checking,
+    compare,
+    inspecting,
+    lab_commands,
+    live_commands,
+    machine,
+    metrics,
+    twin_commands,
+)
 from genie.cli.exits import exit_code_of, text_of
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import expected_rank, launched_by
@@ -22,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (live_commands, twin_commands, compare, benching, inspecting, lab_commands, machine, metrics):
+for room in (live_commands, twin_commands, compare, benching, inspecting, lab_commands, machine, metrics, checking):
     room.register(app)
 
 

@@ -53,12 +53,20 @@ class DelayFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delay_us: float
 
 
+class CongestionFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A rank's NIC without congestion control: it sends no ECN-capable packets and no CNPs, and slows for none."""
+
+    rank: int
+    control: Literal[False]
+
+
 class Faults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A fault plan: [[rate]], [[loss]] and [[delay]] tables."""
+    """A fault plan: [[rate]], [[loss]], [[delay]] and [[congestion]] tables."""
 
     rate: list[RateFault] = []
     loss: list[LossFault] = []
     delay: list[DelayFault] = []
+    congestion: list[CongestionFault] = []
 
 
 class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -169,6 +177,7 @@ def load_faults(path: Path, ranks: int) -> Faults:
     named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
     named += [("loss", entry.rank, entry.peer) for entry in faults.loss]
     named += [("delay", entry.rank, entry.peer) for entry in faults.delay]
+    named += [("congestion", entry.rank, None) for entry in faults.congestion]
     for name, rank, peer in named:
         for key, value in (("rank", rank), ("peer", peer)):
             if value is not None and not 0 <= value < ranks:

@@ -207,7 +207,7 @@ def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     settings = seat.settings
     config = _core.EngineConfig()
     config.nic = nic_config(settings, seat.rank, seat.site.local_rank, rkey)
-    config.queue_pair = queue_pair_of(settings, mtu_bytes)
+    config.queue_pair = queue_pair_of(settings, mtu_bytes, seat.rank)
     config.rank = seat.rank
     config.message_max_bytes = seat.memory_bytes
     config.spin = seat.spin
@@ -231,8 +231,8 @@ def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> 
     return config
 
 
-def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfig:
-    """The settings' transport; dilation stretches its timers."""
+def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> _core.QueuePairConfig:
+    """The settings' transport at a rank; dilation stretches its timers."""
     config = _core.QueuePairConfig()
     config.mtu_bytes = mtu_bytes
     config.window_packets = settings.window_packets
@@ -242,6 +242,7 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int) -> _core.QueuePairConfi
     config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
     control = from_plain(settings.congestion)
-    if not isinstance(control, NoControl):
+    is_off = any(fault.rank == rank for fault in settings.faults.congestion)
+    if not isinstance(control, NoControl) and not is_off:
         set_control(config, control, settings.rate_bps, settings.base_round_trip_ps, settings.dilation)
     return config

@@ -1,0 +1,217 @@
+"""`genie check`: first aid before a job."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from genie.cli import options
+from genie.cli.bench_runs import (
+    AsJson,
+    Kept,
+    Mtu,
+    check_json,
+    check_started_by_hand,
+    mtu_from,
+    run_ranks,
+    show_progress,
+    workplace,
+    write_json,
+)
+from genie.cli.labs import Ground, ground_of
+from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, settings_of
+from genie.config.hosts import load_hosts
+from genie.live.bench.rounds import rounds_of
+from genie.live.check.rank import PROGRESS
+from genie.live.check.settings import CheckSettings
+from genie.live.endings import EXIT_FAILED, PARTS
+from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
+from genie.live.transport import SOFTROCE, VERBS
+from genie.record import prepare_folder
+from genie.workload.graph import Group, Workload
+
+MODULE = "genie.live.check.rank"
+WATCH_S = 0.2
+RANKS_MAX = 65536
+NO_ROCE_PORT = 4792
+ROCE_CLASS = 104  # DSCP 26, which most RoCE clusters use, where nobody says another
+
+EXAMPLES = """
+Examples:
+
+```text
+genie check --hosts hosts/cluster.toml                        # before a job; exit code 1 when something is wrong
+genie check --hosts hosts.toml --rate 25Gb/s --json check.json
+genie check --hosts hosts.toml --quick                        # without rates and congestion control
+genie check --lab FABRIC.toml --lab-fault 'host3-leaf0 mtu=1500'
+genie check --schedule --ranks 1024                           # who meets whom; nothing is sent
+```
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's command."""
+    app.command(epilog=EXAMPLES)(check)
+
+
+def check(
+    hosts: Annotated[
+        Path | None, typer.Option("--hosts", help="Hosts file: rank to address. All its ranks take part.")
+    ] = None,
+    fabric: options.FabricFile = None,
+    lab: options.Lab = None,
+    lab_fault: options.LabFault = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out rates and congestion control.")] = False,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Line rate of every host, such as 25Gb/s.  [default: the fabric's, or unlimited]"),
+    ] = None,
+    mtu: Mtu = None,
+    paths: Annotated[
+        int, typer.Option(min=1, max=64, help="UDP source ports to try from each host to each other.")
+    ] = 8,
+    transport: options.Transport = SOFTROCE,
+    traffic_class: Annotated[
+        int | None,
+        typer.Option(
+            "--traffic-class",
+            min=0,
+            max=255,
+            help=f"The job's, whose DSCP must arrive as it is.  [default: the fabric's, or {ROCE_CLASS}: DSCP 26]",
+        ),
+    ] = None,
+    faults: options.FaultsFile = None,
+    verbs: options.Verbs = None,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Print the rounds and send nothing.")] = False,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, max=RANKS_MAX, help="With --schedule: how many.  [default: the hosts file's]")
+    ] = None,
+    as_json: AsJson = None,
+    out: Kept = None,
+    seed: options.Seed = 1,
+    udp_port: options.UdpPort = 4791,
+    join_limit: options.Join = 60.0,
+    stall: options.Stall = 10.0,
+) -> int:
+    """Find what is wrong with the network between hosts, minutes before a job: one line each, with what to do.
+
+    Tried are the hosts' addresses; every pair in both directions over several paths, with small and full packets; what
+    arrives of ECN and DSCP; rates; and whether an incast makes congestion control work. Exit code 0: nothing found, 1:
+    findings, 2: usage, 3: it could not be tried.
+    """
+    if schedule:
+        return _print_schedule(_ranks_of(hosts, ranks))
+    if ranks is not None:
+        raise UsageError("--ranks: is of --schedule: the hosts file says how many take part")
+    if hosts is None and lab is None:
+        raise UsageError("give --hosts FILE, or --lab FABRIC.toml")
+    check_live(transport, "plain", lab)
+    check_started_by_hand(transport)
+    check_json(as_json)
+    play = Play("", hosts=hosts, fabric=fabric, rate=rate, seed=seed)
+    live = Live(
+        faults=faults, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
+        traffic_class=traffic_class, verbs=tuple(verbs or ()),
+    )  # fmt: skip
+    with ground_of(play, live, lab, lab_fault) as ground:
+        info = _checked(ground, out, mtu_from(mtu), paths=paths, quick=quick)
+    if as_json is not None:
+        write_json(as_json, info)
+    return _print_findings(info)
+
+
+def _ranks_of(hosts: Path | None, ranks: int | None) -> int:
+    if (hosts is None) == (ranks is None):
+        raise UsageError("--schedule: give --ranks N or --hosts FILE")
+    return load_hosts(hosts).ranks if hosts is not None else ranks or 0
+
+
+def _print_schedule(ranks: int) -> int:
+    lines = []
+    for number, pairs in enumerate(rounds_of(ranks), 1):
+        lines.append(f"round {number}: " + " ".join(f"{one}-{other}" for one, other in pairs))
+    pairs_count = ranks * (ranks - 1) // 2
+    lines.append(f"{ranks} hosts, {pairs_count} pairs, {len(lines)} rounds: nothing is sent")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> dict[str, Any]:
+    """Run all ranks; what rank 0 has written."""
+    lab, play = ground.lab, ground.play
+    count = lab.plan.hosts if lab is not None else load_hosts(_given(play.hosts)).ranks
+    if count < 2:
+        raise UsageError(f"{play.hosts}: places {count} rank: a check needs 2")
+    hosts = ground.hosts(count)
+    with workplace(out, hosts) as folder:
+        target = folder / "check"
+        workload = Workload("check", count, [Group("0", tuple(range(count)))], {})
+        described = fabric_of(play, count, hosts) if play.fabric is not None else None
+        settings = settings_of(play, ground.live, target, workload, hosts, described)
+        names = {link["to"]: name for name, link in lab.facts()["links"].items()} if lab is not None else {}
+        fields = msgspec.structs.asdict(settings) | {
+            "workload": "",
+            "mtu": mtu_bytes or settings.mtu,
+            "congestion": {},
+            "traffic_class": settings.traffic_class or ROCE_CLASS,
+            "link_names": names,
+            "marks": described is None or described.ecn is not None,
+            # Devices take RoCE's port for themselves.
+            "udp_port": NO_ROCE_PORT if VERBS in settings.kinds else settings.udp_port,
+            **asked,
+        }
+        settings = CheckSettings(**fields)
+        refuse_running(target)
+        prepare_folder(target)
+        line = mpirun_line(settings, remote_hosts(hosts), MODULE, ground.wrapper(count))
+        print("genie: " + " ".join(line), file=sys.stderr, flush=True)
+        with ground.spoiled(), _progress(settings):
+            run_ranks(settings, line, "check")
+        info: dict[str, Any] = json.loads((target / "run.json").read_bytes())
+    return info
+
+
+def _given(hosts: Path | None) -> Path:
+    assert hosts is not None
+    return hosts
+
+
+@contextmanager
+def _progress(settings: CheckSettings) -> Iterator[None]:
+    """On a terminal, what is being done."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(WATCH_S):
+            with suppress(OSError, ValueError, KeyError):
+                show_progress(json.loads((settings.out_path / PARTS / PROGRESS).read_bytes())["doing"])
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        show_progress("")
+
+
+def _print_findings(info: dict[str, Any]) -> int:
+    found = info["findings"]
+    for each in found:
+        print(f"{each['kind']}: {each['text']}")
+    for text in info["notes"]:
+        print(f"note: {text}")
+    count = len(found)
+    said = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
+    tried = f"{info['hosts']} hosts, {info['pairs']} pairs, {info['rounds']} rounds"
+    print(f"{tried}, {info['took_s']:.0f} s: {said}")
+    return EXIT_FAILED if count else 0

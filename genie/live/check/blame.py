@@ -1,0 +1,109 @@
+"""Which part of the network paths that fail have in common, and no path that works: pure set cover.
+
+A part is one direction of a host's link, or of a link between routers that traces have shown. Of a part all paths must
+fail; the part that explains most comes first. What no part explains is told pair by pair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Path = tuple[int, int, int]  # source, target, number of the source port
+Kind = Literal["all", "from", "to", "link", "pair", "path"]
+Part = tuple[Kind, int | str]  # a rank, or the address at which a link ends
+NOTHING: Part = ("all", "")
+SEEN_SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What is to blame, and for which paths."""
+
+    kind: Kind
+    paths: tuple[Path, ...]
+    ranks: tuple[int, ...] = ()  # the host of "from" and "to"; both of "pair" and "path"
+    links: tuple[str, ...] = ()  # addresses at which the links end that no path tells apart
+
+
+class Layout:
+    """All paths that were tried, and what they cross."""
+
+    def __init__(self, stations: Sequence[int], paths: int, traces: Mapping[Path, Sequence[str]]) -> None:
+        """`traces`: by path, the addresses at which its links end; "" unknown."""
+        self.stations, self.paths = tuple(stations), paths
+        # The first link is the source's own.
+        self.links = {path: tuple(hop for hop in hops[1:] if hop) for path, hops in traces.items()}
+        self.crossing = Counter(link for links in self.links.values() for link in set(links))
+
+    @property
+    def total(self) -> int:
+        """How many paths there are."""
+        return len(self.stations) * (len(self.stations) - 1) * self.paths
+
+    def parts(self, path: Path) -> list[Part]:
+        """What a path crosses."""
+        links: list[Part] = [("link", link) for link in set(self.links.get(path, ()))]
+        return [("from", path[0]), ("to", path[1]), *links]
+
+    def size(self, part: Part) -> int:
+        """How many paths cross a part."""
+        kind, key = part
+        return self.crossing[str(key)] if kind == "link" else (len(self.stations) - 1) * self.paths
+
+
+def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
+    """What explains the failing paths, most first."""
+    if not failing:
+        return []
+    if len(failing) == layout.total and len(layout.stations) > 2:
+        return [Blame("all", tuple(sorted(failing)))]
+    of_part: dict[Part, set[Path]] = defaultdict(set)
+    for path in failing:
+        for part in layout.parts(path):
+            of_part[part].add(path)
+    guilty = {part: paths for part, paths in of_part.items() if len(paths) == layout.size(part)}
+    if len(layout.stations) == 2:  # a host and its only peer cannot be told apart
+        guilty = {part: paths for part, paths in guilty.items() if part[0] == "link"}
+    left, found = set(failing), []
+    while left:
+        part = max(guilty, key=lambda part: (len(guilty[part] & left), part[0] != "link", str(part)), default=NOTHING)
+        if not (explained := guilty.get(part, set()) & left):
+            break
+        alike = [other for other, paths in guilty.items() if paths == guilty[part]]
+        if part[0] == "link":
+            links = tuple(sorted(str(key) for kind, key in alike if kind == "link"))
+            found.append(Blame("link", tuple(sorted(explained)), links=links))
+        else:
+            found.append(Blame(part[0], tuple(sorted(explained)), ranks=(int(part[1]),)))
+        left -= explained
+    return found + _pairs(left, layout.paths)
+
+
+def unseen(causes: Sequence[Blame], layout: Layout, others: Mapping[Path, Sequence[str]]) -> list[Blame]:
+    """Causes in which those of pairs are one, if traces of other packets between them cross links that none of ours do.
+
+    `others`: the traces of packets that pass, which take ways of their own.
+    """
+    parts = [cause for cause in causes if cause.kind not in ("pair", "path")]
+    pairs = [cause for cause in causes if cause.kind in ("pair", "path")]
+    links: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    for path, hops in others.items():
+        links[path[:2]].update(hop for hop in hops[1:] if hop and hop not in layout.crossing)
+    # Between a few pairs chance may lead all other packets around a link.
+    found = Counter(link for cause in pairs for link in links[cause.ranks])
+    common = [link for link, count in found.items() if count >= SEEN_SHARE * len(pairs)]
+    if not common:
+        return list(causes)
+    paths = tuple(sorted(path for cause in pairs for path in cause.paths))
+    return [*parts, Blame("link", paths, links=tuple(sorted(common)))]
+
+
+def _pairs(failing: Iterable[Path], paths: int) -> list[Blame]:
+    by_pair: dict[tuple[int, int], list[Path]] = defaultdict(list)
+    for path in sorted(failing):
+        by_pair[path[:2]].append(path)
+    found = [Blame("pair" if len(each) == paths else "path", tuple(each), ranks=pair) for pair, each in by_pair.items()]
+    return sorted(found, key=lambda each: (-len(each.paths), each.ranks))

@@ -1,0 +1,189 @@
+"""A rank of a check, started by the launcher: `python -m genie.live.check.rank OUT/launch.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from genie import _core
+from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
+from genie.live.check.congestion_findings import congestion_findings
+from genie.live.check.facts import facts_of
+from genie.live.check.findings import findings_of
+from genie.live.check.names import Names
+from genie.live.check.probes import Prober, merged, partners_of, probe
+from genie.live.check.rate_plans import sound_pairs
+from genie.live.check.rates import measure_rates
+from genie.live.check.settings import CheckSettings, Facts, Observed
+from genie.live.check.stations import mtu_of, stations_of
+from genie.live.check.streams import Streams
+from genie.live.check.traces import trace
+from genie.live.endings import (
+    EXIT_ENVIRONMENT,
+    EXIT_OK,
+    FACTS,
+    PARTS,
+    RankError,
+    check_size,
+    heed_signals,
+    leave,
+    reserve,
+    unexpected,
+)
+from genie.live.rank import run_and_sign
+from genie.live.rendezvous import Rendezvous, RendezvousError, join
+from genie.live.transport import VERBS
+from genie.plan.facts import facts_of_build
+
+REAL_TIME_PRIORITY = 10
+TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all else
+PROGRESS = f"progress{FACTS}"  # among the parts: what is being done, for whoever watches
+
+
+class CheckRank:
+    """One rank between joining and leaving."""
+
+    def __init__(self, settings: CheckSettings, rendezvous: Rendezvous) -> None:
+        check_size(settings, rendezvous.size)
+        self.settings, self.meet, self.rank = settings, rendezvous, rendezvous.rank
+        self.began = time.monotonic()
+
+    def check(self) -> None:
+        """Everything, one phase after the other. Raises RankError or RendezvousError."""
+        self._say("hosts and addresses")
+        own = msgspec.to_builtins(facts_of(self.settings, self.rank))
+        self.facts = [msgspec.convert(each, Facts) for each in self.meet.agree(own)]
+        self.stations = stations_of(self.settings, self.facts)
+        mtus = {rank: mtu_of(self.settings, self.facts[rank], rank) for rank in self.stations}
+        (self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
+        self.scheduling = _core.claim_real_time(REAL_TIME_PRIORITY if self.settings.real_time else 0)
+        seen = Observed(facts=self.facts, stations=self.stations, mtu_bytes=mtus, probed=merged([]))
+        self._say(f"datagrams between {len(self.stations)} hosts")
+        prober = self._prober()
+        try:
+            probed, lossy = probe(self.meet, prober, self.settings, self.stations, mtus)
+            if len(self.stations) <= TRACED_STATIONS_MAX and prober:
+                self._say("traces")
+                for partner in partners_of(self.stations, self.rank):
+                    if partner is not None:
+                        probed.traces += trace(prober, partner, self.settings.udp_port)
+                        if partner in lossy:
+                            probed.other_traces += trace(prober, partner, lossy[partner])
+                        self.meet.alive()
+                probed.refusals = sorted(prober.refusals)
+            self.meet.agree(None)  # nobody sends any more
+        finally:
+            if prober:
+                prober.close()
+        payloads = self.meet.collect(msgspec.msgpack.encode(probed))
+        if payloads is not None:
+            seen.probed = merged(payloads)
+        if not self.settings.quick:
+            self._traffic(seen)
+        self._finish(seen)
+
+    def _traffic(self, seen: Observed) -> None:
+        """Rates and incasts between pairs that are sound, over softroce."""
+        settings = self.settings
+        if VERBS in settings.kinds:
+            seen.notes.append("rates and congestion control were not tried: they are softroce's: see genie bench")
+            return
+        plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
+        sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
+        self._say("rates")
+        streams = Streams(self.meet, settings, self.stations, sound)
+        seen.rates = measure_rates(streams, seen, sound)
+        streams.close()
+        if problem := why_no_incast(settings, seen):
+            seen.notes.append(f"congestion control was not tried: {problem}")
+            return
+        self._say("congestion control")
+        streams = Streams(self.meet, controlled(settings), self.stations, sound)
+        names = Names(settings)
+        seen.incasts = measure_incasts(
+            streams, self.stations, sound, lambda incasts: not any(congestion_findings(incasts, names))
+        )
+        streams.close()
+
+    def _prober(self) -> Prober | None:
+        """The sockets of a rank that sends. Raises RankError on all ranks when one cannot have them."""
+        prober, problem = None, ""
+        if self.rank in self.stations:
+            try:
+                prober = Prober(self.settings, self.rank)
+            except OSError as error:
+                where = f"{self.settings.addresses[self.rank]}: {error.strerror}"
+                problem = f"rank {self.rank} gets no sockets at {where}; is another run using them? (see ss -ulpn)"
+        problems = [text for text in self.meet.agree(problem) if text]
+        if problems:
+            if prober:
+                prober.close()
+            raise RankError(problems[0], EXIT_ENVIRONMENT, agreed=True)
+        return prober
+
+    def _say(self, text: str) -> None:
+        if self.rank == 0:
+            path = self.settings.out_path / PARTS / PROGRESS
+            part = path.with_suffix(".reserve")
+            part.write_text(json.dumps({"doing": text}))
+            part.replace(path)
+
+    def _finish(self, seen: Observed) -> None:
+        """Rank 0 judges and writes run.json."""
+        scheduling = self.meet.agree(self.scheduling)
+        problem = ""
+        if self.rank == 0:
+            count = len(self.stations)
+            info = {
+                "world": "live",
+                "check": True,
+                **facts_of_build(),
+                "hosts": count,
+                "pairs": count * (count - 1) // 2,
+                "rounds": len(partners_of(self.stations, self.stations[0])) if self.stations else 0,
+                "took_s": round(time.monotonic() - self.began, 3),
+                "scheduling": scheduling,
+                "settings": msgspec.to_builtins(self.settings),
+                "notes": seen.notes,
+                "findings": msgspec.to_builtins(findings_of(self.settings, seen)),
+                "observed": msgspec.to_builtins(seen, str_keys=True),
+            }
+            try:
+                (self.settings.out_path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+            except OSError as error:
+                problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
+        problem = self.meet.agree(problem)[0]
+        if problem:
+            raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+
+
+def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
+    """Be one rank of a check; returns its exit code."""
+    heed_signals()
+    try:
+        reserve(settings, rendezvous.rank)
+        CheckRank(settings, rendezvous).check()
+        rendezvous.channel.close()
+        return EXIT_OK
+    except (RankError, RendezvousError, OSError) as error:
+        return leave(settings, rendezvous, error, -1)
+    except Exception as error:  # a fault of ours: the others must hear of it
+        return leave(settings, rendezvous, unexpected(error), -1)
+
+
+def main(path: str) -> int:
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=CheckSettings)
+    try:
+        rendezvous = join(limit_s=settings.join_s)
+    except RendezvousError as error:
+        print(f"genie: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    return run_and_sign(settings, rendezvous.rank, lambda: run_check(settings, rendezvous))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
