@@ -80,13 +80,13 @@ class Component:
 
         An acknowledgement goes as its receiver's own transfers to the sender do.
         """
-        back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
-        if not self.columns and self.kind != "path":
+        if self.columns:
+            back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
+        elif self.kind == "path":
+            back = replace(self, ranks=(self.peer,), peer=self.ranks[0])
+        else:
             back = replace(self, direction="ingress" if self.direction == "egress" else "egress")
-        answers = back.touches()
-        if self.kind == "path":
-            answers = pl.col("src").eq(self.peer) & pl.col("dst").is_in(list(self.ranks))
-        return self.touches() | ((pl.col("messages") > 1) & answers)
+        return self.touches() | ((pl.col("messages") > 1) & back.touches())
 
 
 def components(series: dict[str, Series], attached: dict[int, Attachment], ways: Ways) -> list[Component]:
