@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from genie.verdict.components import Component, of_few, pointed_at, singles_of
+from genie.verdict.components import Component, cable, of_few, other_way, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
 from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
 from genie.verdict.links import tier_series
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUSPECTS_MAX = 8
 ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
-VICTIMS_SHARE = 0.5  # of the first suspect's effect (logarithm), above which another is more than its victim
+VICTIMS_SHARE = 0.7  # of the first suspect's effect (logarithm), above which another is more than its victim
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -172,7 +172,18 @@ def _best(
         component, share = path, 1.0
     if ways is not None:
         component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
+        component = _both_ways(component, standardised, ways, options)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
+
+
+def _both_ways(component: Component, standardised: pl.DataFrame, ways: Ways, options: Options) -> Component:
+    """A link's whole cable, where probes show the other direction as slow and its own transfers are slow too."""
+    back = other_way(component, ways)
+    if back is None:
+        return component
+    excess = standardised.filter(back.touches())["excess"].median()
+    slow = excess is not None and float(excess) >= np.log1p(options.practical)  # type: ignore[arg-type]
+    return cable(component, back) if slow else component
 
 
 def _is_common(

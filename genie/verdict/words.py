@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from genie.verdict.components import cable
 from genie.verdict.links import cable_of, stands_for
 from genie.verdict.model import Suspect
 
@@ -55,7 +56,7 @@ def suspects_of(
         mates = [k for k in range(index + 1, len(findings)) if _same_place(findings[k].component, finding.component)]
         used.update(mates)
         if mates and finding.component.kind == "link":
-            finding = replace(finding, component=_cable([findings[k].component for k in (index, *mates)]))
+            finding = replace(finding, component=cable(*(findings[k].component for k in (index, *mates))))
         directions = {findings[k].component.direction for k in (index, *mates)}
         direction = "both" if len(directions) > 1 else finding.component.direction
         result.append(_suspect(finding, direction, aligned, attached, ways))
@@ -67,17 +68,6 @@ def _same_place(one: Component, other: Component) -> bool:
     if one.kind == other.kind == "link":
         return cable_of(one.name) == cable_of(other.name)
     return (one.kind, one.ranks, one.peer, one.name) == (other.kind, other.ranks, other.peer, other.name)
-
-
-def _cable(links: list[Component]) -> Component:
-    """Both directions as one."""
-    return replace(
-        links[0],
-        name=cable_of(links[0].name),
-        columns=tuple(sorted({column for link in links for column in link.columns})),
-        pairs=frozenset(pair for link in links for pair in link.pairs),
-        alike=(),
-    )
 
 
 def name_of(component: Component, attached: dict[int, Attachment]) -> str:
