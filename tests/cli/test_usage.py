@@ -84,6 +84,10 @@ WRONG_OPTIONS = {
     "--fabric nowhere.toml": "nowhere.toml: cannot be read",
     "--hosts nowhere.toml": "nowhere.toml: cannot be read",
     "--faults nowhere.toml": "nowhere.toml: cannot be read",
+    "--trace-paths maybe": "--trace-paths maybe: must be auto, on or off",
+    "--trace-paths on": "--trace-paths on: loopback has no paths to learn",
+    "--source-ports pinned": "--source-ports pinned: loopback has no paths to learn",
+    "--source-ports pinned --trace-paths off": "chooses by the paths that are learned",
     "--bogus": "No such option: --bogus",
 }
 
