@@ -110,16 +110,17 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
     except OSError:  # a run that did not end is not right
         return {**row, "right": False, "line": " ".join(done.stderr.split())[-300:]}
     suspects = verdict["suspects"]
-    first = suspects[0] if suspects else {"kind": "", "name": "", "ranks": [], "links": [], "also": []}
+    first = suspects[0] if suspects else {"kind": "", "ranks": [], "links": []}
     if share is None:
         right = verdict["result"] != "fail"
     elif condition.startswith("spine"):
-        right = first["kind"] == "link" and sorted(first["links"]) == sorted(links)
+        right = first["kind"] == "link" and bool(first["links"]) and set(first["links"]) <= set(links)
     else:
         right = first["kind"] == "nic" and first["ranks"] == [int(fault.split("host")[1].split("-")[0])]
     return {
-        **row, "right": right, "result": verdict["result"], "line": verdict["summary"], "name": first["name"],
-        "alone": len(suspects) == 1, "also": first["also"], "suspects": [suspect["name"] for suspect in suspects],
+        **row, "right": right, "result": verdict["result"], "line": verdict["summary"],
+        "suspects": [[suspect["name"], *suspect["also"]] for suspect in suspects],
+        "alone": len(suspects) == 1, "exact": sorted(first["links"]) == sorted(links),
     }  # fmt: skip
 
 
@@ -134,6 +135,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         low, high = interval(right, len(mine))
         what = "accused nobody" if share is None else "named the slow link first"
         alone = "" if share is None else f", {sum(row.get('alone', False) for row in mine)} with no other suspect"
+        alone += "" if share is None else f", {sum(row.get('exact', False) for row in mine)} with its directions"
         enough = "enough" if right >= least * len(mine) else "TOO FEW"
         lines.append(
             f"{condition:9} {right}/{len(mine)} {what}{alone} (95 % interval {low:.1%} to {high:.1%}): {enough}"

@@ -113,7 +113,9 @@ class PathTrace:
 
     def again(self, used: Sequence[str]) -> dict[str, Any]:
         """Trace the flows that were, when all ports are free again; for the record. `used`: source ports by peer."""
-        flows = [(peer, int(port)) for peer in self._peers() for port in used[peer].split(",") if port]
+        flows: list[tuple[int, int]] = []
+        if self._prober:
+            flows = [(peer, int(port)) for peer in self._peers() for port in used[peer].split(",") if port]
         try:
             self._meet.agree(None)
             after = self._trace(flows)

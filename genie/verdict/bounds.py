@@ -151,6 +151,7 @@ class JudgedLinks:
 
     upper: dict[str, float | None]  # of those that surely are no slower than matters
     unsure: tuple[str, ...]  # tested, and may be
+    slow: tuple[str, ...]  # those of them that look it, and are neither rejected nor explained by a suspect
     few: tuple[str, ...]  # too few paths, or too little traffic, to be tested
     same: tuple[tuple[str, ...], ...]  # that end-to-end data cannot tell apart
     problem: str  # why none is judged
@@ -159,6 +160,7 @@ class JudgedLinks:
         return {
             "judged": len(self.upper),
             "unsure": list(self.unsure),
+            "slow": list(self.slow),
             "not_identifiable": list(self.few),
             "same_paths": [list(links) for links in self.same],
             "problem": self.problem,
@@ -187,6 +189,7 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
     accused = {link for suspect in suspects for link in suspect.links}
     upper: dict[str, float | None] = {}
     unsure: list[str] = []
+    slow: list[str] = []
     tested: set[int] = set()
     for part in tiers.values():
         tested.update(part.ranks if len(part.ranks) >= TIER_MIN else ())
@@ -194,7 +197,9 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
         if accused & set(column.links):
             continue
         part = tiers[column.tier]
-        bound = _upper(against_peers(part, [part.column(column.number)]))
+        values = against_peers(part, [part.column(column.number)])
+        bound = _upper(values)
+        slow += column.links if np.expm1(np.median(values)) >= practical else ()
         for link in column.links:
             if bound is not None and bound < practical:
                 upper[f"link {link}"] = bound
@@ -203,7 +208,7 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
     few = [link for column in ways.few for link in column.links]
     few += [link for column in ways.columns if column.number not in tested for link in column.links]
     same = tuple(column.links for column in ways.columns if len(column.links) > 1)
-    return JudgedLinks(upper, tuple(unsure), tuple(few), same, ways.problem)
+    return JudgedLinks(upper, tuple(unsure), tuple(slow), tuple(few), same, ways.problem)
 
 
 def named(items: list[str]) -> str:

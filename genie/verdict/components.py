@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from genie.verdict.links import TIER_MIN, cable_of, likeliest
+from genie.verdict.links import STRETCH_MIN, TIER_MIN, cable_of, likeliest
 from genie.verdict.series import DIRECTIONS
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ class Component:
 
         An acknowledgement goes as its receiver's own transfers to the sender do.
         """
-        back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
-        if not self.columns and self.kind != "path":
+        if self.columns:
+            back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
+        elif self.kind == "path":
+            back = replace(self, ranks=(self.peer,), peer=self.ranks[0])
+        else:
             back = replace(self, direction="ingress" if self.direction == "egress" else "egress")
-        answers = back.touches()
-        if self.kind == "path":
-            answers = pl.col("src").eq(self.peer) & pl.col("dst").is_in(list(self.ranks))
-        return self.touches() | ((pl.col("messages") > 1) & answers)
+        return self.touches() | ((pl.col("messages") > 1) & back.touches())
 
 
 def components(series: dict[str, Series], attached: dict[int, Attachment], ways: Ways) -> list[Component]:
@@ -169,3 +169,23 @@ def pointed_at(component: Component, ways: Ways) -> Component:
     name, is_sure = likeliest(names, component.columns, ways)
     kind = "link" if "-" in name else "switch"
     return replace(component, kind=kind, name=name, alike=() if is_sure else tuple(it for it in names if it != name))
+
+
+def other_way(component: Component, ways: Ways) -> Component | None:
+    """The other direction of a link that probes point at, where they point at that too."""
+    a, arrow, b = component.name.partition("->")
+    back = f"{b}->{a}"
+    column = next((column for column in ways.columns if back in column.links), None)
+    if not arrow or component.alike or len(component.columns) != 1 or column is None:
+        return None
+    least = max(STRETCH_MIN, ways.stretch.get(component.name, 0.0) / 2)
+    if column.number in component.columns or ways.stretch.get(back, 0.0) < least:
+        return None
+    return Component("link", column.tier, (), -1, back, (column.number,), column.pairs)
+
+
+def cable(*links: Component) -> Component:
+    """Both directions as one."""
+    columns = tuple(sorted({column for link in links for column in link.columns}))
+    pairs = frozenset(pair for link in links for pair in link.pairs)
+    return replace(links[0], name=cable_of(links[0].name), columns=columns, pairs=pairs, alike=())

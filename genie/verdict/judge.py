@@ -152,6 +152,8 @@ def _open_questions(verdict: Verdict) -> list[str]:
     if few:
         result.append(f"not judged: {named(few)} (too little traffic beside the others)")
     practical = verdict.options.practical
+    if slow := verdict.coverage["links"]["slow"]:
+        result.append(f"link {named(slow)} looks slower than its peers by {percent(practical)} or more, not surely")
     wide = [(bound, name) for name, bound in verdict.upper_bound.items() if bound is not None and bound >= practical]
     if wide:
         bound, name = max(wide)

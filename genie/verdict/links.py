@@ -111,8 +111,8 @@ def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.Da
 
 
 def cable_of(link: str) -> str:
-    """`spine1->leaf0` and `leaf0->spine1` → `leaf0-spine1`."""
-    return "-".join(sorted(link.split("->")))
+    """`spine1->leaf0` and `leaf0->spine1` → `leaf0-spine1`, which stays as it is."""
+    return "-".join(sorted(link.split("->"))) if "->" in link else link
 
 
 def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:

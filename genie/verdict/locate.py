@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from genie.verdict.components import Component, of_few, pointed_at, singles_of
+from genie.verdict.components import Component, cable, of_few, other_way, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
 from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
 from genie.verdict.links import tier_series
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
-VICTIMS_SHARE = 0.5  # of the first suspect's effect (logarithm), above which another is more than its victim
+ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
+VICTIMS_SHARE = 0.7  # of the first suspect's effect (logarithm), above which another is more than its victim
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -80,6 +81,7 @@ def locate(
     `ways`: the paths, whose links are among the candidates.
     """
     found: list[Finding] = []
+    links = ways if ways and ways.columns else None
     transfers = standardise(phase_column(aligned.transfers))
     remaining, left, least = series, candidates, float(np.log1p(options.practical))
     while left and len(found) < SUSPECTS_MAX:
@@ -89,23 +91,22 @@ def locate(
         if not any(entry[4] for entry in sized):
             break
         # Where links are known, what explains a rejected component better than it does need not be rejected itself.
-        slow = [entry[:4] for entry in sized if entry[4] or (ways is not None and ways.columns)]
-        finding = _best(transfers, remaining, slow, options, ways)
+        slow = [entry[:4] for entry in sized if entry[4] or links]
+        finding = _best(transfers, remaining, slow, options, links, len(candidates))
         if finding is None:
             break
         found.append(finding)
-        if ways is not None and ways.columns:
+        if links:
             # Flows that share links contend, so that a slow one delays others that do not pass it.
             least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
-        has_links = ways is not None and bool(ways.columns)
-        explained = finding.component.delays() if has_links else finding.component.touches()
+        explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
         if transfers.is_empty():
             break
-        transfers = standardise(phase_column(transfers.drop("item", "phase")) if has_links else transfers)
+        transfers = standardise(phase_column(transfers.drop("item", "phase")) if links else transfers)
         remaining = {d: rank_series(transfers, d) for d in DIRECTIONS}
-        remaining |= tier_series(transfers, ways) if ways else {}
+        remaining |= tier_series(transfers, links) if links else {}
         left = [
             c
             for c in left
@@ -133,23 +134,24 @@ def _best(
     slow: list[tuple[Component, float, Window, float]],
     options: Options,
     ways: Ways | None,
+    tested: int,
 ) -> Finding | None:
-    """The likeliest of the slow components, with those that the data cannot tell from it."""
-    has_links = ways is not None and bool(ways.columns)
+    """The likeliest of the slow components, with those that the data cannot tell from it. `tested`: how many were."""
     strongest = max(slow, key=lambda entry: entry[3])
     iterations = np.unique(series[strongest[0].direction].iteration)
     window = strongest[2]
     standardised = standardised.filter(
         pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
     )
-    likelihood: Explains = PathLikelihood(standardised) if has_links else Likelihood(standardised)
+    likelihood: Explains = PathLikelihood(standardised) if ways else Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
         share = slow_share(standardised, component, size, options.practical)
         log_likelihood = likelihood.of(component)
         if len(component.members) > 1 and not _is_common(component, likelihood, series, options, ways):
             continue
-        if component.columns and share < options.slow_share:
+        needed = float(np.log(tested / options.location_error))
+        if component.columns and (share < options.slow_share or log_likelihood <= needed):
             continue
         scored.append((log_likelihood, component, e, when, size, share))
     if not scored:
@@ -170,20 +172,31 @@ def _best(
         component, share = path, 1.0
     if ways is not None:
         component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
+        component = _both_ways(component, standardised, ways, options)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
+
+
+def _both_ways(component: Component, standardised: pl.DataFrame, ways: Ways, options: Options) -> Component:
+    """A link's whole cable, where probes show the other direction as slow and its own transfers are slow too."""
+    back = other_way(component, ways)
+    if back is None:
+        return component
+    excess = standardised.filter(back.touches())["excess"].median()
+    slow = excess is not None and float(excess) >= np.log1p(options.practical)  # type: ignore[arg-type]
+    return cable(component, back) if slow else component
 
 
 def _is_common(
     component: Component, likelihood: Explains, series: dict[str, Series], options: Options, ways: Ways | None
 ) -> bool:
     """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them; a
-    cable or switch between switches if its links are slow alike: a slow link delays the acknowledgements of what goes
-    the other way.
+    cable or switch between switches if its links are slow alike, as far as load is: a slow link delays the
+    acknowledgements of what goes the other way.
     """
     part = series[component.direction]
     beside = np.median(part.values[:, ~np.isin(part.ranks, component.members)], axis=1)
     sizes = [float(np.median(part.values[:, part.column(one)] - beside)) for one in component.members]
-    least = max(float(np.log1p(options.practical)), VICTIMS_SHARE * max(sizes) if component.columns else 0.0)
+    least = max(float(np.log1p(options.practical)), ALIKE_SHARE * max(sizes) if component.columns else 0.0)
     slow = sum(size >= least for size in sizes)
     best = max(likelihood.of(single) for single in singles_of(component, ways))
     return slow >= max(2, options.slow_share * len(sizes)) and likelihood.of(component) > best

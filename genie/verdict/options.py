@@ -26,3 +26,5 @@ class Options:
     rival_log_likelihood: float = 3.0
     # A component is located only if this share of its paths is slow.
     slow_share: float = 0.8
+    # By chance a link's log likelihood ratio exceeds the logarithm of the number of components over this as rarely.
+    location_error: float = 0.01

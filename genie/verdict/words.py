@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genie.verdict.links import stands_for
+from genie.verdict.components import cable
+from genie.verdict.links import cable_of, stands_for
 from genie.verdict.model import Cost, Suspect
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ def suspects_of(
             continue
         mates = [k for k in range(index + 1, len(findings)) if _same_place(findings[k].component, finding.component)]
         used.update(mates)
+        if mates and finding.component.kind == "link":
+            finding = replace(finding, component=cable(*(findings[k].component for k in (index, *mates))))
         directions = {findings[k].component.direction for k in (index, *mates)}
         direction = "both" if len(directions) > 1 else finding.component.direction
         result.append(_suspect(finding, direction, aligned, attached, ways))
@@ -78,6 +82,8 @@ def suspects_of(
 
 def _same_place(one: Component, other: Component) -> bool:
     """The same but for the direction."""
+    if one.kind == other.kind == "link":
+        return cable_of(one.name) == cable_of(other.name)
     return (one.kind, one.ranks, one.peer, one.name) == (other.kind, other.ranks, other.peer, other.name)
 
 

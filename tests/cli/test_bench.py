@@ -223,6 +223,7 @@ WRONG = {
     "pairs --ranks 2 --small-size 8x": "--small-size 8x: give bytes",
     "pairs --ranks 2 --simulate": "--simulate: a loopback without a rate takes no time",
     "all_reduce --ranks 2 --congestion prayer": "--congestion prayer: must be one of none, window, dcqcn,",
+    "all_reduce --ranks 2 --source-ports pinned": "--source-ports pinned: is for genie run and validate",
     "all_reduce --ranks 2 --source-ports 80": "source ports '80': must be pair, nccl",
     "all_reduce --ranks 2 -b 8 -e 4M -i 8": "-i 8: is more than 1000 sizes from 8 to 4M",
     "all_reduce --ranks 2 --json nowhere/a.json": "--json nowhere/a.json: its folder is not there",

@@ -88,6 +88,10 @@ WRONG_OPTIONS = {
     "--lab nowhere.toml --fabric other.toml": "--lab nowhere.toml: is the fabric too: leave --fabric out",
     "--lab nowhere.toml --transport verbs": "--lab: namespaces have no RDMA devices",
     "--lab-fault leaf0-spine1": "--lab-fault: is about a lab's links: give --lab FABRIC.toml too",
+    "--trace-paths maybe": "--trace-paths maybe: must be auto, on or off",
+    "--trace-paths on": "--trace-paths on: loopback has no paths to learn",
+    "--source-ports pinned": "--source-ports pinned: loopback has no paths to learn",
+    "--source-ports pinned --trace-paths off": "chooses by the paths that are learned",
     "--bogus": "No such option: --bogus",
 }
 

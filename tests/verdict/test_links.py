@@ -46,6 +46,23 @@ def test_a_slow_cable_is_named_once() -> None:
     assert (suspect.name, suspect.also, sorted(suspect.links)) == ("leaf1-spine0", [], sorted(slow))
 
 
+def test_probes_add_the_other_direction_of_a_cable_only_where_it_is_slow_too() -> None:
+    """Contention may hide a column among others that are as slow: then probes tell which it is."""
+    slow = {"leaf0->spine1": 0.4, "spine1->leaf0": 0.4}
+    live, twin = run_pair(4, {"leaf0->spine1": 0.4})
+    assert live.paths is not None
+    (suspect,) = judge(probed(live, slow), twin).suspects
+    assert (suspect.name, suspect.direction) == ("leaf0->spine1", "one way")
+    back = (pl.col("src") >= 4) & (pl.col("dst") < 4) & (pl.col("messages") == 1)
+    more = pl.when(back).then(pl.col("last_ns") - pl.col("post_ns")).otherwise(0) // 5
+    later = live.transfers.with_columns(more=more).with_columns(
+        pl.col("busy_ns", "last_ns", "acked_ns") + pl.col("more")
+    )
+    victims = replace(probed(live, slow), transfers=later.drop("more"))
+    (suspect,) = judge(victims, twin).suspects
+    assert (suspect.name, suspect.direction, sorted(suspect.links)) == ("leaf0-spine1", "both", sorted(slow))
+
+
 def test_a_slow_switch_is_named_where_probes_find_all_its_links_slow() -> None:
     slow = {link: 0.4 for link in (*UP, *DOWN) if "spine1" in link}
     live, twin = run_pair(2, slow)
