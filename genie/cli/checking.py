@@ -108,7 +108,8 @@ def check(
     findings, 2: usage, 3: it could not be tried.
     """
     if schedule:
-        return _print_schedule(_ranks_of(hosts, ranks))
+        sys.stdout.write("\n".join(schedule_lines(_ranks_of(hosts, ranks))) + "\n")
+        return 0
     if ranks is not None:
         raise UsageError("--ranks: is of --schedule: the hosts file says how many take part")
     if hosts is None and lab is None:
@@ -134,14 +135,13 @@ def _ranks_of(hosts: Path | None, ranks: int | None) -> int:
     return load_hosts(hosts).ranks if hosts is not None else ranks or 0
 
 
-def _print_schedule(ranks: int) -> int:
-    lines = []
-    for number, pairs in enumerate(rounds_of(ranks), 1):
-        lines.append(f"round {number}: " + " ".join(f"{one}-{other}" for one, other in pairs))
-    pairs_count = ranks * (ranks - 1) // 2
-    lines.append(f"{ranks} hosts, {pairs_count} pairs, {len(lines)} rounds: nothing is sent")
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+def schedule_lines(ranks: int) -> list[str]:
+    """Who meets whom, a line a round, and what it comes to."""
+    lines = [
+        f"round {number}: " + " ".join([f"{one}-{other}" for one, other in pairs])
+        for number, pairs in enumerate(rounds_of(ranks), 1)
+    ]
+    return [*lines, f"{ranks} hosts, {ranks * (ranks - 1) // 2} pairs, {len(lines)} rounds: nothing is sent"]
 
 
 def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> dict[str, Any]:
@@ -210,8 +210,10 @@ def _print_findings(info: dict[str, Any]) -> int:
         print(f"{each['kind']}: {each['text']}")
     for text in info["notes"]:
         print(f"note: {text}")
-    count = len(found)
-    said = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
-    tried = f"{info['hosts']} hosts, {info['pairs']} pairs, {info['rounds']} rounds"
-    print(f"{tried}, {info['took_s']:.0f} s: {said}")
-    return EXIT_FAILED if count else 0
+    tried = ", ".join(_counted(info[f"{what}s"], what) for what in ("host", "pair", "round"))
+    print(f"{tried}, {info['took_s']:.0f} s: {_counted(len(found), 'finding') if found else 'nothing found'}")
+    return EXIT_FAILED if found else 0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Path = tuple[int, int, int]  # source, target, number of the source port
@@ -83,22 +83,31 @@ def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
 
 
 def unseen(causes: Sequence[Blame], layout: Layout, others: Mapping[Path, Sequence[str]]) -> list[Blame]:
-    """Causes in which those of pairs are one, if traces of other packets between them cross links that none of ours do.
+    """Causes, with links that none of our packets' traces cross and those of other packets between the same hosts do.
 
-    `others`: the traces of packets that pass, which take ways of their own.
+    A router that drops a packet does not say so: the link into it is seen only by what it lets pass. `others`: traces
+    of packets that pass, which take ways of their own. Pairs that have such links in common become one cause.
     """
-    parts = [cause for cause in causes if cause.kind not in ("pair", "path")]
-    pairs = [cause for cause in causes if cause.kind in ("pair", "path")]
-    links: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    links: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for path, hops in others.items():
-        links[path[:2]].update(hop for hop in hops[1:] if hop and hop not in layout.crossing)
-    # Between a few pairs chance may lead all other packets around a link.
-    found = Counter(link for cause in pairs for link in links[cause.ranks])
-    common = [link for link, count in found.items() if count >= SEEN_SHARE * len(pairs)]
-    if not common:
-        return list(causes)
+        known = links[path[:2]]
+        known += [hop for hop in hops[1:] if hop and hop not in layout.crossing and hop not in known]
+
+    def common(paths: Iterable[Path]) -> tuple[str, ...]:
+        pairs = {path[:2] for path in paths}
+        found = Counter(link for pair in pairs for link in links[pair])
+        # Between a few pairs chance may lead all other packets around a link.
+        return tuple(link for link, count in found.items() if count >= SEEN_SHARE * len(pairs))
+
+    whole = [
+        replace(cause, links=cause.links + common(cause.paths)) if cause.kind == "link" else cause
+        for cause in causes
+        if cause.kind not in ("pair", "path")
+    ]
+    pairs = [cause for cause in causes if cause.kind in ("pair", "path")]
     paths = tuple(sorted(path for cause in pairs for path in cause.paths))
-    return [*parts, Blame("link", paths, links=tuple(sorted(common)))]
+    shared = common(paths)
+    return [*whole, Blame("link", paths, links=shared)] if shared else [*whole, *pairs]
 
 
 def _pairs(failing: Iterable[Path], paths: int) -> list[Blame]:

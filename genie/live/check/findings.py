@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from genie.live.check.blame import Blame, Layout, Path, blame, unseen
-from genie.live.check.congestion_findings import congestion_findings
+from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.names import Names
 from genie.live.check.rate_findings import rate_findings
 from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Observed, Refusal
@@ -48,7 +48,7 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
     if seen.rates is not None:
         said += [("rate", text) for text in rate_findings(seen.rates, names, settings.slow_share)]
     if seen.incasts is not None:
-        said += [("congestion", text) for text in congestion_findings(seen.incasts, names)]
+        said += [("congestion", text) for text in congestion_findings(seen.incasts, names, bleached_pairs(seen))]
     return [Finding(kind, text) for kind, text in said]
 
 

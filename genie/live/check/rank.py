@@ -11,7 +11,7 @@ import msgspec
 
 from genie import _core
 from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
-from genie.live.check.congestion_findings import congestion_findings
+from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.facts import facts_of
 from genie.live.check.findings import findings_of
 from genie.live.check.names import Names
@@ -103,9 +103,9 @@ class CheckRank:
             return
         self._say("congestion control")
         streams = Streams(self.meet, controlled(settings), self.stations, sound)
-        names = Names(settings)
+        names, bleached = Names(settings), bleached_pairs(seen)
         seen.incasts = measure_incasts(
-            streams, self.stations, sound, lambda incasts: not any(congestion_findings(incasts, names))
+            streams, self.stations, sound, lambda incasts: not any(congestion_findings(incasts, names, bleached))
         )
         streams.close()
 
