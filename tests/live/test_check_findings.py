@@ -90,6 +90,12 @@ def test_an_address_on_two_hosts() -> None:
     assert stations_of(settings(), scene.facts) == [0, 1, 2, 4, 5, 6, 7]
 
 
+def test_an_address_that_a_stranger_has_too() -> None:
+    scene = seen()
+    scene.facts[3] = facts(3, claimed_by="02:00:00:00:00:07")
+    only(scene, "duplicate", "10.0.3.1 is on two hosts", "a machine with the Ethernet address 02:00:00:00:00:07")
+
+
 def test_addresses_that_all_machines_have_are_no_duplicates() -> None:
     scene = seen()
     for rank in range(HOSTS):

@@ -92,6 +92,15 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
             f"{address} is on two hosts: on {seen.facts[rank].interface} of {names.rank(rank)} and on {interface} of "
             f"{names.rank(other)}: take it from one of them"
         )
+    for rank, own in enumerate(seen.facts):
+        if own.claimed_by and not any(address == settings.addresses[rank] for address, _ in told):
+            where = (
+                f"on {own.interface} of {names.rank(rank)} and on a machine with the Ethernet address {own.claimed_by}"
+            )
+            yield (
+                f"{settings.addresses[rank]} is on two hosts: {where}: find that in the switch's table, and take the "
+                "address from one of them"
+            )
 
 
 def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tuple[str, str]]:

@@ -51,6 +51,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     mtu_bytes: int = 0  # of that interface
     is_up: bool = False
     roce_port: str = ""  # why the UDP port cannot be had; "" it can
+    claimed_by: str = ""  # Ethernet address of another machine that has the rank's address too
     gid: str = ""  # with RDMA devices: why none has the rank's address; "" one has
     switches_off: list[str] = []  # settings of the device that turn congestion control off
 
