@@ -12,7 +12,7 @@ import typer
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, format_size
 from hosts.lab import Lab, change_of, down, find, lab_named, names_of, up
-from hosts.lab.state import all_names
+from hosts.lab.state import all_names, load
 
 UP_EXAMPLES = """
 Examples:
@@ -92,7 +92,8 @@ def lab_status(
     for name in names:
         lab = lab_named(name)
         if lab is None:
-            print(f"{name}: its keeper is gone: genie lab down FABRIC tidies up")
+            if (left := load(name)) is not None:
+                print(f"{name}: not up: genie lab down {left.fabric_path} removes what is left of it")
             continue
         for line in _described(lab):
             print(line)

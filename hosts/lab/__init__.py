@@ -2,7 +2,8 @@
 
 from hosts.lab.failure import LabError
 from hosts.lab.faults import Change, Fault, change_of, parse_change
-from hosts.lab.lab import Lab, down, find, lab_named, names_of, up, up_for
+from hosts.lab.lab import Lab
+from hosts.lab.life import down, find, lab_named, names_of, up, up_for
 from hosts.lab.plan import Plan, plan_of
 
 __all__ = [

@@ -19,6 +19,7 @@ from hosts.lab.failure import EXIT_ENVIRONMENT, LabError
 from hosts.lab.faults import Fault
 
 LOCK_S = 60.0  # longer than a lab takes to be built
+MARK = "GENIE_LAB"  # in the environment of what is started in a lab
 
 
 class State(Struct, kw_only=True):
@@ -27,9 +28,9 @@ class State(Struct, kw_only=True):
     name: str
     fabric_path: str
     fabric_text: str  # as it was when the lab was built
-    pid: int  # of its keeper
-    started: str  # when the keeper did, as the kernel tells processes of one number apart
     mark: str  # in the environment of what runs inside
+    pid: int = 0  # of its keeper
+    started: str = ""  # when the keeper did, as the kernel tells processes of one number apart
     is_built: bool = False
     in_user_namespace: bool = False
     marks: bool = True  # whether its switches may
