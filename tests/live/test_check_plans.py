@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from check_scenes import HOSTS, PATHS, lose, seen, settings
+from check_scenes import HOSTS, PATHS, facts, lose, seen, settings
 
 from genie.live.bench.rounds import rounds_of
 from genie.live.check.blame import Layout, blame
@@ -13,6 +13,7 @@ from genie.live.check.congestion import incasts_of
 from genie.live.check.probes import partners_of
 from genie.live.check.rate_plans import doubtful_flows, link_tests, sound_pairs
 from genie.live.check.settings import ROCE, Flow
+from genie.live.check.stations import local_pairs, rails_apart, rails_of
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 4, 7, 8, 33])
@@ -79,6 +80,25 @@ def test_what_is_lost_decides_what_is_sound() -> None:
     assert (sound[0, 4], sound[2, 5], sound[0, 1]) == (0, 1024, 4096)
     flows = [flow for batch in link_tests(scene, sound, set(), PATHS) for test in batch for flow in test.flows]
     assert not any({flow.source, flow.target} == {0, 4} for flow in flows)
+
+
+def test_ranks_of_a_host_are_its_rails() -> None:
+    own = [facts(rank // 2) for rank in range(6)]
+    assert rails_of(range(6), own) == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
+    assert local_pairs(range(6), own) == {(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)}
+    assert local_pairs(range(2), own) == set()  # a job of one host
+    across = {(a, b) for a, b in itertools.permutations(range(6), 2) if a // 2 != b // 2 and a % 2 != b % 2}
+    assert rails_apart(range(6), own, across) == across
+    assert rails_apart(range(6), own, across - {(0, 3)}) == set()
+
+
+def test_what_is_apart_does_not_count_as_tried() -> None:
+    apart = {(0, 1), (1, 0), (2, 3), (3, 2)}
+    layout = Layout(range(4), 1, {}, apart)
+    failing = {(*pair, 0) for pair in itertools.permutations(range(4), 2) if pair not in apart}
+    assert [each.kind for each in blame(failing, layout)] == ["all"]
+    found = blame({path for path in failing if path[1] == 3}, layout)
+    assert [(each.kind, each.ranks) for each in found] == [("to", (3,))]
 
 
 def test_a_doubtful_host_is_tried_with_hosts_that_are_not() -> None:

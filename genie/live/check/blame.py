@@ -31,9 +31,20 @@ class Blame:
 class Layout:
     """All paths that were tried, and what they cross."""
 
-    def __init__(self, stations: Sequence[int], paths: int, traces: Mapping[Path, Sequence[str]]) -> None:
-        """`traces`: by path, the addresses at which its links end; "" unknown."""
+    def __init__(
+        self,
+        stations: Sequence[int],
+        paths: int,
+        traces: Mapping[Path, Sequence[str]],
+        apart: Collection[tuple[int, int]] = (),
+    ) -> None:
+        """`traces`: by path, the addresses at which its links end; "" unknown. `apart`: pairs that were not tried."""
         self.stations, self.paths = tuple(stations), paths
+        others = len(self.stations) - 1
+        self._pairs: Counter[Part] = Counter({("from", rank): others for rank in stations})
+        self._pairs.update({("to", rank): others for rank in stations})
+        self._pairs.subtract(part for source, target in apart for part in self.ends(source, target))
+        self._tried = len(self.stations) * others - len(apart)
         # The first link is the source's own.
         self.links = {path: tuple(hop for hop in hops[1:] if hop) for path, hops in traces.items()}
         self.crossing = Counter(link for links in self.links.values() for link in set(links))
@@ -41,17 +52,21 @@ class Layout:
     @property
     def total(self) -> int:
         """How many paths there are."""
-        return len(self.stations) * (len(self.stations) - 1) * self.paths
+        return self._tried * self.paths
+
+    @staticmethod
+    def ends(source: int, target: int) -> list[Part]:
+        """The directions of hosts' links that a pair's packets cross."""
+        return [("from", source), ("to", target)]
 
     def parts(self, path: Path) -> list[Part]:
         """What a path crosses."""
         links: list[Part] = [("link", link) for link in set(self.links.get(path, ()))]
-        return [("from", path[0]), ("to", path[1]), *links]
+        return [*self.ends(path[0], path[1]), *links]
 
     def size(self, part: Part) -> int:
         """How many paths cross a part."""
-        kind, key = part
-        return self.crossing[str(key)] if kind == "link" else (len(self.stations) - 1) * self.paths
+        return self.crossing[str(part[1])] if part[0] == "link" else self._pairs[part] * self.paths
 
 
 def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 
 from genie.live.check.names import Names
-from genie.live.check.settings import Incast, Observed
+from genie.live.check.settings import Incast, Observed, Pair
 
-Pair = tuple[int, int]
 MARKS_MIN, CNPS_MIN = 3, 30  # fewer are chance
 UNSLOWED = 2.5  # times the rate of the others in an incast
 

@@ -14,7 +14,8 @@ FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
 ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
 
-Sound = Mapping[tuple[int, int], int]  # pairs of stations, the lower first -> path MTU in bytes, 0: none gets through
+Pair = tuple[int, int]
+Sound = Mapping[Pair, int]  # pairs of stations, the lower first -> path MTU in bytes, 0: none gets through
 
 
 class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
