@@ -87,6 +87,7 @@ def test_ranks_of_a_host_are_its_rails() -> None:
     assert rails_of(range(6), own) == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
     assert local_pairs(range(6), own) == {(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)}
     assert local_pairs(range(2), own) == set()  # a job of one host
+    assert rails_of(range(2), own) == {0: 0, 1: 0}
     across = {(a, b) for a, b in itertools.permutations(range(6), 2) if a // 2 != b // 2 and a % 2 != b % 2}
     assert rails_apart(range(6), own, across) == across
     assert rails_apart(range(6), own, across - {(0, 3)}) == set()
