@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from live_runs import genie, loopback
+from live_runs import genie, in_this_process, loopback
 
 from genie.cli.checking import schedule_lines
 
@@ -40,7 +40,7 @@ def test_what_cannot_be_is_refused_in_one_line(options: str, tmp_path: Path) -> 
         "WRONG": str(tmp_path / "wrong.toml"),
         "ON": str(tmp_path / "on.toml"),
     }
-    ended = genie(
+    ended = in_this_process(
         "check", *(files.get(word, word.strip("'")) for word in options.replace("'a down'", "'a_down'").split())
     )
     assert (ended.code, ended.stdout) == (2, ""), ended
@@ -75,7 +75,7 @@ def test_an_address_of_nobody_fails_the_gate(tmp_path: Path) -> None:
 
 
 def test_a_schedule_is_printed_and_nothing_is_sent(tmp_path: Path) -> None:
-    ended = genie("check", "--schedule", "--hosts", loopback(tmp_path))
+    ended = in_this_process("check", "--schedule", "--hosts", loopback(tmp_path))
     assert ended.code == 0, ended
     assert ended.stdout.splitlines() == [
         "round 1: 0-3 1-2",
