@@ -160,3 +160,7 @@ FAULTS: dict[str, Fault] = {
     "half-rate": half_rate,
     "duplicate": duplicated_address,
 }
+
+
+if __name__ == "__main__":
+    print(f"{__doc__}\nNo benchmark by itself: run first_aid.py.")

@@ -14,8 +14,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "detection", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth", "twin_packets",
-    "twin_threads", "walker_steps", "wire",
+    "accuracy", "detection", "first_aid", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth",
+    "twin_packets", "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
@@ -27,6 +27,8 @@ WRONG = [
     ("detection", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("detection", "--conditions x", "argument --conditions: x: give some of clean, nic-50, nic-80"),
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),
+    ("first_aid", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
+    ("first_aid", "--faults x", "argument --faults: x: give some of clean, control-off, small-mtu"),
     ("load_trace", "--nodes 0", f"argument --nodes: 0: {ONE_OR_MORE}"),
     ("load_trace", "--nodes=-1", f"argument --nodes: -1: {ONE_OR_MORE}"),
     ("location", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
@@ -75,7 +77,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_measures_nothing_and_says_something() -> None:
-    for name in ("crc_speed", "validation", "truth_worlds", "arguments"):
+    for name in ("crc_speed", "validation", "truth_worlds", "arguments", "first_aid_faults"):
         shown = subprocess.run(
             [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"], capture_output=True, text=True
         )

@@ -159,7 +159,7 @@ def test_third_party_imports_are_declared() -> None:
     assert declared - used == set(), "declared, and imported nowhere"
 
 
-@pytest.mark.parametrize("module", ["genie.live.rank", "genie.live.bench.rank"])
+@pytest.mark.parametrize("module", ["genie.live.rank", "genie.live.bench.rank", "genie.live.check.rank"])
 def test_a_rank_loads_little(module: str) -> None:
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

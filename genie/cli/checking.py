@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from genie.cli.bench_runs import (
     write_json,
 )
 from genie.cli.labs import Ground, ground_of
-from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, settings_of
+from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
 from genie.config.hosts import load_hosts
 from genie.live.bench.rounds import rounds_of
 from genie.live.check.rank import PROGRESS
@@ -37,6 +38,8 @@ from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import prepare_folder
 from genie.workload.graph import Group, Workload
+from simtwin.fabric_schema import Fabric
+from simtwin.topology import build_network
 
 MODULE = "genie.live.check.rank"
 WATCH_S = 0.2
@@ -108,7 +111,8 @@ def check(
     findings, 2: usage, 3: it could not be tried.
     """
     if schedule:
-        return _print_schedule(_ranks_of(hosts, ranks))
+        sys.stdout.write("\n".join(schedule_lines(_ranks_of(hosts, ranks))) + "\n")
+        return 0
     if ranks is not None:
         raise UsageError("--ranks: is of --schedule: the hosts file says how many take part")
     if hosts is None and lab is None:
@@ -134,20 +138,22 @@ def _ranks_of(hosts: Path | None, ranks: int | None) -> int:
     return load_hosts(hosts).ranks if hosts is not None else ranks or 0
 
 
-def _print_schedule(ranks: int) -> int:
-    lines = []
-    for number, pairs in enumerate(rounds_of(ranks), 1):
-        lines.append(f"round {number}: " + " ".join(f"{one}-{other}" for one, other in pairs))
-    pairs_count = ranks * (ranks - 1) // 2
-    lines.append(f"{ranks} hosts, {pairs_count} pairs, {len(lines)} rounds: nothing is sent")
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+def schedule_lines(ranks: int) -> list[str]:
+    """Who meets whom, a line a round, and what it comes to."""
+    lines = [
+        f"round {number}: " + " ".join([f"{one}-{other}" for one, other in pairs])
+        for number, pairs in enumerate(rounds_of(ranks), 1)
+    ]
+    return [*lines, f"{ranks} hosts, {ranks * (ranks - 1) // 2} pairs, {len(lines)} rounds: nothing is sent"]
 
 
 def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> dict[str, Any]:
     """Run all ranks; what rank 0 has written."""
     lab, play = ground.lab, ground.play
-    count = lab.plan.hosts if lab is not None else load_hosts(_given(play.hosts)).ranks
+    if lab is not None:  # a rank on each rail
+        count = lab.plan.hosts * max(len(lab.addresses[name]) for name in lab.plan.nodes[: lab.plan.hosts])
+    else:
+        count = load_hosts(_given(play.hosts)).ranks
     if count < 2:
         raise UsageError(f"{play.hosts}: places {count} rank: a check needs 2")
     hosts = ground.hosts(count)
@@ -155,13 +161,16 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
         target = folder / "check"
         workload = Workload("check", count, [Group("0", tuple(range(count)))], {})
         described = fabric_of(play, count, hosts) if play.fabric is not None else None
-        settings = settings_of(play, ground.live, target, workload, hosts, described)
+        # A host may have several links, each with a rank: what a fabric file says of placement is not asked.
+        rate = play.rate or (None if described is None else f"{_line_rate_bps(described)}b/s")
+        settings = settings_of(replace(play, fabric=None, rate=rate), ground.live, target, workload, hosts, None)
         names = {link["to"]: name for name, link in lab.facts()["links"].items()} if lab is not None else {}
         fields = msgspec.structs.asdict(settings) | {
             "workload": "",
-            "mtu": mtu_bytes or settings.mtu,
+            "mtu": mtu_bytes or (described.transport.mtu if described is not None else 0),
+            "frame_overhead_bytes": (described or loopback_defaults(count)).frame.overhead_bytes,
             "congestion": {},
-            "traffic_class": settings.traffic_class or ROCE_CLASS,
+            "traffic_class": settings.traffic_class or _class_of(described) or ROCE_CLASS,
             "link_names": names,
             "marks": described is None or described.ecn is not None,
             # Devices take RoCE's port for themselves.
@@ -177,6 +186,19 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
             run_ranks(settings, line, "check")
         info: dict[str, Any] = json.loads((target / "run.json").read_bytes())
     return info
+
+
+def _line_rate_bps(fabric: Fabric) -> int:
+    """Of the hosts' links. Raises UsageError where they differ: softroce has one rate for all."""
+    network = build_network(fabric)
+    rates = set(network.rate_bps[network.src_node < network.hosts].tolist())
+    if len(rates) > 1:
+        raise UsageError(f"{fabric.name}: hosts' links differ in rate: give the lowest with --rate")
+    return int(rates.pop())
+
+
+def _class_of(fabric: Fabric | None) -> int:
+    return 0 if fabric is None else fabric.transport.traffic_class or 0
 
 
 def _given(hosts: Path | None) -> Path:
@@ -210,8 +232,10 @@ def _print_findings(info: dict[str, Any]) -> int:
         print(f"{each['kind']}: {each['text']}")
     for text in info["notes"]:
         print(f"note: {text}")
-    count = len(found)
-    said = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
-    tried = f"{info['hosts']} hosts, {info['pairs']} pairs, {info['rounds']} rounds"
-    print(f"{tried}, {info['took_s']:.0f} s: {said}")
-    return EXIT_FAILED if count else 0
+    tried = ", ".join(_counted(info[f"{what}s"], what) for what in ("host", "pair", "round"))
+    print(f"{tried}, {info['took_s']:.0f} s: {_counted(len(found), 'finding') if found else 'nothing found'}")
+    return EXIT_FAILED if found else 0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)

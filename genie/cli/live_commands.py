@@ -65,6 +65,10 @@ peer = 3                # only those to rank 3; default: to each peer
 rank = 1
 peer = 3
 delay_us = 200
+
+[[congestion]]          # rank 4 has no congestion control: no ECN, no CNPs
+rank = 4
+control = false
 ```
 """
 

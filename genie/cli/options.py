@@ -31,7 +31,10 @@ Dilation = Annotated[
 ]
 FaultsFile = Annotated[
     Path | None,
-    typer.Option("--faults", help="Fault plan: [[rate]], [[loss]] and [[delay]] tables to inject known anomalies."),
+    typer.Option(
+        "--faults",
+        help="Fault plan: [[rate]], [[loss]], [[delay]] and [[congestion]] tables to inject known anomalies.",
+    ),
 ]
 Iterations = Annotated[
     int, typer.Option("--iterations", "-n", min=1, max=10**6, help="Plays of the whole graph that count.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import signal
@@ -10,10 +11,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+from genie.cli.main import main
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
@@ -66,6 +70,19 @@ class Ended:
         lines = [line for line in self.stderr.splitlines() if line.strip()]
         usual = ("/mpirun ", " played", "genie: counters: ")
         return [line for line in lines if not any(words in line for words in usual)]
+
+
+def in_this_process(*arguments: str) -> Ended:
+    """`genie ARGUMENTS` through its entry point."""
+    stdout, stderr, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["genie", *arguments]
+    try:
+        with redirect_stdout(stdout), redirect_stderr(stderr), pytest.raises(SystemExit) as left:
+            main()
+    finally:
+        sys.argv = before
+    assert isinstance(left.value.code, int)
+    return Ended(left.value.code, stdout.getvalue(), stderr.getvalue(), 0.0)
 
 
 def marked(mark: str) -> dict[int, str]:

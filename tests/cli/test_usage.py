@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from live_runs import Ended, genie, rings
-
-from genie.cli.main import main
+from live_runs import genie, in_this_process, rings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -31,19 +27,6 @@ AS_PROCESSES = (
     "cut",
     "plan.toml",
 )
-
-
-def in_this_process(*arguments: str) -> Ended:
-    """`genie ARGUMENTS` through its entry point."""
-    stdout, stderr, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["genie", *arguments]
-    try:
-        with redirect_stdout(stdout), redirect_stderr(stderr), pytest.raises(SystemExit) as left:
-            main()
-    finally:
-        sys.argv = before
-    assert isinstance(left.value.code, int)
-    return Ended(left.value.code, stdout.getvalue(), stderr.getvalue(), 0.0)
 
 
 def refused(*arguments: str, out: Path, code: int = 2) -> str:

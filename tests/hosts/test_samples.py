@@ -91,8 +91,8 @@ FAKES = {
 }
 
 
-def batch(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run slurm.sbatch with Slurm's and Genie's programs replaced by fakes."""
+def batch(folder: Path, script: str = "slurm.sbatch", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with Slurm's and Genie's programs replaced by fakes."""
     tools = folder / "tools"
     tools.mkdir()
     for name, body in FAKES.items():
@@ -106,7 +106,7 @@ def batch(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     }
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        [HOSTS / "slurm.sbatch", "my job.et", "--iterations", "3"],
+        [HOSTS / script, "my job.et", "--iterations", "3"],
         cwd=folder, env={**slurm, "PATH": path, **environment}, capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
 
@@ -125,3 +125,14 @@ def test_the_batch_script_stops_at_a_node_without_address(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert "no IPv4 address for gpu02-ib0" in done.stderr
     assert done.stdout == ""
+
+
+def test_the_check_before_a_job_has_a_rank_on_each_node(tmp_path: Path) -> None:
+    done = batch(tmp_path, "slurm-check.sh")
+    assert done.returncode == 0, done.stderr
+    assert "check --hosts runs/check-77/hosts.toml --out runs/check-77 --json runs/check-77/check.json" in done.stdout
+    written = load_hosts(tmp_path / "runs" / "check-77" / "hosts.toml")
+    assert [(place.rank, place.host) for place in written.places] == [(0, "gpu01"), (1, "gpu02")]
+    failed = batch(tmp_path / "runs", "slurm-check.sh", GENIE_DOMAIN="-ib0")
+    assert (failed.returncode, failed.stdout) == (3, "")
+    assert "no IPv4 address for gpu02-ib0" in failed.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Path = tuple[int, int, int]  # source, target, number of the source port
@@ -31,9 +31,20 @@ class Blame:
 class Layout:
     """All paths that were tried, and what they cross."""
 
-    def __init__(self, stations: Sequence[int], paths: int, traces: Mapping[Path, Sequence[str]]) -> None:
-        """`traces`: by path, the addresses at which its links end; "" unknown."""
+    def __init__(
+        self,
+        stations: Sequence[int],
+        paths: int,
+        traces: Mapping[Path, Sequence[str]],
+        apart: Collection[tuple[int, int]] = (),
+    ) -> None:
+        """`traces`: by path, the addresses at which its links end; "" unknown. `apart`: pairs that were not tried."""
         self.stations, self.paths = tuple(stations), paths
+        others = len(self.stations) - 1
+        self._pairs: Counter[Part] = Counter({("from", rank): others for rank in stations})
+        self._pairs.update({("to", rank): others for rank in stations})
+        self._pairs.subtract(part for source, target in apart for part in self.ends(source, target))
+        self._tried = len(self.stations) * others - len(apart)
         # The first link is the source's own.
         self.links = {path: tuple(hop for hop in hops[1:] if hop) for path, hops in traces.items()}
         self.crossing = Counter(link for links in self.links.values() for link in set(links))
@@ -41,17 +52,21 @@ class Layout:
     @property
     def total(self) -> int:
         """How many paths there are."""
-        return len(self.stations) * (len(self.stations) - 1) * self.paths
+        return self._tried * self.paths
+
+    @staticmethod
+    def ends(source: int, target: int) -> list[Part]:
+        """The directions of hosts' links that a pair's packets cross."""
+        return [("from", source), ("to", target)]
 
     def parts(self, path: Path) -> list[Part]:
         """What a path crosses."""
         links: list[Part] = [("link", link) for link in set(self.links.get(path, ()))]
-        return [("from", path[0]), ("to", path[1]), *links]
+        return [*self.ends(path[0], path[1]), *links]
 
     def size(self, part: Part) -> int:
         """How many paths cross a part."""
-        kind, key = part
-        return self.crossing[str(key)] if kind == "link" else (len(self.stations) - 1) * self.paths
+        return self.crossing[str(part[1])] if part[0] == "link" else self._pairs[part] * self.paths
 
 
 def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
@@ -83,22 +98,31 @@ def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
 
 
 def unseen(causes: Sequence[Blame], layout: Layout, others: Mapping[Path, Sequence[str]]) -> list[Blame]:
-    """Causes in which those of pairs are one, if traces of other packets between them cross links that none of ours do.
+    """Causes, with links that none of our packets' traces cross and those of other packets between the same hosts do.
 
-    `others`: the traces of packets that pass, which take ways of their own.
+    A router that drops a packet does not say so: the link into it is seen only by what it lets pass. `others`: traces
+    of packets that pass, which take ways of their own. Pairs that have such links in common become one cause.
     """
-    parts = [cause for cause in causes if cause.kind not in ("pair", "path")]
-    pairs = [cause for cause in causes if cause.kind in ("pair", "path")]
-    links: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    links: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for path, hops in others.items():
-        links[path[:2]].update(hop for hop in hops[1:] if hop and hop not in layout.crossing)
-    # Between a few pairs chance may lead all other packets around a link.
-    found = Counter(link for cause in pairs for link in links[cause.ranks])
-    common = [link for link, count in found.items() if count >= SEEN_SHARE * len(pairs)]
-    if not common:
-        return list(causes)
+        known = links[path[:2]]
+        known += [hop for hop in hops[1:] if hop and hop not in layout.crossing and hop not in known]
+
+    def common(paths: Iterable[Path]) -> tuple[str, ...]:
+        pairs = {path[:2] for path in paths}
+        found = Counter(link for pair in pairs for link in links[pair])
+        # Between a few pairs chance may lead all other packets around a link.
+        return tuple(link for link, count in found.items() if count >= SEEN_SHARE * len(pairs))
+
+    whole = [
+        replace(cause, links=cause.links + common(cause.paths)) if cause.kind == "link" else cause
+        for cause in causes
+        if cause.kind not in ("pair", "path")
+    ]
+    pairs = [cause for cause in causes if cause.kind in ("pair", "path")]
     paths = tuple(sorted(path for cause in pairs for path in cause.paths))
-    return [*parts, Blame("link", paths, links=tuple(sorted(common)))]
+    shared = common(paths)
+    return [*whole, Blame("link", paths, links=shared)] if shared else [*whole, *pairs]
 
 
 def _pairs(failing: Iterable[Path], paths: int) -> list[Blame]:

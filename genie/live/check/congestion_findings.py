@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 
 from genie.live.check.names import Names
-from genie.live.check.settings import Incast
+from genie.live.check.settings import Incast, Observed, Pair
 
 MARKS_MIN, CNPS_MIN = 3, 30  # fewer are chance
 UNSLOWED = 2.5  # times the rate of the others in an incast
 
 
-def congestion_findings(incasts: Sequence[Incast], names: Names) -> Iterator[str]:
-    """Marks that nobody makes, and hosts that do not take part."""
-    if not incasts:
+def bleached_pairs(seen: Observed) -> set[tuple[int, int]]:
+    """Senders and receivers between which ECN bits are lost on some path: marks do not get there."""
+    return {(each.source, each.target) for each in seen.probed.changed if each.arrived & 3 == 0}
+
+
+def congestion_findings(incasts: Sequence[Incast], names: Names, bleached: Collection[Pair] = ()) -> Iterator[str]:
+    """Marks that nobody makes, and hosts that do not take part. `bleached`: see bleached_pairs()."""
+    if not any((sender, each.receiver) not in bleached for each in incasts for sender in each.senders):
         return
     if not any(each.marks for each in incasts):
         most = max(len(each.senders) for each in incasts)
@@ -25,7 +30,7 @@ def congestion_findings(incasts: Sequence[Incast], names: Names) -> Iterator[str
         )
         return
     silent = _silent(incasts)
-    unheard = set(_unheard(incasts))
+    unheard = set(_unheard(incasts, bleached))
     unslowed = set(_unslowed(incasts))
     for rank in sorted({*silent, *unheard, *unslowed}):
         said = [f"it sends no CNP for {silent[rank]} marked packets"] if rank in silent else []
@@ -49,12 +54,14 @@ def _silent(incasts: Sequence[Incast]) -> dict[int, int]:
     return {rank: count for rank, count in marks.items() if count >= MARKS_MIN and not sent[rank]}
 
 
-def _unheard(incasts: Sequence[Incast]) -> Iterator[int]:
+def _unheard(incasts: Sequence[Incast], bleached: Collection[Pair]) -> Iterator[int]:
     """Senders that got no CNP in any incast in which receivers sent some and others got them."""
     got: Counter[int] = Counter()
     others: Counter[int] = Counter()
     for each in incasts:
         for sender, count in zip(each.senders, each.cnps_received, strict=True):
+            if (sender, each.receiver) in bleached:
+                continue
             got[sender] += count
             others[sender] += sum(each.cnps_received) - count
     yield from (sender for sender, count in others.items() if count >= CNPS_MIN and not got[sender])

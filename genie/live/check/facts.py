@@ -11,6 +11,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from genie.live.check.claims import claimed_by
 from genie.live.check.settings import CheckSettings, Facts
 from genie.live.clocks import clock_identity
 from genie.live.path_mtu import version_of
@@ -39,6 +40,7 @@ def facts_of(settings: CheckSettings, rank: int) -> Facts:
         mtu_bytes=mtu_bytes,
         is_up=is_up,
         roce_port=port_problem(address, settings.udp_port) if name else "",
+        claimed_by=claimed_by(name, address) if is_up and name != "lo" and version_of(address) == 4 else "",
         gid=gid_problem(settings, rank) if settings.transport_of(rank) == VERBS else "",
         switches_off=switched_off(name) if name else [],
     )

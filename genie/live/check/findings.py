@@ -9,16 +9,16 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
 from genie.live.check.blame import Blame, Layout, Path, blame, unseen
-from genie.live.check.congestion_findings import congestion_findings
+from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.names import Names
 from genie.live.check.rate_findings import rate_findings
-from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Observed, Refusal
-from genie.live.check.stations import duplicates
+from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Observed, Pair, Refusal
+from genie.live.check.stations import duplicates, local_pairs, rails_apart
 from genie.live.path_mtu import HEADER_BYTES, version_of
 
 PAIRS_MAX = 4  # findings of single pairs of one kind that are told; the others are counted
@@ -34,21 +34,21 @@ class Finding(Struct, frozen=True):
 def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
     """All findings, in the order in which to mend them."""
     names = Names(settings)
-    layout = Layout(
-        seen.stations, settings.paths, {(each.source, each.target, each.path): each.hops for each in seen.probed.traces}
-    )
+    traces = {(each.source, each.target, each.path): each.hops for each in seen.probed.traces}
+    apart = apart_of(settings, seen)
+    layout = Layout(seen.stations, settings.paths, traces, apart | local_pairs(seen.stations, seen.facts))
     said = [
         *(("address", text) for text in _addresses(settings, seen, names)),
         *(("duplicate", text) for text in _duplicates(settings, seen, names)),
         *_hosts(settings, seen, names),
-        *_arrivals(settings, seen, layout, names),
+        *_arrivals(settings, seen, layout, names, apart),
         *(("mtu", text) for text in _sizes(settings, seen, layout, names)),
         *_header_bits(settings, seen, layout, names),
     ]
     if seen.rates is not None:
         said += [("rate", text) for text in rate_findings(seen.rates, names, settings.slow_share)]
     if seen.incasts is not None:
-        said += [("congestion", text) for text in congestion_findings(seen.incasts, names)]
+        said += [("congestion", text) for text in congestion_findings(seen.incasts, names, bleached_pairs(seen))]
     return [Finding(kind, text) for kind, text in said]
 
 
@@ -92,6 +92,15 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
             f"{address} is on two hosts: on {seen.facts[rank].interface} of {names.rank(rank)} and on {interface} of "
             f"{names.rank(other)}: take it from one of them"
         )
+    for rank, own in enumerate(seen.facts):
+        if own.claimed_by and not any(address == settings.addresses[rank] for address, _ in told):
+            where = (
+                f"on {own.interface} of {names.rank(rank)} and on a machine with the Ethernet address {own.claimed_by}"
+            )
+            yield (
+                f"{settings.addresses[rank]} is on two hosts: {where}: find that in the switch's table, and take the "
+                "address from one of them"
+            )
 
 
 def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tuple[str, str]]:
@@ -121,8 +130,17 @@ def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tu
 # -- what arrives --------------------------------------------------------------------------------------------
 
 
-def _arrivals(settings: CheckSettings, seen: Observed, layout: Layout, names: Names) -> Iterator[tuple[str, str]]:
+def apart_of(settings: CheckSettings, seen: Observed) -> set[Pair]:
+    """Pairs of rails that do not reach each other at all, which is how some networks are meant."""
+    count = Counter((each.source, each.target) for each in seen.probed.lost if each.what in (ROCE, OTHER))
+    return rails_apart(seen.stations, seen.facts, {pair for pair, lost in count.items() if lost == 2 * settings.paths})
+
+
+def _arrivals(
+    settings: CheckSettings, seen: Observed, layout: Layout, names: Names, apart: Collection[Pair]
+) -> Iterator[tuple[str, str]]:
     lost = {(each.source, each.target, each.path) for each in seen.probed.lost if each.what == ROCE}
+    lost = {path for path in lost if path[:2] not in apart}
     others = Counter((each.source, each.target) for each in seen.probed.lost if each.what == OTHER)
     others_traces = {(each.source, each.target, each.path): each.hops for each in seen.probed.other_traces}
     causes = unseen(blame(lost, layout), layout, others_traces)

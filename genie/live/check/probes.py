@@ -11,7 +11,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -26,6 +26,7 @@ from genie.live.check.settings import (
     Changed,
     CheckSettings,
     Lost,
+    Pair,
     Probed,
     Refusal,
 )
@@ -215,16 +216,18 @@ def tos_of(settings: CheckSettings, what: int) -> int:
 
 
 def probe(
-    meet: Rendezvous, prober: Prober | None, settings: CheckSettings, stations: Sequence[int], mtus: dict[int, int]
+    meet: Rendezvous,
+    prober: Prober | None,
+    settings: CheckSettings,
+    partners: Sequence[int | None],
+    mtus: dict[int, int],
 ) -> tuple[Probed, dict[int, int]]:
     """Try all paths between stations; all ranks call it together. What this rank has seen, by the end of all tries.
 
-    Also, for each station to which something that this rank sent was lost, its other UDP port.
-
+    Also, for each station to which something that this rank sent was lost, its other UDP port. `partners`: by round.
     `mtus`: by station, the largest path MTU that its interface carries.
     """
     ports: list[int] = meet.agree(prober.other_port if prober else 0)
-    partners = partners_of(stations, meet.rank) if prober else []
     paths = range(settings.paths)
     # (sender, receiver) -> what is still to be seen there
     wanted = {
@@ -293,12 +296,12 @@ def _changed(prober: Prober) -> list[Changed]:
     return found
 
 
-def partners_of(stations: Sequence[int], rank: int) -> list[int | None]:
-    """By round: whom a station meets; None in the round in which it rests."""
+def partners_of(stations: Sequence[int], rank: int, apart: Collection[Pair] = ()) -> list[int | None]:
+    """By round: whom a station meets; None in a round in which it rests. `apart`: pairs that do not meet."""
     found: list[int | None] = []
     for pairs in rounds_of(len(stations)):
         met = [stations[b if stations[a] == rank else a] for a, b in pairs if rank in (stations[a], stations[b])]
-        found.append(met[0] if met else None)
+        found.append(met[0] if met and (rank, met[0]) not in apart else None)
     return found
 
 

@@ -11,15 +11,15 @@ import msgspec
 
 from genie import _core
 from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
-from genie.live.check.congestion_findings import congestion_findings
+from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.facts import facts_of
-from genie.live.check.findings import findings_of
+from genie.live.check.findings import apart_of, findings_of
 from genie.live.check.names import Names
 from genie.live.check.probes import Prober, merged, partners_of, probe
 from genie.live.check.rate_plans import sound_pairs
 from genie.live.check.rates import measure_rates
 from genie.live.check.settings import CheckSettings, Facts, Observed
-from genie.live.check.stations import mtu_of, stations_of
+from genie.live.check.stations import local_pairs, mtu_of, rails_of, stations_of
 from genie.live.check.streams import Streams
 from genie.live.check.traces import trace
 from genie.live.endings import (
@@ -65,10 +65,11 @@ class CheckRank:
         self._say(f"datagrams between {len(self.stations)} hosts")
         prober = self._prober()
         try:
-            probed, lossy = probe(self.meet, prober, self.settings, self.stations, mtus)
+            partners = partners_of(self.stations, self.rank, local_pairs(self.stations, self.facts)) if prober else []
+            probed, lossy = probe(self.meet, prober, self.settings, partners, mtus)
             if len(self.stations) <= TRACED_STATIONS_MAX and prober:
                 self._say("traces")
-                for partner in partners_of(self.stations, self.rank):
+                for partner in partners:
                     if partner is not None:
                         probed.traces += trace(prober, partner, self.settings.udp_port)
                         if partner in lossy:
@@ -82,6 +83,8 @@ class CheckRank:
         payloads = self.meet.collect(msgspec.msgpack.encode(probed))
         if payloads is not None:
             seen.probed = merged(payloads)
+        if self.rank == 0 and apart_of(self.settings, seen):
+            seen.notes.append("between different rails nothing arrives for any host: taken as meant")
         if not self.settings.quick:
             self._traffic(seen)
         self._finish(seen)
@@ -103,9 +106,11 @@ class CheckRank:
             return
         self._say("congestion control")
         streams = Streams(self.meet, controlled(settings), self.stations, sound)
-        names = Names(settings)
+        names, bleached = Names(settings), bleached_pairs(seen)
+        rails = rails_of(self.stations, self.facts)
+        by_rail = sorted(self.stations, key=lambda rank: (rails[rank], rank))  # those of one host cannot make an incast
         seen.incasts = measure_incasts(
-            streams, self.stations, sound, lambda incasts: not any(congestion_findings(incasts, names))
+            streams, by_rail, sound, lambda incasts: not any(congestion_findings(incasts, names, bleached))
         )
         streams.close()
 
@@ -142,8 +147,8 @@ class CheckRank:
                 "world": "live",
                 "check": True,
                 **facts_of_build(),
-                "hosts": count,
-                "pairs": count * (count - 1) // 2,
+                "hosts": machines if (machines := len({own.machine for own in self.facts})) > 1 else count,
+                "pairs": count * (count - 1) // 2 - len(local_pairs(self.stations, self.facts)) // 2,
                 "rounds": len(partners_of(self.stations, self.stations[0])) if self.stations else 0,
                 "took_s": round(time.monotonic() - self.began, 3),
                 "scheduling": scheduling,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
 from genie.live.check.settings import ROCE, SMALL, Flow, LinkTest, Observed, Sound, pair_of
+from genie.live.check.stations import local_pairs
 from genie.live.path_mtu import MTUS
 
 LINK_FLOWS = 2
@@ -28,6 +29,8 @@ def sound_pairs(seen: Observed) -> dict[tuple[int, int], int]:
             sound[pair] = 0
         elif lost.what not in SMALL:
             too_large[pair].add(lost.what)
+    for pair in local_pairs(seen.stations, seen.facts):
+        sound[pair_of(*pair)] = 0
     for pair, sizes in too_large.items():
         passing = (mtu for mtu in MTUS if mtu < max(sizes) and mtu not in sizes)
         sound[pair] = min(sound[pair], next(passing, 0))

@@ -15,6 +15,7 @@ import msgspec
 from genie.live.bench.rounds import rounds_of
 from genie.live.check.rate_plans import doubtful_flows, doubtful_links, link_tests, slow_hosts
 from genie.live.check.settings import Flow, LinkTest, Observed, Rated, Rates, Sound, pair_of
+from genie.live.check.stations import rails_of
 from genie.live.check.streams import Streams
 
 ROUND_S, ALONE_S = 0.15, 0.2  # of traffic at the line rate
@@ -29,8 +30,11 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
         for rated in streams.measure(flows, seconds):
             best[rated.flow] = max(best.get(rated.flow, 0.0), rated.rate_bps)
 
+    rails = rails_of(seen.stations, seen.facts)
     for pairs in rounds_of(len(seen.stations)):
         met = [pair_of(seen.stations[one], seen.stations[other]) for one, other in pairs]
+        # Between rails a packet may arrive at another link of the host than the one that is meant.
+        met = [(one, other) for one, other in met if rails[one] == rails[other]]
         keep([Flow(*way) for pair in met if sound.get(pair) for way in (pair, pair[::-1])], ROUND_S)
     for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
         keep([flow], ALONE_S)

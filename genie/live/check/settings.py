@@ -14,7 +14,8 @@ FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
 ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
 
-Sound = Mapping[tuple[int, int], int]  # pairs of stations, the lower first -> path MTU in bytes, 0: none gets through
+Pair = tuple[int, int]
+Sound = Mapping[Pair, int]  # pairs of stations, the lower first -> path MTU in bytes, 0: none gets through
 
 
 class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     mtu_bytes: int = 0  # of that interface
     is_up: bool = False
     roce_port: str = ""  # why the UDP port cannot be had; "" it can
+    claimed_by: str = ""  # Ethernet address of another machine that has the rank's address too
     gid: str = ""  # with RDMA devices: why none has the rank's address; "" one has
     switches_off: list[str] = []  # settings of the device that turn congestion control off
 

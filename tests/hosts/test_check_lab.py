@@ -1,0 +1,99 @@
+"""genie check in a lab: nothing in a clean one, and each of seven faults where it is."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_runs import genie
+
+from hosts.lab import Lab, down, names_of, parse_change, up
+
+BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def faults() -> Iterator[Any]:
+    """The benchmark's faults, which are these tests' too."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import first_aid_faults
+
+        yield first_aid_faults
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture
+def fabric(as_root: None, tmp_path: Path, faults: Any) -> Iterator[Path]:
+    path = tmp_path / "first-aid.toml"
+    path.write_text(faults.FABRIC)
+    yield path
+    for name in names_of(path):
+        down(name)
+
+
+def checked(fabric: Path, *more: str) -> tuple[int, list[dict[str, str]]]:
+    """Exit code and findings."""
+    report = fabric.parent / "check.json"
+    report.unlink(missing_ok=True)
+    ended = genie("check", "--lab", str(fabric), "--json", str(report), *more, limit_s=120)
+    assert report.exists(), ended
+    found = json.loads(report.read_bytes())["findings"]
+    assert len(ended.stdout.splitlines()) == len(found) + 1, ended
+    assert ended.left == [], ended
+    return ended.code, found
+
+
+def found_in(lab: Lab, faults: Any, name: str, fabric: Path, seed: int, *more: str) -> None:
+    """A fault is found where it was put, and nothing else is."""
+    put = faults.FAULTS[name](lab, random.Random(seed), fabric.parent)
+    code, found = checked(fabric, *put.options, *more)
+    assert code == 1
+    assert len(found) == 1, (put, found)
+    assert found[0]["kind"] in put.kinds
+    assert any(word in found[0]["text"] for word in put.names), (put, found)
+
+
+QUICK = ("small-mtu", "wrong-address", "dropped-4791", "ecn-cleared", "duplicate")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_checks_find_what_is_wrong_with_paths(name: str, fabric: Path, faults: Any) -> None:
+    found_in(up(fabric)[0], faults, name, fabric, 3, "--quick")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["half-rate", "control-off"])
+def test_rates_and_congestion_control(name: str, fabric: Path, faults: Any) -> None:
+    found_in(up(fabric)[0], faults, name, fabric, 5)
+
+
+@pytest.mark.slow
+def test_a_link_between_switches_at_half_rate(fabric: Path, faults: Any) -> None:
+    lab, _ = up(fabric)
+    lab.set([parse_change("leaf1->spine0 rate=50%", lab.plan.links)])
+    code, found = checked(fabric)
+    assert code == 1
+    assert [each["kind"] for each in found] == ["rate"]
+    assert "leaf1->spine0" in found[0]["text"]
+
+
+@pytest.mark.parametrize("link", ["leaf1->spine0", "spine1->leaf0"])
+def test_faults_of_links_between_switches_are_told_as_theirs(link: str, fabric: Path, faults: Any) -> None:
+    lab, _ = up(fabric)
+    faults.rule_at_the_end(lab, link, "ip ecn set not-ect")
+    faults.rule_at_the_end(lab, link, "udp dport 4791 ip length > 1500 drop")
+    code, found = checked(fabric, "--quick")
+    assert code == 1
+    assert sorted(each["kind"] for each in found) == ["ecn", "mtu"]
+    assert all(link in each["text"] for each in found), found
+
+
+def test_nothing_is_found_in_a_clean_lab(fabric: Path) -> None:
+    assert checked(fabric) == (0, [])
