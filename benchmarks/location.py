@@ -69,7 +69,8 @@ def workload() -> Workload:
     """Compute, an all-to-all of 1 MiB a rank, compute, a ring all-reduce of 1 MiB."""
     made = Workload("location", HOSTS, [Group("0", tuple(range(HOSTS)))], {})
     for rank in range(HOSTS):
-        builder, last = RankBuilder(rank), ()
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
         for op in (Op.ALL_TO_ALL, Op.ALL_REDUCE):
             last = (builder.add(len(builder), "compute", Kind.COMP, last, duration_ns=2_000_000),)
             last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=SIZE_BYTES, op=op, group=0),)
