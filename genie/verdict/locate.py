@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SUSPECTS_MAX = 8
 ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
-VICTIMS_SHARE = 0.7  # of the first suspect's effect (logarithm), above which another is more than its victim
+# Of the effect (logarithm) on those whom the first suspect hits hardest: above it another is more than its victim.
+VICTIMS_SHARE = 0.7
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -83,11 +84,12 @@ def locate(
     found: list[Finding] = []
     links = ways if ways and ways.columns else None
     transfers = standardise(phase_column(aligned.transfers))
-    remaining, left, least = series, candidates, float(np.log1p(options.practical))
+    practical = least = float(np.log1p(options.practical))
+    remaining, left = series, candidates
     while left and len(found) < SUSPECTS_MAX:
         tested = test_all(remaining, left, options, stride)
         sized = [(c, e, *effect(remaining[c.direction], c)[:2], rejected) for c, e, rejected in tested]
-        sized = [entry for entry in sized if entry[3] >= least]
+        sized = [entry for entry in sized if entry[3] >= (practical if _known(entry[0], found) else least)]
         if not any(entry[4] for entry in sized):
             break
         # Where links are known, what explains a rejected component better than it does need not be rejected itself.
@@ -98,7 +100,8 @@ def locate(
         found.append(finding)
         if links:
             # Flows that share links contend, so that a slow one delays others that do not pass it.
-            least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
+            worst = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
+            least = max(least, VICTIMS_SHARE * max(worst, float(np.log1p(finding.slow_down))))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
@@ -113,6 +116,11 @@ def locate(
             if not _same(c, finding.component) and c.direction in remaining and _testable(c, remaining[c.direction])
         ]
     return found
+
+
+def _known(component: Component, found: list[Finding]) -> bool:
+    """Whether a host's other direction is a suspect already."""
+    return bool(component.ranks) and any(component.ranks == finding.component.ranks for finding in found)
 
 
 def _same(one: Component, other: Component) -> bool:
@@ -171,6 +179,9 @@ def _best(
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
     if ways is not None:
+        if component.columns:
+            inside = standardised.filter(component.touches())["excess"].median()
+            size = max(size, float(inside or 0.0))  # type: ignore[arg-type]
         component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
         component = _both_ways(component, standardised, ways, options)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
