@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUSPECTS_MAX = 8
 ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
-# Of the effect (logarithm) on those whom the first suspect hits hardest: above it another is more than its victim.
+# Of the first suspect's effect (logarithm), a link's on those whom it hits hardest: above it another is no victim.
 VICTIMS_SHARE = 0.7
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
@@ -84,12 +84,11 @@ def locate(
     found: list[Finding] = []
     links = ways if ways and ways.columns else None
     transfers = standardise(phase_column(aligned.transfers))
-    practical = least = float(np.log1p(options.practical))
-    remaining, left = series, candidates
+    remaining, left, least = series, candidates, float(np.log1p(options.practical))
     while left and len(found) < SUSPECTS_MAX:
         tested = test_all(remaining, left, options, stride)
         sized = [(c, e, *effect(remaining[c.direction], c)[:2], rejected) for c, e, rejected in tested]
-        sized = [entry for entry in sized if entry[3] >= (practical if _known(entry[0], found) else least)]
+        sized = [entry for entry in sized if entry[3] >= least]
         if not any(entry[4] for entry in sized):
             break
         # Where links are known, what explains a rejected component better than it does need not be rejected itself.
@@ -100,8 +99,9 @@ def locate(
         found.append(finding)
         if links:
             # Flows that share links contend, so that a slow one delays others that do not pass it.
-            worst = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
-            least = max(least, VICTIMS_SHARE * max(worst, float(np.log1p(finding.slow_down))))
+            hit = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
+            size = float(np.log1p(finding.slow_down))
+            least = max(least, VICTIMS_SHARE * (max(hit, size) if finding.component.columns else size))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
@@ -116,11 +116,6 @@ def locate(
             if not _same(c, finding.component) and c.direction in remaining and _testable(c, remaining[c.direction])
         ]
     return found
-
-
-def _known(component: Component, found: list[Finding]) -> bool:
-    """Whether a host's other direction is a suspect already."""
-    return bool(component.ranks) and any(component.ranks == finding.component.ranks for finding in found)
 
 
 def _same(one: Component, other: Component) -> bool:
