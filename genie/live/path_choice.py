@@ -97,7 +97,7 @@ def _cover(
                 for link in poor
                 for pair in order
                 for way in candidates[pair]
-                if link in way[1] and pair not in columns.get(link, ())
+                if link in way[1] and pair not in columns.get(link, ()) and way not in chosen[pair]
                 for at, (_, old) in enumerate(chosen[pair])
                 if all(len(columns[it]) > least for it in old if it not in way[1])
             ),
@@ -127,7 +127,7 @@ def _part(
                 for links in same
                 for pair in order
                 for way in candidates[pair]
-                if 0 < len(links & set(way[1])) < len(links)
+                if 0 < len(links & set(way[1])) < len(links) and way not in chosen[pair]
                 for at, (_, old) in enumerate(chosen[pair])
                 if way[1] != old and all(len(columns[it]) > PATHS_MIN for it in old if it not in way[1])
             ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from genie.verdict.align import Aligned
 
 CLOCK_SHARE_MAX = 0.02  # of a message's time in the twin, that clocks may be wrong by
+FLOOR = 0.25  # of a column's bytes, that may be faster than its value says
 STRETCH_MIN = 0.08  # of a train of probes, for a link to be slower than those before it
 TIER_MIN = 3  # columns, for one of them to have peers
 PATHS_MIN = 3  # on a link, for it to be told from the ends of its paths
@@ -184,7 +185,8 @@ def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
 
 
 def tier_series(transfers: pl.DataFrame, ways: Ways) -> dict[str, Series]:
-    """tier -> its columns beside each other: the median excess, by bytes, of a column's transfers in each unit.
+    """tier -> its columns beside each other: in each unit the excess that all but FLOOR of a column's bytes exceed. (A
+    slow link slows all of its paths; what contends with them is slow now and then.)
 
     `transfers` are standardised. Units are stretches of an iteration in which every column carries something; a column
     that carries little beside the others would be compared by its noise, and is left out.
@@ -216,7 +218,7 @@ def _tier(passing: pl.DataFrame, tier: str) -> Series | None:
             .over("iteration", "unit", "column")
             .alias("share")
         )
-        .filter(pl.col("share") >= 0.5)
+        .filter(pl.col("share") >= FLOOR)
         .group_by("iteration", "unit", "column")
         .agg(pl.col("excess").min())
     )

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SUSPECTS_MAX = 8
 ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
-VICTIMS_SHARE = 0.7  # of the first suspect's effect (logarithm), above which another is more than its victim
+# Of the first suspect's effect (logarithm), a link's on those whom it hits hardest: above it another is no victim.
+VICTIMS_SHARE = 0.7
 # The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -98,7 +99,9 @@ def locate(
         found.append(finding)
         if links:
             # Flows that share links contend, so that a slow one delays others that do not pass it.
-            least = max(least, VICTIMS_SHARE * float(np.log1p(finding.slow_down)))
+            hit = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
+            size = float(np.log1p(finding.slow_down))
+            least = max(least, VICTIMS_SHARE * (max(hit, size) if finding.component.columns else size))
         # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
@@ -171,6 +174,9 @@ def _best(
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
     if ways is not None:
+        if component.columns:
+            inside = standardised.filter(component.touches())["excess"].median()
+            size = max(size, float(inside or 0.0))  # type: ignore[arg-type]
         component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
         component = _both_ways(component, standardised, ways, options)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
