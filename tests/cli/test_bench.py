@@ -200,7 +200,7 @@ WRONG = {
     "all_reduce --ranks 2 -b 2M -e 1M": "-b 2M is more than -e 1M",
     "all_reduce --ranks 2 -f 2 -i 1K": "-f 2 and -i 1K: give one of the two",
     "all_reduce --ranks 2 -n 0": "'--iters'",
-    "all_reduce --ranks 2 --algorithm magic": "all_reduce has ring, recursive_doubling",
+    "all_reduce --ranks 2 --algorithm magic": "all_reduce has ring, tree",
     "sendrecv --ranks 2 --algorithm ring": "sendrecv has none to choose from",
     "all_reduce --ranks 2 --rate fast": "--rate fast: is not a number with a unit",
     "all_reduce --ranks 2 --transport carrier-pigeon": "--transport carrier-pigeon: must be softroce or verbs",

@@ -99,7 +99,8 @@ def simulated(*options: str, name: str = "all_reduce", code: int = 0) -> tuple[l
 
 def test_the_twin_fills_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    rows, ended = simulated("-n", "3", "-w", "1", "-J", str(path), "--seed", "7")
+    options = ("--wire", "plain", "-n", "3", "-w", "1", "--seed", "7")
+    rows, ended = simulated(*options, "-J", str(path))
     assert "# Simulated by the twin: level packet, seed 7, fabric loopback4" in ended.stdout
     assert [row[0] for row in rows] == ["65536", "262144"]
     assert all(row[8] == "N/A" for row in rows), "there is no payload that could be wrong"
@@ -109,13 +110,24 @@ def test_the_twin_fills_the_same_table(tmp_path: Path) -> None:
     assert (report["version"], report["genie"]["world"]) == (3, "twin")
     assert report["genie"]["run"]["seed"] == 7
     assert report["config"]["devices"][3]["hostname"] == "host3"
-    again, _ = simulated("-n", "3", "-w", "1", "--seed", "7")
+    again, _ = simulated(*options)
     assert again == rows
 
 
 def test_the_twin_takes_the_hosts_latency_from_their_file(tmp_path: Path) -> None:
     hosts = Path(loopback(tmp_path))
-    options = ("bench", "all_reduce", "--simulate", "--hosts", str(hosts), "--rate", "200Mb/s", *SMALL)
+    options = (
+        "bench",
+        "all_reduce",
+        "--simulate",
+        "--hosts",
+        str(hosts),
+        "--rate",
+        "200Mb/s",
+        "--wire",
+        "plain",
+        *SMALL,
+    )
     without = in_this_process(*options)
     assert "no calibrated host latency given" in without.stderr
     hosts.write_text(hosts.read_text() + '[calibration]\npacket_latency_ns = 50000\nrate = "200Mb/s"\n')

@@ -113,7 +113,7 @@ def test_another_number_of_ranks_than_the_run_has(job: list[str], tmp_path: Path
 def test_wrong_input_is_said_once(job: list[str], tmp_path: Path) -> None:
     for given, words in (
         (["--rate", "fast"], "--rate fast"),
-        (["--wire", "nccl"], "--wire nccl"),
+        (["--wire", "copper"], "--wire copper"),
         (["--bogus"], "--bogus"),
     ):
         with started(line=[MPIRUN, "-n", "4", str(GENIE), *job, *given]) as command:

@@ -50,7 +50,7 @@ def line(wire: Cable, folder: Path, *given: str, transport: str = "", hosts: str
     near, far = (f'exec ip netns exec {name} "$@"' for name in wire.names)
     wrapper = f"case $PMI_RANK in 0|1) {near};; *) {far};; esac"
     job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "--fabric",
-           str(folder / "fabric.toml"), "--verify", "-o", str(folder / "out")]  # fmt: skip
+           str(folder / "fabric.toml"), "--verify", "--ranks-per-node", "1", "-o", str(folder / "out")]  # fmt: skip
     return [MPIRUN, "-n", "4", "sh", "-c", wrapper, "sh", str(GENIE), *job, *given]
 
 
