@@ -6,7 +6,8 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -163,6 +164,25 @@ def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float 
     if outcome.code != 0:
         show_progress("")
         raise LaunchError(f"{what}: {outcome.problem}", outcome.code)
+
+
+@contextmanager
+def watched(look: Callable[[], None], interval_s: float) -> Iterator[None]:
+    """Look at what ranks leave, every so often, while they run; no progress is shown afterwards."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(interval_s):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        show_progress("")
 
 
 def show_progress(text: str) -> None:

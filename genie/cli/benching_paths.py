@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from genie.cli.bench_runs import (
     run_ranks,
     show_progress,
     size_from,
+    watched,
     workplace,
     write_json,
 )
@@ -238,7 +238,7 @@ def _transport(settings: PairSettings) -> str:
 @contextmanager
 def printed(settings: PairSettings, text_of: Callable[[Any], str]) -> Iterator[None]:
     """Print lines as the ranks leave them, and at the end those that nobody has seen yet."""
-    done, shown = threading.Event(), 0
+    shown = 0
 
     def show(path: Path, key: str | None) -> None:
         nonlocal shown
@@ -250,18 +250,13 @@ def printed(settings: PairSettings, text_of: Callable[[Any], str]) -> Iterator[N
                 print(text_of(line_of(settings, lines[shown])), flush=True)
                 shown += 1
 
-    def watch() -> None:
-        while not done.wait(WATCH_S):
-            show(settings.out_path / PARTS / LINES, None)
-            if shown < len(settings.sizes_bytes):
-                show_progress(f"{settings.sizes_bytes[shown]} bytes")
+    def look() -> None:
+        show(settings.out_path / PARTS / LINES, None)
+        if shown < len(settings.sizes_bytes):
+            show_progress(f"{settings.sizes_bytes[shown]} bytes")
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
     try:
-        yield
+        with watched(look, WATCH_S):
+            yield
     finally:
-        done.set()
-        watcher.join()
-        show_progress("")
         show(settings.out_path / "run.json", "lines")

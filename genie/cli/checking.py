@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from genie.cli.bench_runs import (
     mtu_from,
     run_ranks,
     show_progress,
+    watched,
     workplace,
     write_json,
 )
@@ -209,21 +209,13 @@ def _given(hosts: Path | None) -> Path:
 @contextmanager
 def _progress(settings: CheckSettings) -> Iterator[None]:
     """On a terminal, what is being done."""
-    done = threading.Event()
 
-    def watch() -> None:
-        while not done.wait(WATCH_S):
-            with suppress(OSError, ValueError, KeyError):
-                show_progress(json.loads((settings.out_path / PARTS / PROGRESS).read_bytes())["doing"])
+    def look() -> None:
+        with suppress(OSError, ValueError, KeyError):
+            show_progress(json.loads((settings.out_path / PARTS / PROGRESS).read_bytes())["doing"])
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
+    with watched(look, WATCH_S):
         yield
-    finally:
-        done.set()
-        watcher.join()
-        show_progress("")
 
 
 def _print_findings(info: dict[str, Any]) -> int:
