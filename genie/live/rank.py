@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -21,13 +22,20 @@ from genie.live.endings import (
     STARTING,
     record_failure,
 )
-from genie.live.rendezvous import RendezvousError, expected_rank, join
+from genie.live.rendezvous import Rendezvous, RendezvousError, expected_rank, join
 from genie.live.settings import RunSettings
 from genie.live.worker import run_rank
 
+S = TypeVar("S", bound=RunSettings)
+
 
 def main(path: str) -> int:
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=RunSettings)
+    return start(path, RunSettings, run_rank)
+
+
+def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
+    """Be a rank of what a launch file of this kind of settings says: meet the others, and do `body`."""
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=kind)
     try:
         early = expected_rank()
         if early is not None:
@@ -36,7 +44,7 @@ def main(path: str) -> int:
     except RendezvousError as error:
         print(f"genie: {error}", file=sys.stderr)
         return EXIT_ENVIRONMENT
-    return run_and_sign(settings, rendezvous.rank, lambda: run_rank(settings, rendezvous))
+    return run_and_sign(settings, rendezvous.rank, lambda: body(settings, rendezvous))
 
 
 def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> int:

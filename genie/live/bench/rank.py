@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,8 +40,8 @@ from genie.live.endings import (
     unexpected,
 )
 from genie.live.path_mtu import discover, path_problem
-from genie.live.rank import run_and_sign
-from genie.live.rendezvous import Rendezvous, RendezvousError, join
+from genie.live.rank import start
+from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 
@@ -253,15 +252,5 @@ def run_pair(settings: PairSettings, rendezvous: Rendezvous) -> int:
         return leave(settings, rendezvous, unexpected(error), 0 if rank and rank.played else -1)
 
 
-def main(path: str) -> int:
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=PairSettings)
-    try:
-        rendezvous = join(limit_s=settings.join_s)
-    except RendezvousError as error:
-        print(f"genie: {error}", file=sys.stderr)
-        return EXIT_ENVIRONMENT
-    return run_and_sign(settings, rendezvous.rank, lambda: run_pair(settings, rendezvous))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(start(sys.argv[1], PairSettings, run_pair))

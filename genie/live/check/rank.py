@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
 import msgspec
 
@@ -34,8 +33,8 @@ from genie.live.endings import (
     reserve,
     unexpected,
 )
-from genie.live.rank import run_and_sign
-from genie.live.rendezvous import Rendezvous, RendezvousError, join
+from genie.live.rank import start
+from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
 
@@ -180,15 +179,5 @@ def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
         return leave(settings, rendezvous, unexpected(error), -1)
 
 
-def main(path: str) -> int:
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=CheckSettings)
-    try:
-        rendezvous = join(limit_s=settings.join_s)
-    except RendezvousError as error:
-        print(f"genie: {error}", file=sys.stderr)
-        return EXIT_ENVIRONMENT
-    return run_and_sign(settings, rendezvous.rank, lambda: run_check(settings, rendezvous))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(start(sys.argv[1], CheckSettings, run_check))
