@@ -31,9 +31,9 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
 
-SEED = 20270615
+SEED = 20261122
 LEAVES, SPINES, HOSTS = 2, 2, 8
-ITERATIONS, WARMUP = 8, 1
+ITERATIONS, WARMUP = 16, 1
 SIZE_BYTES = 1 << 20
 # Condition: share of the runs, share of its rate that the link has left, runs that must be right of 50 or of 100.
 CONDITIONS = {"spine-40": (1, 0.4, 0.92), "host-50": (1, 0.5, 0.96), "clean": (2, None, 0.97)}

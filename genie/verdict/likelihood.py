@@ -40,25 +40,30 @@ class Likelihood:
     def of(self, component: Component) -> float:
         """Log likelihood ratio (Laplace) of "slower" against "as its peers"."""
         ends = ("src", "dst") if component.kind == "path" else ("src",) if component.direction == "egress" else ("dst",)
-        return _gain(self._tables[ends].filter(component.touches()))
+        return _gain(self._tables[ends].filter(component.touches()))[0]
 
 
 class PathLikelihood:
     """The same for components that share paths, as links and NICs do: one observation per path, iteration and size
     class, so that a component pays for each of its paths that is not slow. A slow sender's paths are a minority on
     every link, a slow link's a minority of every sender's.
+
+    Transfers whose acknowledgements and NCCL's clears pass the component (`Component.delays`) may be as slow as those
+    that pass it themselves, and no slower.
     """
 
     def __init__(self, standardised: pl.DataFrame) -> None:
         self._table = _with_noise(
             standardised.group_by("src", "dst", "iteration", "bin").agg(
-                pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight")
+                pl.col("excess").median(), pl.col("twin_busy").sum().alias("weight"), pl.col("messages").max()
             )
         )
 
     def of(self, component: Component) -> float:
         """Log likelihood ratio (Laplace) of "slower" against "as its peers"."""
-        return _gain(self._table.filter(component.touches()))
+        passing = component.touches()
+        total, sizes = _gain(self._table.filter(passing))
+        return total + _gain(self._table.filter(component.delays() & ~passing), sizes)[0]
 
 
 def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
@@ -66,15 +71,16 @@ def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.max_horizontal(deviation * 1.4427, NOISE_MIN).alias("noise"))
 
 
-def _gain(observed: pl.DataFrame) -> float:
-    """Effects are not negative, and those on the other sizes not above the one on the size that takes most time:
-    latency only dilutes a rate.
+def _gain(observed: pl.DataFrame, most: dict[int, float] | None = None) -> tuple[float, dict[int, float]]:
+    """The gain, and the effect by size class: not negative, not above `most` of its class (without it: 0), and on the
+    other sizes not above the one on the size that takes most time: latency only dilutes a rate.
     """
     classes = sorted(observed.partition_by("bin"), key=lambda part: -float(part["weight"].sum()))
-    total, most = 0.0, np.inf
+    total, least, sizes = 0.0, np.inf, {}
     for part in classes:
-        excess, noise = part["excess"].to_numpy(), part["noise"].to_numpy()
-        size = min(most, max(0.0, float(np.median(excess))))
-        most = min(most, size)
-        total += float(((np.abs(excess) - np.abs(excess - size)) / noise).sum())
-    return total
+        excess, noise, number = part["excess"].to_numpy(), part["noise"].to_numpy(), int(part["bin"][0])
+        limit = least if most is None else min(least, most.get(number, 0.0))
+        sizes[number] = min(limit, max(0.0, float(np.median(excess))))
+        least = min(least, sizes[number])
+        total += float(((np.abs(excess) - np.abs(excess - sizes[number])) / noise).sum())
+    return total, sizes
