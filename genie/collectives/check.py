@@ -128,18 +128,31 @@ def prove(
     `eager`: a send takes its copy of the block when it starts; otherwise nothing may write to the block before the
     send is acknowledged or received.
     """
-    members = expand(templates, sizes)
-    events = _Events(members, eager)
+    events = _ordered_events(templates, sizes, eager)
+    _check_races(events)
+    if meaning.op == "barrier":
+        _check_starts(events, meaning.op)
+    _replay(meaning, events, sizes)
+    sent = [[step for step in steps if step.sends and step.message] for steps in events.members]
+    return Traffic([sum(step.size_bytes for step in steps) for steps in sent], [len(steps) for steps in sent])
+
+
+def prove_order(op: str, templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], root: int = 0) -> None:
+    """Of templates whose data moves between some members only (NCCL's nodes of several members): nothing deadlocks, no
+    message overtakes another of its lane, and no member is through before all have started whose data it ends with.
+
+    Raises CheckError.
+    """
+    _check_starts(_ordered_events(templates, sizes, eager=False), op, root)
+
+
+def _ordered_events(templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], eager: bool) -> _Events:
+    events = _Events(expand(templates, sizes), eager)
     events.sort()
     for lane, (sends, receives) in events.lanes.items():
         for steps in (sends, receives):
             events.check_lane_order(lane, steps)
-    _check_races(events)
-    if meaning.op == "barrier":
-        _check_barrier(events)
-    _replay(meaning, events, sizes)
-    sent = [[step for step in steps if step.sends and step.message] for steps in members]
-    return Traffic([sum(step.size_bytes for step in steps) for steps in sent], [len(steps) for steps in sent])
+    return events
 
 
 class _Events:
@@ -279,17 +292,20 @@ def _ordered(events: _Events, one: int, other: int) -> bool:
     return events.read_before(one, touches) if events.steps[one].sends else events.done_before(one, touches)
 
 
-def _check_barrier(events: _Events) -> None:
-    """No member is through before every member has started."""
+def _check_starts(events: _Events, op: str, root: int = 0) -> None:
+    """No member is through before every member has started whose data it ends with; at a barrier, before every one."""
+    everyone = range(len(events.members))
     for position, steps in enumerate(events.members):
+        if op in ("broadcast", "scatter"):
+            needed: Iterable[int] = (root,)
+        else:
+            needed = everyone if op not in ("reduce", "gather") or position == root else ()
         known = 0
         for step in steps:
             known |= events.before[3 * events.index(step) + 2]
-        for other in range(len(events.members)):
-            if steps and not known >> (len(events.steps) + other) & 1:
-                raise CheckError(f"member {position} passes the barrier although member {other} may not have started")
-        if not steps and len(events.members) > 1:
-            raise CheckError(f"member {position} passes the barrier alone")
+        for other in needed:
+            if other != position and not known >> (len(events.steps) + other) & 1:
+                raise CheckError(f"{op}: member {position} is through although member {other} may not have started")
 
 
 def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from genie.collectives import nccl_steps as n
 from genie.collectives.algorithms import RECV, REDUCE, SEND, Steps, no_steps
 from genie.collectives.lower import CHANNELS_MAX, LATENCY_BOUND_SHARE_BYTES, LoweringError, block_sizes, lower
-from genie.collectives.nccl_nodes import WORD_BYTES, Member, template_of, with_words
+from genie.collectives.nccl_nodes import WORD_BYTES, Edge, Member, template_of, with_words
 from genie.collectives.nccl_sizes import (
     LONG_CHUNKS,
     PROTOCOLS,
@@ -32,6 +32,8 @@ from genie.collectives.sizes import split_table, table
 from genie.collectives.template import Template
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
 RING, TREE, P2P = "ring", "tree", "p2p"
@@ -214,34 +216,47 @@ def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, re
     others = [(root + step) % members for step in range(1, members)]
     pairs: list[_Pair]
     if op == "all_to_all":
-        pairs = _exchanges(at, 0 if relative else position, relays)
+        pairs = _exchanges(at, 0 if relative else position, range(1, members))
     elif op == "gather":
         pairs = [(n.NOBODY, 0, it, it) for it in others] if position == root else [(root, position, n.NOBODY, 0)]
     else:
         pairs = [(it, it, n.NOBODY, 0) for it in others] if position == root else [(n.NOBODY, 0, root, position)]
-    groups = [pairs[start : start + MESSAGES_AT_ONCE] for start in range(0, len(pairs), MESSAGES_AT_ONCE)]
-    steps = no_steps() if members == 1 else n.messages(groups, chunks, STEPS, rows)
-    if op == "all_to_all":  # what comes from member j is block members + j
+    pieces = [_side_by_side(pairs, chunks, rows)] if members > 1 else [no_steps()]
+    edges: list[Edge] = []
+    if op == "all_to_all" and relays:
+        words, relayed = _relayed(at, chunks, rows)
+        pieces = [words, relayed]
+        begins = np.flatnonzero((relayed.action == SEND) & (relayed.deps < 0).all(axis=1))
+        edges = [((1, int(step)), (0, int(word))) for step in begins for word in np.flatnonzero(words.action != SEND)]
+    for steps in pieces if op == "all_to_all" else ():  # what comes from member j is block members + j
         steps.block_base[steps.action != SEND] += members
-    return template_of("nccl p2p", members, [(0, steps)], [], (chunks * rows, chunks), relative=relative)
+    numbered = [(0, steps) for steps in pieces]
+    blocks, words_first = (chunks * rows, chunks), len(pieces) - 1
+    return template_of("nccl p2p", members, numbered, edges, blocks, relative=relative, before=words_first)
 
 
 _Pair: TypeAlias = "tuple[int, int, int, int]"  # send to, its block, receive from, its block
 
 
-def _exchanges(at: Member, position: int, relays: bool) -> list[_Pair]:
-    """Whom a member sends to and receives from, nearest first.
+def _exchanges(at: Member, position: int, distances: Sequence[int]) -> list[_Pair]:
+    """Whom a member sends to and receives from, by how far they are."""
+    to = [(position + far) % at.members for far in distances]
+    source = [(position - far) % at.members for far in distances]
+    return list(zip(to, to, source, source, strict=True))
 
-    `relays` (PXN): what a node's members send to a rank all goes by the one of them that is on that rank's rail.
+
+def _side_by_side(pairs: Sequence[_Pair], chunks: int, rows: int, copies: int = 1) -> Steps:
+    groups = [pairs[start : start + MESSAGES_AT_ONCE] for start in range(0, len(pairs), MESSAGES_AT_ONCE)]
+    return n.messages(groups, chunks, STEPS, rows, copies) if groups else no_steps()
+
+
+def _relayed(at: Member, chunks: int, rows: int) -> tuple[Steps, Steps]:
+    """With PXN: the words that a node's members say to each other, and what leaves the node, which waits for them.
+
+    What they send to a rank all goes by the one of them that is on that rank's rail.
     """
-
-    def pair(to: int, source: int) -> _Pair:
-        return to % at.members, to % at.members, source % at.members, source % at.members
-
-    if not relays:
-        return [pair(position + step, position - step) for step in range(1, at.members)]
     first = at.node * at.local
-    inside = [pair(first + (at.place + step) % at.local, first + (at.place - step) % at.local)
-              for step in range(1, at.local)]  # fmt: skip
-    nodes = [pair(position + step * at.local, position - step * at.local) for step in range(1, at.nodes)]
-    return inside + [each for each in nodes for _ in range(at.local)]
+    inside = [first + (at.place + step) % at.local for step in range(1, at.local)]
+    words = n.messages([[(it, it, it, it) for it in inside]], 1, STEPS, rows)
+    nodes = _exchanges(at, at.position, [step * at.local for step in range(1, at.nodes)])
+    return words, _side_by_side(nodes, chunks, rows, at.local)

@@ -1,7 +1,9 @@
 """Templates from the steps of channels, and what members of one node tell each other around them.
 
 The door of a channel (`nccl_steps`) sends and receives what crosses its node's boundary. It begins when all of its node
-have begun, and when it is done it says so to them: words of one byte, which are all that goes inside a node.
+have begun: it neither sends nor clears anything before, so that what it passes on never overtakes what is the node's
+own, and no sum leaves without a member's part. When it is done it says so to them. Words of one byte do both, and are
+all that goes inside a node.
 """
 
 from __future__ import annotations
@@ -83,16 +85,22 @@ def with_words(
     # (piece, step) after (piece, step), where 0 is what is said before and the last piece what is said after.
     edges = []
     for number, (_, steps) in enumerate(pieces, 1):
-        free = np.flatnonzero((steps.action == SEND) & (steps.deps < 0).all(axis=1))
+        free = np.flatnonzero((steps.deps < 0).all(axis=1))
         edges += [((number, int(step)), (first[0], hears)) for step in free for hears in heard]
-        receives = np.flatnonzero(steps.action != SEND)
-        over = int(receives[-1]) if len(receives) else len(steps.action) - 1
-        edges += [((last[0], end), (number, over)) for end in ends]
+        edges += [((last[0], end), (number, over)) for end in ends for over in _last_of_each_peer(steps)]
     if not pieces:
         edges += [((last[0], end), (first[0], hears)) for end in ends for hears in heard]
     spoken = blocks[0] + (at.members if relative else 1), blocks[1]
     everything = [(0, words[0]), *pieces, (0, words[1])]
-    return template_of(algorithm, at.members, everything, edges, spoken, relative=relative, words=True)
+    return template_of(algorithm, at.members, everything, edges, spoken, relative=relative, before=1, after=1)
+
+
+def _last_of_each_peer(steps: Steps) -> list[int]:
+    """The last receive from each peer; of a member that only sends the last send to each."""
+    own = np.flatnonzero(steps.action != SEND)
+    if not len(own):
+        own = np.arange(len(steps.action))
+    return sorted({int(steps.peer[step]): int(step) for step in own}.values())
 
 
 Edge = tuple[tuple[int, int], tuple[int, int]]  # a step that waits, and the one that it waits for, as (piece, step)
@@ -106,18 +114,17 @@ def template_of(
     blocks: tuple[int, int],
     *,
     relative: bool,
-    words: bool = False,
+    before: int = 0,
+    after: int = 0,
 ) -> Template:
     """One template of (channel, steps) of several pieces, their steps in turn. `blocks`: how many, in how many parts.
 
-    `words`: the first piece comes before all others and the last after them, and neither takes credits.
+    The first `before` pieces and the last `after` are words: they come before and after all others, without credits.
     """
     sizes = [len(steps.action) for _, steps in pieces]
     starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     piece = np.repeat(np.arange(len(pieces)), sizes)
-    phase = np.zeros(len(piece), np.int64)
-    if words:
-        phase = np.where(piece == 0, -1, np.where(piece == len(pieces) - 1, 1, 0))
+    phase = np.where(piece < before, -1, np.where(piece >= len(pieces) - after, 1, 0))
     order = np.concatenate([np.arange(size) for size in sizes] or [np.zeros(0, np.int64)])
     turn = np.lexsort((piece, order, phase))
     place = np.empty(len(turn), np.int64)  # of each step in the template
@@ -127,16 +134,16 @@ def template_of(
         columns = [getattr(steps, name) for _, steps in pieces]
         return np.concatenate([*columns, np.zeros(0, np.int64)])[turn].astype(np.int64)
 
-    waits, after = [], []
+    waits, awaited = [], []
     for number, (_, steps) in enumerate(pieces):
         step, which = np.nonzero(steps.deps >= 0)
         waits.append(place[starts[number] + step])
-        after.append(place[starts[number] + steps.deps[step, which]])
+        awaited.append(place[starts[number] + steps.deps[step, which]])
     for (one, step_of_one), (other, step_of_other) in edges:
         waits.append(place[starts[one] + step_of_one : starts[one] + step_of_one + 1])
-        after.append(place[starts[other] + step_of_other : starts[other] + step_of_other + 1])
+        awaited.append(place[starts[other] + step_of_other : starts[other] + step_of_other + 1])
     waiting = np.concatenate([*waits, np.zeros(0, np.int64)]).astype(np.int64)
-    needed = np.concatenate([*after, np.zeros(0, np.int64)]).astype(np.int64)
+    needed = np.concatenate([*awaited, np.zeros(0, np.int64)]).astype(np.int64)
     sort = np.lexsort((needed, waiting))
     count = np.bincount(waiting, minlength=len(turn)) if len(turn) else np.zeros(0, np.int64)
     channel = np.repeat([number for number, _ in pieces] or [0], sizes or [0])[turn]

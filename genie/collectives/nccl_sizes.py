@@ -53,21 +53,22 @@ class Cut:
 
     chunk_bytes: int
     slices: int
-    step_bytes: int
+    steps: int  # of the buffer, that a slice takes
 
     @property
     def window(self) -> int:
         """Slices of one channel that may be in flight."""
-        return STEPS // (self.chunk_bytes // self.step_bytes // self.slices or 1)
+        return STEPS // self.steps
 
 
 def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cut:
     """Chunk and slices. `buffer_bytes`: NCCL_BUFFSIZE, which is Simple's."""
     step_bytes = buffer_bytes // STEPS if protocol.name == "simple" else protocol.step_bytes
     long = protocol.name == "simple" and algorithm == "ring" and op in LONG_CHUNKS
-    chunk_bytes = step_bytes * (4 if long else 1)
+    slices, steps = (2, 2) if long else (1, 1)
+    chunk_bytes = step_bytes * slices * steps
     grain_bytes = GRAIN_BYTES if protocol.name == "simple" else 16
-    return Cut(max(chunk_bytes // grain_bytes * grain_bytes, grain_bytes), 2 if long else 1, step_bytes)
+    return Cut(max(chunk_bytes // grain_bytes * grain_bytes, grain_bytes), slices, steps)
 
 
 def over_channels(size_bytes: int, channels: int, traffic_per_byte: int) -> NDArray[np.int64]:

@@ -135,24 +135,26 @@ def double_binary_tree(nodes: int, node: int, which: int) -> tuple[int, list[int
     return (NOBODY if up == NOBODY else back(up)), [back(child) for child in down]
 
 
-def messages(peers: Sequence[Sequence[tuple[int, int, int, int]]], chunks: int, window: int, stride: int) -> Steps:
+def messages(
+    peers: Sequence[Sequence[tuple[int, int, int, int]]], chunks: int, window: int, stride: int, copies: int = 1
+) -> Steps:
     """Point-to-point messages in chunks: (send to, its block, receive from, its block), NOBODY: none.
 
     Those of one group go side by side; the n-th of the next group begins when that of the group before is over. Chunk
-    k's blocks begin at k * `stride`.
+    k's blocks begin at k * `stride`. `copies`: how often each message goes, one after the other.
     """
     rows: list[Row] = []
     bases: list[int] = []
     over: dict[int, list[int]] = {}
     for group in peers:
         lanes: dict[tuple[int, int], list[int]] = {}
-        for chunk in range(chunks):
+        for chunk in [*range(chunks)] * copies:
             for number, (target, out, source, into) in enumerate(group):
                 for action, peer, block in ((SEND, target, out), (RECV, source, into)):
                     if peer == NOBODY:
                         continue
                     lane = lanes.setdefault((number, action), [])
-                    full = action == RECV and chunk >= window
+                    full = action == RECV and len(lane) >= window
                     rows.append((action, peer, block, [lane[-window]] if full else over.get(number, [])))
                     bases.append(chunk * stride)
                     lane.append(len(rows) - 1)

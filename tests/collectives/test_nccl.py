@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from genie import _core
 from genie.collectives import LoweringError, Template
-from genie.collectives.check import check_sizes, meaning_of, prove
+from genie.collectives.check import check_sizes, meaning_of, prove, prove_order
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape, lower_nccl
 from genie.collectives.nccl_sizes import PROTOCOLS, cut_of, message_chunks, over_channels
 from genie.collectives.nccl_steps import NOBODY, double_binary_tree
@@ -155,6 +155,8 @@ def test_an_all_to_all_has_eight_pairs_at_once() -> None:
 
 
 def test_window_is_a_buffer() -> None:
+    for buffer_bytes in (10_000, 1_000_000, 2_500_000):  # chunks are rounded, what is in flight is no more for it
+        assert cut_of("all_reduce", "ring", PROTOCOLS["simple"], buffer_bytes).window == 4
     assert cut_of("all_reduce", "ring", PROTOCOLS["simple"], 4 * MIB).window == 4
     assert cut_of("all_reduce", "tree", PROTOCOLS["simple"], 4 * MIB).window == 8
     assert cut_of("all_reduce", "ring", PROTOCOLS["ll"], 4 * MIB).window == 8
@@ -196,6 +198,29 @@ def test_nodes_of_several_members_play_to_their_end(op: Op, members: int, local:
         for size_bytes in (8, 100_000, 9 * MIB):
             plan = build_plan(collective(op, members, size_bytes), lowering=Lowering(nccl=shape))
             assert _core.walk_alone(plan.native)["problems"] == []
+
+
+@DRAWS
+@given(
+    st.sampled_from(CASES),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 300_000),
+    st.booleans(),
+    st.data(),
+)
+def test_nodes_of_several_members_in_every_timing(
+    case: tuple[str, str], nodes: int, local: int, channels: int, more_bytes: int, pxn: bool, data: st.DataObject
+) -> None:
+    """No message overtakes another, and nobody ends without those who have not begun: blocks of at least a byte."""
+    op, algorithm = case
+    members = nodes * local
+    root = data.draw(st.integers(0, members - 1))
+    size_bytes = 16 * channels * members + more_bytes
+    shape = NcclShape(channels, algorithm if algorithm in ("ring", "tree") else None, buffer_bytes=64 * KIB, pxn=pxn)
+    parts = [lower_nccl(op, shape, members, at, size_bytes, root, local=local)[1:] for at in range(members)]
+    prove_order(op, [template for template, _ in parts], [sizes for _, sizes in parts], root)
 
 
 def _crossing(op: str, shape: NcclShape, members: int, size_bytes: int, local: int) -> tuple[list[int], set[int]]:
