@@ -14,6 +14,8 @@ import polars as pl
 from synthetic_runs import Noise
 
 from genie.config.units import Duration, Rate
+from genie.live.path_choice import choose_ports
+from genie.plan.lowering import Lowering
 from genie.record import PATHS_SCHEMA, Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
@@ -40,7 +42,10 @@ class Shape:
     rounds: int = 2  # of an all-to-all and a ring all-reduce, each iteration
     size_bytes: int = 1 << 20
     pinned: bool = True  # paths spread evenly; otherwise as one drawn seed hashes them
+    chosen_by: int | None = None  # seed, of paths that are spread as a run's ranks choose them
     spine_bps: int = SPINE_BPS
+    lowering: Lowering | None = None  # None: plain messages
+    window_packets: int = 32
 
     @property
     def ranks(self) -> int:
@@ -68,8 +73,8 @@ def fabric_of(shape: Shape, slow: Mapping[str, float] | None = None, seed: int =
         Fault(at=Duration(0), link=link, rate=Rate(int(rates["spine" if "spine" in link else "host"] * share)))
         for link, share in (slow or {}).items()
     ]
-    paths = []
-    for source in range(shape.ranks) if shape.pinned else ():
+    paths = chosen_paths(shape) if shape.chosen_by is not None else []
+    for source in range(shape.ranks) if shape.pinned and not paths else ():
         for target in range(shape.ranks):
             a, b = source // shape.hosts_per_leaf, target // shape.hosts_per_leaf
             if a != b:
@@ -80,12 +85,30 @@ def fabric_of(shape: Shape, slow: Mapping[str, float] | None = None, seed: int =
         topology=LeafSpine(leaves=shape.leaves, spines=shape.spines, hosts_per_leaf=shape.hosts_per_leaf,
                            spine_link=Link(Rate(shape.spine_bps), Duration(20_000_000))),
         link=Link(Rate(HOST_BPS), Duration(20_000_000)),
-        transport=Transport(mtu=4096, window_packets=32, ack_timeout=Duration(2 * 10**12)),
+        transport=Transport(mtu=4096, window_packets=shape.window_packets, ack_timeout=Duration(2 * 10**12)),
         host=Host(packet_latency=Duration(60_000_000)),
         frame=Frame(overhead_bytes=14),
         path=paths,
         fault=faults,
     )  # fmt: skip
+
+
+def chosen_paths(shape: Shape) -> list[PinnedPath]:
+    """By pairs of ranks on different leaves, as `choose_ports` pins them: a port stands for a spine."""
+    candidates: dict[tuple[int, int], list[tuple[int, tuple[str, ...]]]] = {}
+    for source in range(shape.ranks):
+        for target in range(shape.ranks):
+            a, b = source // shape.hosts_per_leaf, target // shape.hosts_per_leaf
+            if a != b:
+                candidates[source, target] = [
+                    (spine, (f"leaf{a}->spine{spine}", f"spine{spine}->leaf{b}")) for spine in range(shape.spines)
+                ]
+    chosen = choose_ports(candidates, shape.ranks, 1, shape.chosen_by or 0)
+    leaf = [f"leaf{rank // shape.hosts_per_leaf}" for rank in range(shape.ranks)]
+    return [
+        PinnedPath(f"host{source}", f"host{target}", (leaf[source], f"spine{spine}", leaf[target]))
+        for (source, target), (spine,) in chosen.items()
+    ]
 
 
 def run_pair(
@@ -106,12 +129,13 @@ def run_pair(
         for graph in varied.ranks.values():
             sleeps = graph.kind == Kind.COMP
             graph.duration_ns[sleeps] += draw.exponential(100_000, int(sleeps.sum())).astype(np.int64)
-        played = faulty.play(varied)
+        played = faulty.play(varied, lowering=shape.lowering)
         timelines.append(played.timeline.with_columns(iteration=pl.lit(iteration, pl.Int32)))
         transfers.append(played.transfers.with_columns(iteration=pl.lit(iteration, pl.Int32)))
     timeline = pl.concat(timelines)
     moved = noisy(pl.concat(transfers), draw, noise, shape.ranks)
-    followed = fast.play(workload, iterations=range(iterations), arrivals_ns=arrivals_of(workload, timeline))
+    arrivals_ns = arrivals_of(workload, timeline)
+    followed = fast.play(workload, lowering=shape.lowering, iterations=range(iterations), arrivals_ns=arrivals_ns)
     paths = fast.paths_of(followed.transfers, [seed], None).table
     hosts = [attachment(fast.network, rank, rank) for rank in range(shape.ranks)]
     info = {"ranks": shape.ranks, "warmup": 0, "iterations": iterations, "hosts": hosts}

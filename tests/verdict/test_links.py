@@ -11,6 +11,8 @@ import pytest
 from link_runs import LOUD, Shape, probed, run_pair
 from tables import run_of
 
+from genie.collectives.nccl import NcclShape
+from genie.plan.lowering import Lowering
 from genie.record import PATHS_SCHEMA
 from genie.verdict import judge, write_report
 from genie.verdict.align import align
@@ -44,6 +46,14 @@ def test_a_slow_cable_is_named_once() -> None:
     assert {suspect.name, *suspect.also} == {"leaf0-spine0", "leaf1-spine0", "spine0"}
     (suspect,) = judge(probed(live, slow), twin).suspects
     assert (suspect.name, suspect.also, sorted(suspect.links)) == ("leaf1-spine0", [], sorted(slow))
+
+
+def test_what_a_slow_link_s_acknowledgements_delay_is_not_its_other_direction_s() -> None:
+    """Most transfers that go the other way are answered through the slow link, and NCCL's have to wait for that."""
+    shape = Shape(lowering=Lowering(nccl=NcclShape()), window_packets=16, chosen_by=6, rounds=1)
+    live, twin = run_pair(6, {"leaf1->spine1": 0.4}, shape=shape, iterations=16)
+    (suspect,) = judge(probed(live, {"leaf1->spine1": 0.4}), twin).suspects
+    assert (suspect.name, suspect.also, suspect.direction) == ("leaf1->spine1", [], "one way")
 
 
 def test_probes_add_the_other_direction_of_a_cable_only_where_it_is_slow_too() -> None:
