@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 from clean_wheel import CleanWheel, build_clean_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Many containers forbid bytecode: each of the thousands of Pythons that tests start would compile all of Genie again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What plays in real time, starts machines or builds: one after another, in one process; the rest computes meanwhile.
 REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py", "test_packaging.py")
