@@ -11,7 +11,7 @@ import pytest
 from link_runs import LOUD, Shape, probed, run_pair
 from tables import run_of
 
-from genie.record import PATHS_SCHEMA
+from genie.record.schemas import PATHS_SCHEMA
 from genie.verdict import judge, write_report
 from genie.verdict.align import align
 from genie.verdict.links import likeliest, one_way, ways_of
