@@ -269,9 +269,7 @@ def test_wrong_usage_is_one_line(given: str) -> None:
         ("pairs", PAIRS_EXAMPLES),
     ],
 )
-def test_help_has_examples_that_keep_their_lines(
-    name: str, examples: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_has_examples_that_keep_their_lines(name: str, examples: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = in_this_process("bench", name, "--help")
     assert (shown.code, shown.stderr) == (0, "")
