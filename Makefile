@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-test thread-test fuzz clean
+.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -63,9 +63,11 @@ format: develop
 	$(BIN)/clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
 SANITIZE ?= address,undefined
-native-test: $(VENV)/.tools
+native-build: $(VENV)/.tools
 	@$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=$(SANITIZE) >/dev/null
 	@$(BIN)/cmake --build build/sanitize
+
+native-test: native-build
 	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 # Data races of the twin, the only native part with threads.

@@ -6,13 +6,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from genie.config.source_ports import NCCL, SourcePorts, rdma_source_port
-from genie.record import PATHS_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from simtwin.fabric_schema import Fabric
     from simtwin.network import Network
@@ -146,6 +145,10 @@ def played_paths(
     `pins`: (source host, target host) -> links that the fabric pins. A pair whose packets are spread over several
     paths, or whose ranks share a host, has none.
     """
+    import polars as pl
+
+    from genie.record.schemas import PATHS_SCHEMA
+
     facts: dict[str, Any] = {"changed": reroutes, "pairs": len(pairs)}
     if followed is not None:
         own = [pair for pair in pairs if pair not in followed.ways and host_of_rank[pair[0]] != host_of_rank[pair[1]]]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
@@ -16,6 +14,9 @@ from simtwin.fabric_toml import to_toml
 from simtwin.remarks import remark
 from simtwin.simulate import FollowError, Twin, arrivals_of
 from simtwin.topology import Network
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Progress = Any
 
@@ -109,6 +110,8 @@ def simulate_to_folder(
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:
     """Rows of the iterations in which every node of every rank ended."""
+    import polars as pl
+
     ended = (
         live.timeline.group_by("iteration")
         .agg(unfinished=(pl.col("end_ns") < 0).sum(), ranks=pl.col("rank").n_unique())

@@ -6,10 +6,9 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from genie import _core
@@ -32,6 +31,9 @@ from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
 from simtwin.transport import line_rate_bps, queue_pair_config
+
+if TYPE_CHECKING:
+    import polars as pl
 
 EVENTS_PER_CALL = 200_000  # between two looks at the clock and at Ctrl-C
 
@@ -121,6 +123,8 @@ class Twin:
 
     def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:
         """The paths that the ranks' transfers took in iterations of these seeds."""
+        import polars as pl
+
         return played_paths(
             self.fabric,
             self.network,
@@ -152,6 +156,8 @@ class Twin:
         called with (iteration, events, simulated seconds). Raises SimulationError when ranks wait for what never
         comes.
         """
+        import polars as pl
+
         timelines, sends, receives, traces = [], [], [], []
         counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0, "links": {}}
         plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
@@ -250,6 +256,8 @@ def _explain(workload: Workload, problems: list[str]) -> str:
 
 def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:
     """Measured starts of all communication nodes: iteration -> rank -> (n,), -1 where the rank never got there."""
+    import polars as pl
+
     comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
     arrivals: dict[int, dict[int, NDArray[np.int64]]] = {}
     for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -42,13 +43,21 @@ def copy_sources(folder: Path) -> Path:
 
 
 def build_clean_wheel(folder: Path) -> CleanWheel:
-    """About a minute on two cores."""
-    environment, wheels = folder / "venv", folder / "wheels"
-    sources = copy_sources(folder / "source")
-    run([sys.executable, "-m", "venv", environment], folder)
-    headers = (ROOT / ".venv" / "headers").resolve()
-    prefix = run([ROOT / ".ci" / "python-headers", "--environment", headers], folder).split()
-    pip: list[str | Path] = [environment / "bin" / "python", "-m", "pip"]
-    run([*prefix, *pip, "wheel", "-qq", "--no-deps", "-w", wheels, sources], folder)
+    """About a minute on two cores; once in a folder, whichever process of the tests comes first."""
+    folder.mkdir(exist_ok=True)
+    environment, wheels, sources = folder / "venv", folder / "wheels", folder / "source"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(wheels.glob("*.whl")):
+            _build(environment, wheels, copy_sources(sources))
     (wheel,) = wheels.glob("*.whl")
     return CleanWheel(wheel, environment, sources)
+
+
+def _build(environment: Path, wheels: Path, sources: Path) -> None:
+    run([sys.executable, "-m", "venv", environment], sources)
+    headers = (ROOT / ".venv" / "headers").resolve()
+    prefix = run([ROOT / ".ci" / "python-headers", "--environment", headers], sources).split()
+    pip: list[str | Path] = [environment / "bin" / "python", "-m", "pip"]
+    # Politely: what another process of the tests plays in real time comes first.
+    run(["nice", *prefix, *pip, "wheel", "-qq", "--no-deps", "-w", wheels, sources], sources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,25 @@ from clean_wheel import CleanWheel, build_clean_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What plays in real time, starts machines or builds: one after another, in one process; the rest computes meanwhile.
-REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py", "test_packaging.py")
+# Many containers forbid bytecode: each of the thousands of Pythons that tests start would compile all of Genie again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# What plays in real time or starts machines: one after another, in one process; the rest computes meanwhile.
+REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py")
+COMPUTES = ("cli/test_help.py", "cli/test_usage.py")  # of these rooms, what plays nothing
+
+
+def scope_of(nodeid: str) -> str:
+    """What stays together in one process."""
+    file = nodeid.split("::")[0].removeprefix("tests/")
+    return "real time" if file.split("/")[0] in REAL_TIME and file not in COMPUTES else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what takes longest, and beside it the wheel, so that it is there when guests want it."""
+    first = ("real time", "test_packaging.py")
+    items.sort(key=lambda item: [scope_of(item.nodeid) != scope for scope in first])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,9 +41,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Rooms(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::")[0]
-            return "real time" if file.split("/")[1] in REAL_TIME else file
+            return scope_of(nodeid)
 
+    config.option.loadscopereorder = False  # by number of tests: the wheel would be the last
     return Rooms(config, log)
 
 
@@ -72,5 +90,6 @@ def as_root() -> None:
 
 @pytest.fixture(scope="session")
 def clean_wheel(tmp_path_factory: pytest.TempPathFactory) -> CleanWheel:
-    """Genie's wheel as a user gets it; tests that ask for it have a time limit for a build."""
-    return build_clean_wheel(tmp_path_factory.mktemp("clean-wheel"))
+    """Genie's wheel as a user gets it, one for all processes; tests that ask for it have a time limit for a build."""
+    folder = tmp_path_factory.getbasetemp()
+    return build_clean_wheel((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "clean-wheel")

@@ -167,6 +167,14 @@ def test_a_rank_loads_little(module: str) -> None:
     assert HEAVY & set(done.stdout.split()) == set()
 
 
+def test_a_command_loads_what_tables_take_when_it_comes_to_one() -> None:
+    """Ranks that a cluster's launcher starts as commands, and refusals, never do."""
+    code = "import sys, genie.cli.main; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "typer" in done.stdout.split()
+    assert {"polars", "perfetto", "prometheus_client"} & set(done.stdout.split()) == set()
+
+
 @pytest.mark.parametrize("room", sorted(NATIVE))
 def test_native_rooms_include_what_they_may(room: str) -> None:
     broken = []

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,10 +39,12 @@ from genie.live.rendezvous import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
 from genie.record import RecordWriteError, Run, open_run, prepare_folder
-from genie.verdict import Verdict, judge, write_perfetto, write_report
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.run import simulate_to_folder
+
+if TYPE_CHECKING:
+    from genie.verdict import Verdict
 
 VALIDATE_EXAMPLES = """
 Examples:
@@ -73,6 +75,8 @@ def diff(
 
 def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     """Judge, write what the verdict consists of, and print its line."""
+    from genie.verdict import judge, write_perfetto, write_report
+
     verdict = judge(live, twin)
     if out is not None:
         try:

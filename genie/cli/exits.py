@@ -11,7 +11,6 @@ from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
 from genie.record import RecordError, RecordWriteError
-from genie.verdict import VerdictError
 from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
 from simtwin.routing import RoutingError
@@ -25,11 +24,10 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (WorkloadError, EXIT_USAGE),
     (SettingsError, EXIT_USAGE),
     (RoutingError, EXIT_USAGE),
-    (VerdictError, EXIT_USAGE),
     (FollowError, EXIT_USAGE),
     (SimulationError, EXIT_FAILED),
     (RecordWriteError, EXIT_ENVIRONMENT),
-    (RecordError, EXIT_USAGE),
+    (RecordError, EXIT_USAGE),  # a verdict's error is one
     (LaunchError, EXIT_ENVIRONMENT),
     (LabError, EXIT_USAGE),
     (RendezvousError, EXIT_ENVIRONMENT),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import polars as pl
 
 from genie.live.counters.remarks import remarks_of
 from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
@@ -21,6 +20,9 @@ from genie.plan.tables import Records, join_transfers, receives_of, sends_of, ti
 from genie.record import RUN_FILES, RecordError, RecordWriteError, Run, open_run, write_run
 from genie.workload.graph import Workload
 from genie.workload.load import load
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def unpack(part: bytes) -> Records:
@@ -40,6 +42,8 @@ def write_live_run(
     problem: str | None = None,
 ) -> None:
     """Write the run folder. `facts`: one a rank, None if lost; `parts`: iteration -> rank -> bytes, b"" if lost."""
+    import polars as pl
+
     workload = load(settings.workload)
     timelines, sends, receives = [], [], []
     for iteration, of_ranks in enumerate(parts):
@@ -96,6 +100,7 @@ def _frames(
 
 def _shift(frame: pl.DataFrame, columns: tuple[str, ...], shift_ns: int, lowest: int | None = None) -> pl.DataFrame:
     """Times moved by shift_ns; -1, "not yet", stays, and nothing else becomes it."""
+    import polars as pl
 
     def moved(name: str) -> pl.Expr:
         time = pl.col(name) + shift_ns

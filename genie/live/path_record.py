@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from genie.live.path_names import Graph, TracePlan
-from genie.record import PATHS_SCHEMA
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SHOWN_MAX = 100  # of flows that have no links
 
 
 def paths_of(plan: TracePlan, facts: list[dict[str, Any] | None]) -> tuple[pl.DataFrame | None, dict[str, Any]]:
     """Links of the flows whose whole path the fabric knows, and what there is to say of the others and of changes."""
+    import polars as pl
+
+    from genie.record.schemas import PATHS_SCHEMA
+
     graph = Graph(plan)
     rows: list[tuple[int, int, int, int, str, int | None]] = []
     changes: list[str] = []

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from genie.plan.sequence import sequence_numbers
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.graph import Kind, Op, RankGraph, Workload
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Records = Mapping[str, Mapping[str, NDArray[Any]]]  # what the native walker gives: nodes, sends, receives
 
@@ -32,6 +33,10 @@ def timeline_of(
     workload: Workload, graph: RankGraph, records: Records, iteration: int, time_factor: int = 1
 ) -> pl.DataFrame:
     """One row per node of one rank that has started; times in ns from the iteration's origin."""
+    import polars as pl
+
+    from genie.record.schemas import TIMELINE_SCHEMA
+
     nodes = records["nodes"]
     started = np.asarray(nodes["start_ps"]) >= 0
     rows = np.flatnonzero(started)
@@ -87,6 +92,8 @@ def sends_of(
     graph: RankGraph, records: Records, iteration: int, paths: Mapping[int, str], time_factor: int = 1
 ) -> pl.DataFrame:
     """The sender's half of the transfers. `paths`: receiving rank -> UDP source ports."""
+    import polars as pl
+
     sends = records["sends"]
     node = np.asarray(sends["node"], np.int32)
     keys = _keys(graph, node, Kind.SEND, iteration)
@@ -109,6 +116,8 @@ def sends_of(
 
 def receives_of(graph: RankGraph, records: Records, iteration: int, time_factor: int = 1) -> pl.DataFrame:
     """The receiver's half of the transfers."""
+    import polars as pl
+
     receives = records["receives"]
     node = np.asarray(receives["node"], np.int32)
     keys = _keys(graph, node, Kind.RECV, iteration)
@@ -125,6 +134,10 @@ def receives_of(graph: RankGraph, records: Records, iteration: int, time_factor:
 
 def join_transfers(workload: Workload, sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
     """Both halves as the table of a run folder; first_ns and last_ns are -1 where the receiver's half is missing."""
+    import polars as pl
+
+    from genie.record.schemas import TRANSFERS_SCHEMA
+
     names = pl.DataFrame(
         {
             "group_number": np.arange(len(workload.groups), dtype=np.int32),

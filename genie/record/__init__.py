@@ -1,10 +1,7 @@
-"""A run is a folder: the schema of its tables and how they are written and read, the same for both worlds."""
+"""A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
 
 from genie.record.folder import (
-    PATHS_SCHEMA,
     RUN_FILES,
-    TIMELINE_SCHEMA,
-    TRANSFERS_SCHEMA,
     RecordError,
     RecordWriteError,
     Run,
@@ -14,10 +11,7 @@ from genie.record.folder import (
 )
 
 __all__ = [
-    "PATHS_SCHEMA",
     "RUN_FILES",
-    "TIMELINE_SCHEMA",
-    "TRANSFERS_SCHEMA",
     "RecordError",
     "RecordWriteError",
     "Run",

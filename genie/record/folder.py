@@ -7,59 +7,10 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-# One row per node that was played. Times in ns from the iteration's common origin.
-TIMELINE_SCHEMA = pl.Schema({
-    "rank": pl.Int32,
-    "node_id": pl.UInt64,
-    "name": pl.String,
-    "kind": pl.String,  # comp, mem, send, recv, coll, meta
-    "op": pl.String,  # all_reduce, ... or null
-    "group": pl.String,  # null unless a collective
-    "seq": pl.Int32,  # the k-th collective of its group in the iteration, from 0
-    "size_bytes": pl.Int64,
-    "ready_ns": pl.Int64,  # all dependencies done
-    "start_ns": pl.Int64,  # its resource was free too: a collective's arrival
-    "end_ns": pl.Int64,
-    "overshoot_ns": pl.Int64,  # comp and mem: how much later than asked the sleep ended; 0 elsewhere
-    "iteration": pl.Int32,
-})  # fmt: skip
-
-# One row per (iteration, sending rank, node of the sender, receiving rank): all messages of a collective, or
-# of a send, from `src` to `dst`. first_ns and last_ns are taken at the receiver.
-TRANSFERS_SCHEMA = pl.Schema({
-    "iteration": pl.Int32,
-    "src": pl.Int32,
-    "dst": pl.Int32,
-    "node_id": pl.UInt64,  # the sender's node
-    "group": pl.String,
-    "seq": pl.Int32,
-    "size_bytes": pl.Int64,
-    "messages": pl.Int64,
-    "post_ns": pl.Int64,  # the first message was handed to the transport
-    "first_ns": pl.Int64,  # its first packet arrived
-    "last_ns": pl.Int64,  # the last packet of the last message arrived
-    "acked_ns": pl.Int64,  # the sender knew that all had arrived
-    "busy_ns": pl.Int64,  # time with a message posted and not acknowledged: needs only the sender's clock
-    "retransmits": pl.Int64,  # packets sent again
-    "path": pl.String,  # UDP source ports, comma separated
-})  # fmt: skip
-
-# One row per directed link of a path, in the order of the path; only in runs whose paths are known. With several
-# queue pairs a pair of ranks has a path for each of their source ports.
-PATHS_SCHEMA = pl.Schema({
-    "src": pl.Int32,
-    "dst": pl.Int32,
-    "source_port": pl.Int32,
-    "hop": pl.Int32,  # from 0
-    "link": pl.String,  # "leaf0->spine1"
-    # Measured after a live run, null elsewhere: until the end of this link answered a probe that followed a train of
-    # packets into the idle path, the least of some trials. Where it grows from link to link the later one is slower.
-    "probe_ns": pl.Int64,
-})  # fmt: skip
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class RecordError(Exception):
@@ -148,6 +99,8 @@ def write_run(
     paths: pl.DataFrame | None = None,
 ) -> None:
     """Write a run folder; `run.json` last, so that a folder that has one is complete."""
+    from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / "timeline.parquet").write_bytes(_parquet(timeline, TIMELINE_SCHEMA))
@@ -170,6 +123,8 @@ def _parquet(table: pl.DataFrame, schema: pl.Schema) -> bytes:
 
 def open_run(path: Path) -> Run:
     """Read a run folder. Raises RecordError naming what is missing or damaged."""
+    from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
     for name in RUN_FILES:
         if not (path / name).is_file():
             raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
@@ -194,6 +149,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
+    import polars as pl
+
     try:
         table = pl.read_parquet(path)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:

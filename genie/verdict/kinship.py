@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from genie.record import RecordError
+
 if TYPE_CHECKING:
     from genie.record import Run
 
 
-class VerdictError(Exception):
+class VerdictError(RecordError):
     """Two runs that cannot be compared: the message says what is wrong and what to do."""
 
 

@@ -269,8 +269,9 @@ def test_wrong_usage_is_one_line(given: str) -> None:
         ("pairs", PAIRS_EXAMPLES),
     ],
 )
-def test_help_has_examples_that_keep_their_lines(name: str, examples: str) -> None:
-    shown = genie("bench", name, "--help")
+def test_help_has_examples_that_keep_their_lines(name: str, examples: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = in_this_process("bench", name, "--help")
     assert (shown.code, shown.stderr) == (0, "")
     assert max(map(len, shown.stdout.splitlines())) <= 100
     lines = [line.strip() for line in shown.stdout.splitlines()]
@@ -278,8 +279,9 @@ def test_help_has_examples_that_keep_their_lines(name: str, examples: str) -> No
         assert line.strip() in lines or "```" in line
 
 
-def test_the_overview_of_benches_names_them() -> None:
-    shown = genie("bench", "--help")
+def test_the_overview_of_benches_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = in_this_process("bench", "--help")
     assert shown.code == 0
     for name in (*OPERATIONS, "pairs", "pingpong", "write"):
         assert f"│ {name} " in shown.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from live_runs import genie, loopback, rings
+from live_runs import genie, in_this_process, loopback, rings
 
 FABRIC = """
 [topology]
@@ -65,7 +65,7 @@ def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(given: tuple[str, str], says: str, tmp_path: Path) -> None:
-    ended = genie(
+    ended = in_this_process(
         "run", rings(tmp_path / "w", 2), "--hosts", loopback(tmp_path, 2), "--rate", "200Mb/s", *given,
         "-o", str(tmp_path / "out"),
     )  # fmt: skip

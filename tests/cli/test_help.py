@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from live_runs import genie
+from live_runs import genie, in_this_process
 
 from genie.cli.compare import VALIDATE_EXAMPLES
 from genie.cli.inspecting import CONVERT_EXAMPLES
@@ -38,8 +38,9 @@ def test_the_overview_names_every_command() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_examples_keep_their_lines(command: tuple[str, ...]) -> None:
-    shown = genie(*command, "--help")
+def test_examples_keep_their_lines(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    shown = in_this_process(*command, "--help")
     assert (shown.code, shown.stderr) == (0, "")
     lines = [line.strip() for line in shown.stdout.splitlines()]
     assert max(map(len, shown.stdout.splitlines())) <= WIDTH

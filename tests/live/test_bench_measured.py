@@ -12,7 +12,8 @@ import pytest
 from genie.live.bench.asked import Asked, Average, Blocking
 from genie.live.bench.collectives import OPERATIONS
 from genie.live.bench.measured import Measured, iteration_times, measured, message_times
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA, Run
+from genie.record import Run
+from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
 ASKED = Asked(2, 8000, 8000, 2, None, 1, 2, 1)
 # A warm-up and two timed operations: rank 0 takes 30 us from first to last, rank 1 50 us.

@@ -11,7 +11,7 @@ import pytest
 
 from genie.plan.sequence import sequence_numbers
 from genie.plan.tables import join_transfers, receives_of, sends_of, timeline_of
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 

@@ -9,17 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genie.record import (
-    PATHS_SCHEMA,
-    RUN_FILES,
-    TIMELINE_SCHEMA,
-    TRANSFERS_SCHEMA,
-    RecordError,
-    RecordWriteError,
-    open_run,
-    prepare_folder,
-    write_run,
-)
+from genie.record import RUN_FILES, RecordError, RecordWriteError, open_run, prepare_folder, write_run
+from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
 
 def row(schema: pl.Schema) -> pl.DataFrame:

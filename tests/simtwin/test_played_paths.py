@@ -10,7 +10,7 @@ import pytest
 from twin_fabrics import GBPS, leaf_spine, twin_of
 
 from genie.plan.build import Lowering
-from genie.record import PATHS_SCHEMA
+from genie.record.schemas import PATHS_SCHEMA
 from genie.workload.generate import collective
 from genie.workload.graph import Op
 from simtwin.fabric_schema import Fabric, LoadBalancing, Path

@@ -25,7 +25,7 @@ from twin_fabrics import (
 )
 
 from genie.plan.lowering import Lowering
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload

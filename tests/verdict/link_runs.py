@@ -16,7 +16,8 @@ from synthetic_runs import Noise
 from genie.config.units import Duration, Rate
 from genie.live.path_choice import choose_ports
 from genie.plan.lowering import Lowering
-from genie.record import PATHS_SCHEMA, Run
+from genie.record import Run
+from genie.record.schemas import PATHS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport

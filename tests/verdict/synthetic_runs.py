@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA, Run
+from genie.record import Run
+from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
 COLLECTIVES = (("all_to_all", 24_576), ("all_reduce", 1_580_000), ("all_to_all", 54_000), ("all_reduce", 910_000))
 RATE_BPS = 200_000_000

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from genie.record import TIMELINE_SCHEMA, TRANSFERS_SCHEMA, Run
+from genie.record import Run
+from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
 NODE = {
     "rank": 0, "node_id": 1, "name": "n", "kind": "coll", "op": "all_reduce", "group": "g", "seq": 0,

@@ -13,7 +13,7 @@ from tables import run_of
 
 from genie.collectives.nccl import NcclShape
 from genie.plan.lowering import Lowering
-from genie.record import PATHS_SCHEMA
+from genie.record.schemas import PATHS_SCHEMA
 from genie.verdict import judge, write_report
 from genie.verdict.align import align
 from genie.verdict.links import likeliest, one_way, ways_of

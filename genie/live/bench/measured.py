@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from genie.live.bench.asked import Asked, Average, Blocking
 from genie.live.bench.collectives import TIMED, Operation
 from genie.record import Run
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class MessageTimes:
 
 def message_times(transfers: pl.DataFrame) -> MessageTimes | None:
     """Of transfers (columns of genie/record); None without any that all ended."""
+    import polars as pl
+
     ended = transfers.filter((pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
     if ended.height == 0:
         return None
@@ -116,6 +120,8 @@ def measured(operation: Operation, asked: Asked, size_bytes: int, run: Run) -> M
     Each rank's time is that from the start of the first timed iteration to the end of the last, over the number of
     operations; with --blocking 3 the sum of what its iterations took, without the barriers between them.
     """
+    import polars as pl
+
     named = run.timeline.filter(pl.col("name").str.starts_with(f"{TIMED} "))
     by_iteration = (
         named.group_by("rank", "name")

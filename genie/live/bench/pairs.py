@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from genie.live.bench.rounds import Pair, rounds_of
 from genie.record import Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SLOW_SHARE = 0.93  # of the best: below it a path is marked
 LATENCY_SHARE_MAX = 0.05  # of the time in which a pair's messages go, before it passes for bandwidth
@@ -156,6 +158,8 @@ class Matrix:
 
 def matrix_of(run: Run, hosts: Sequence[str]) -> Matrix:
     """The matrices of a run of `rounds`. Sender and acknowledgement share one clock, so that no other matters."""
+    import polars as pl
+
     named = run.timeline.select(src="rank", node_id="node_id", name="name")
     ended = run.transfers.filter((pl.col("post_ns") >= 0) & (pl.col("acked_ns") >= 0))
     sent = ended.join(named, on=["src", "node_id"], how="inner")
@@ -180,6 +184,8 @@ def matrix_of(run: Run, hosts: Sequence[str]) -> Matrix:
 
 
 def _cells(table: pl.DataFrame, column: str, ranks: int) -> Cells:
+    import polars as pl
+
     cells = np.full((ranks, ranks), np.nan)
     cells[table["src"].to_numpy(), table["dst"].to_numpy()] = table[column].cast(pl.Float64).to_numpy()
     return cells
