@@ -216,17 +216,6 @@ def test_another_process_of_the_keeper_s_number_is_left_alone(fabric: Path) -> N
         other.wait()
 
 
-def test_another_process_of_the_run_s_number_does_not_keep_its_lab(fabric: Path) -> None:
-    name = f"{state.name_of(fabric)}-run-1"
-    known = state.State(name=name, fabric_path=str(fabric), fabric_text="", mark="none", owner=os.getpid())
-    known.owner_started = state.started_at(os.getpid())
-    state.save(known)
-    assert names_of(fabric) == [state.name_of(fabric)]
-    known.owner_started = "another boot 1"
-    state.save(known)
-    assert names_of(fabric) == [state.name_of(fabric), name]
-
-
 def test_a_run_s_lab_knows_its_owner(fabric: Path) -> None:
     with up_for(fabric) as lab:
         assert names_of(fabric) == [state.name_of(fabric)]
@@ -241,6 +230,18 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     monkeypatch.setattr(state, "folder", lambda: path)
     return path
+
+
+def test_another_process_of_the_run_s_number_does_not_keep_its_lab(own_folder: Path) -> None:
+    fabric = own_folder / "fabric.toml"
+    name = f"{state.name_of(fabric)}-run-1"
+    known = state.State(name=name, fabric_path=str(fabric), fabric_text="", mark="none", owner=os.getpid())
+    known.owner_started = state.started_at(os.getpid())
+    state.save(known)
+    assert names_of(fabric) == [state.name_of(fabric)]
+    known.owner_started = "another boot 1"
+    state.save(known)
+    assert names_of(fabric) == [state.name_of(fabric), name]
 
 
 def test_a_file_that_cannot_be_read_stops_no_other_lab(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
