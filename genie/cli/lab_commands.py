@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from genie.cli.exits import exit_code_of, text_of
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, format_size
-from hosts.lab import Lab, change_of, down, find, lab_named, names_of, up
+from hosts.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
 from hosts.lab.state import all_names, load
+from simtwin.fabric import FabricError
 
 UP_EXAMPLES = """
 Examples:
@@ -68,9 +71,16 @@ def lab_up(fabric: FabricOfLab) -> int:
 @lab_app.command("down")
 def lab_down(fabric: FabricOfLab) -> int:
     """Take a lab down, with all that runs in it; also what an up or a run that was killed has left."""
-    taken = [name for name in names_of(fabric) if down(name)]
-    print("\n".join(f"{name}: down" for name in taken) or f"{fabric}: has no lab that is up: nothing to do")
-    return 0
+    taken, code = [], 0
+    for name in names_of(fabric):
+        try:
+            if down(name):
+                taken.append(f"{name}: down")
+        except LabError as error:
+            code = max(code, _told(error))
+    if taken or code == 0:
+        print("\n".join(taken) or f"{fabric}: has no lab that is up: nothing to do")
+    return code
 
 
 @lab_app.command("status")
@@ -88,18 +98,16 @@ def lab_status(
         for line in _described(lab):
             print(line)
         return 0
-    names = all_names()
+    names, code = all_names(), 0
     for name in names:
-        lab = lab_named(name)
-        if lab is None:
-            if (left := load(name)) is not None:
-                print(f"{name}: not up: genie lab down {left.fabric_path} removes what is left of it")
-            continue
-        for line in _described(lab):
-            print(line)
+        try:
+            for line in _described_by_name(name):
+                print(line)
+        except (LabError, FabricError) as error:
+            code = max(code, _told(error))
     if not names:
         print("no lab is up")
-    return 0
+    return code
 
 
 @lab_app.command("set", epilog=SET_EXAMPLES)
@@ -151,6 +159,19 @@ def _size(lab: Lab) -> str:
     return f"{plan.hosts} hosts, {len(plan.nodes) - plan.hosts} switches, {len(plan.links) // 2} cables"
 
 
+def _told(error: Exception) -> int:
+    """Say what is wrong with one lab of several; the exit code."""
+    print(f"genie: {text_of(error)}", file=sys.stderr)
+    return exit_code_of(error) or 0
+
+
+def _described_by_name(name: str) -> Iterator[str]:
+    if (lab := lab_named(name)) is not None:
+        yield from _described(lab)
+    elif (left := load(name)) is not None:
+        yield f"{name}: not up: genie lab down {left.fabric_path} removes what is left of it"
+
+
 def _described(lab: Lab) -> Iterator[str]:
     plan = lab.plan
     yield f"{lab.name}: up, {_size(lab)}, from {lab.state.fabric_path}; kept by process {lab.state.pid}"
@@ -161,6 +182,8 @@ def _described(lab: Lab) -> Iterator[str]:
         yield f"  {link.name}: {format_rate(link.rate_bps)}{limits}, no delay"
     for line in _faults(lab):
         yield f"  {line}"
+    if lab.state.is_in_doubt:
+        yield "  links may have other faults than these: the last change was cut short; the next one sets every link"
     for sentence in lab.cannot:
         yield f"  {sentence}"
 

@@ -12,7 +12,7 @@ from genie.verdict.series import DIRECTIONS
 
 if TYPE_CHECKING:
     from genie.record import Run
-    from genie.verdict.links import Ways
+    from genie.verdict.links import Column, Ways
     from genie.verdict.series import Series
 
 
@@ -59,7 +59,7 @@ class Component:
     name: str = ""  # of a host, switch or link
     columns: tuple[int, ...] = ()  # of links between switches
     pairs: frozenset[tuple[int, int]] = frozenset()  # that pass them
-    alike: tuple[str, ...] = ()  # what else has the same column
+    alike: tuple[tuple[str, str], ...] = ()  # kind and name of what else has the same columns
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -119,10 +119,7 @@ def _between_switches(part: Series, ways: Ways) -> list[Component]:
     if len(part.ranks) < TIER_MIN:
         return []
     columns = [column for column in ways.columns if column.number in part.ranks]
-    result = [
-        Component("link", part.direction, (), -1, column.links[0], (column.number,), column.pairs, column.links[1:])
-        for column in columns
-    ]
+    result = [_of_column(column) for column in columns]
     cables: dict[str, set[int]] = {}
     switches: dict[str, set[int]] = {}
     for column in columns:
@@ -139,9 +136,14 @@ def _between_switches(part: Series, ways: Ways) -> list[Component]:
     for members, names in named.items():
         pairs = frozenset(pair for column in columns if column.number in members for pair in column.pairs)
         (kind, name), *others = names
-        alike = tuple(other for _, other in others)
-        result.append(Component(kind, part.direction, (), -1, name, members, pairs, alike))
+        result.append(Component(kind, part.direction, (), -1, name, members, pairs, tuple(others)))
     return result
+
+
+def _of_column(column: Column) -> Component:
+    first, *others = column.links
+    alike = tuple(("link", other) for other in others)
+    return Component("link", column.tier, (), -1, first, (column.number,), column.pairs, alike)
 
 
 def singles_of(component: Component, ways: Ways | None) -> list[Component]:
@@ -154,21 +156,17 @@ def singles_of(component: Component, ways: Ways | None) -> list[Component]:
 
 def of_few(ways: Ways | None) -> list[Component]:
     """Links that are never accused, because too few paths show them, and may explain the same."""
-    few = ways.few if ways else ()
-    return [
-        Component("link", column.tier, (), -1, column.links[0], (column.number,), column.pairs, column.links[1:])
-        for column in few
-    ]
+    return [_of_column(column) for column in (ways.few if ways else ())]
 
 
 def pointed_at(component: Component, ways: Ways) -> Component:
     """A component of links named as what probes point at, and the others only where they do not."""
     if not component.columns:
         return component
-    names = (component.name, *component.alike)
-    name, is_sure = likeliest(names, component.columns, ways)
-    kind = "link" if "-" in name else "switch"
-    return replace(component, kind=kind, name=name, alike=() if is_sure else tuple(it for it in names if it != name))
+    every = ((component.kind, component.name), *component.alike)
+    name, is_sure = likeliest([name for _, name in every], component.columns, ways)
+    first, *others = sorted(every, key=lambda it: it[1] != name)
+    return replace(component, kind=first[0], name=name, alike=() if is_sure else tuple(others))
 
 
 def other_way(component: Component, ways: Ways) -> Component | None:

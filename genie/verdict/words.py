@@ -176,7 +176,7 @@ def _who(component: Component, attached: dict[int, Attachment], links: list[str]
 def _also(finding: Finding, attached: dict[int, Attachment], links: list[str]) -> list[str]:
     """Members of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
     component = finding.component
-    result = list(component.alike)
+    result = [name for _, name in component.alike]
     if component.kind == "nic":
         own = attached[component.ranks[0]]
         result.append(f"link {', '.join(links)}" if links else f"the link of rank {component.ranks[0]}")
@@ -186,5 +186,5 @@ def _also(finding: Finding, attached: dict[int, Attachment], links: list[str]) -
             side = "sending" if rival.direction == "egress" else "receiving"
             result.append(f"the {side} side of rank {rival.ranks[0]} ({name_of(rival, attached)})")
         else:
-            result += [name_of(rival, attached), *rival.alike]
+            result += [name_of(rival, attached), *(name for _, name in rival.alike)]
     return result

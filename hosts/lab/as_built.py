@@ -11,6 +11,7 @@ from genie.config.units import Duration, Rate, Size, format_rate, format_size
 from simtwin.fabric_schema import (
     Explicit,
     Fabric,
+    Frame,
     Host,
     LoadBalancing,
     NamedHost,
@@ -42,7 +43,12 @@ def bucket_bytes(fabric: Fabric, rate_bps: int) -> int:
     """Of a token bucket for which the file says nothing; 0 without a rate."""
     if rate_bps == 0:
         return 0
-    return max(BUCKET_FRAMES * frame_bytes(fabric), rate_bps * BUCKET_NS // 8_000_000_000)
+    return max(BUCKET_FRAMES * frame_bytes(fabric), caught_up_bytes(rate_bps))
+
+
+def caught_up_bytes(rate_bps: int) -> int:
+    """What a timer that is late by BUCKET_NS has to send at once."""
+    return rate_bps * BUCKET_NS // 8_000_000_000
 
 
 def as_built(fabric: Fabric, network: Network, marks: bool = True) -> AsBuilt:
@@ -51,7 +57,8 @@ def as_built(fabric: Fabric, network: Network, marks: bool = True) -> AsBuilt:
     `marks`: whether the machine lets the lab's switches mark.
     """
     cannot = tuple(_cannot(fabric, network, marks))
-    frame = msgspec.structs.replace(fabric.frame, overhead_bytes=max(fabric.frame.overhead_bytes, TBF_HEADER_BYTES))
+    # What else [frame] may say is another simulator's: the lab's packets are RoCEv2's.
+    frame = Frame(overhead_bytes=max(fabric.frame.overhead_bytes, TBF_HEADER_BYTES))
     fabric = msgspec.structs.replace(fabric, frame=frame)
     built = msgspec.structs.replace(
         fabric,
@@ -147,6 +154,12 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
         yield "Tables [[path]] are left out: paths are the kernel's choice, by a hash of addresses and UDP ports."
     if fabric.fault:
         yield "Tables [[fault]] are left out: give genie lab set, or --lab-fault."
+    for table, keys, instead in (
+        (fabric.host, ("doorbell_latency", "notification_latency"), "hosts take the time that this machine takes"),
+        (fabric.frame, ("payload", "data_header", "control", "time_unit"), "frames are RoCEv2's"),
+    ):
+        if given := [key for key in keys if getattr(table, key) != getattr(type(table)(), key)]:
+            yield f"[{type(table).__name__.lower()}] {', '.join(given)}: left out, {instead}."
     if fabric.frame.overhead_bytes < TBF_HEADER_BYTES:
         yield f"Each packet counts {TBF_HEADER_BYTES} bytes beside IP, which the kernel's token buckets add."
     if (fastest := int(network.rate_bps.max(initial=0))) > SPEED_MAX_BPS:

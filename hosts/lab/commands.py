@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
+from hosts.lab.as_built import caught_up_bytes
 from hosts.lab.faults import Fault, Faults
 from hosts.lab.marker import Port
 from hosts.lab.plan import DEVICE_MTU_BYTES, LabLink, Plan
@@ -24,6 +26,19 @@ _SYSCTLS = {
     "net/ipv4/icmp_ratemask": "0",
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
+
+# What follows where a kernel has no such setting; the others are as old as what else a lab needs.
+_WITHOUT = {
+    "net/ipv4/fib_multipath_hash_seed": "a flow's path is another one in every lab of the file (Linux before 6.11)",
+    "net/ipv4/fib_multipath_hash_policy": "paths follow addresses alone, not UDP ports",
+}
+
+
+def without(missing_settings: Iterable[str]) -> Iterator[str]:
+    """Sentences on what a lab lacks because its kernel has no such settings (paths below /proc/sys)."""
+    for path in missing_settings:
+        if follows := _WITHOUT.get(path):
+            yield f"This kernel has no setting {path.replace('/', '.')}: {follows}."
 
 
 def sysctls(plan: Plan, node: int) -> dict[str, str]:
@@ -84,13 +99,19 @@ def bucket(link: LabLink, fault: Fault) -> str:
     rate_bps = _rate_bps(link, fault)
     if rate_bps == 0:
         return f"qdisc replace dev {link.device} root noqueue"
-    burst_bytes = link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
+    burst_bytes = _burst_bytes(link, fault)
     limits = f"rate {rate_bps}bit burst {burst_bytes}b limit {link.queue_bytes}b overhead {link.overhead_bytes}"
     return f"qdisc replace dev {link.device} root tbf {limits}"
 
 
 def _rate_bps(link: LabLink, fault: Fault) -> int:
     return link.rate_bps if fault.rate_bps is None else fault.rate_bps
+
+
+def _burst_bytes(link: LabLink, fault: Fault) -> int:
+    """A bucket made for the file's rate cannot reach a higher one."""
+    rate_bps, own_bytes = _rate_bps(link, fault), link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
+    return max(own_bytes, caught_up_bytes(rate_bps)) if rate_bps > link.rate_bps else own_bytes
 
 
 def buckets(plan: Plan, node: int, faults: Faults) -> list[str]:
@@ -104,10 +125,11 @@ def marks(plan: Plan, node: int, faults: Faults) -> list[str]:
     for link in plan.links:
         if link.source == node and link.marks is not None:
             minimum_bytes, maximum_bytes, probability = link.marks
+            fault = faults.get(link.name, Fault())
             port = Port(
                 link.device,
-                _rate_bps(link, faults.get(link.name, Fault())),
-                link.burst_bytes,
+                _rate_bps(link, fault),
+                _burst_bytes(link, fault),
                 link.queue_bytes,
                 link.overhead_bytes,
                 minimum_bytes,

@@ -30,11 +30,17 @@ class Fault(Struct, frozen=True, omit_defaults=True):
 
     def words(self) -> str:
         """As a line shows it; "" where nothing is wrong."""
-        said = [] if self.rate_bps is None else [f"rate {format_rate(self.rate_bps)}"]
-        said += [f"loss {self.loss * 100:.4g} %" for _ in range(self.loss > 0)]
-        said += [f"ECN marks {self.ecn * 100:.4g} %" for _ in range(self.ecn > 0)]
-        said += [] if self.mtu_bytes is None else [f"packets above {self.mtu_bytes} B dropped"]
-        said += ["down"] if self.is_down else []
+        said = []
+        if self.rate_bps is not None:
+            said.append(f"rate {format_rate(self.rate_bps)}")
+        if self.loss:
+            said.append(f"loss {self.loss * 100:.4g} %")
+        if self.ecn:
+            said.append(f"ECN marks {self.ecn * 100:.4g} %")
+        if self.mtu_bytes is not None:
+            said.append(f"packets above {self.mtu_bytes} B dropped")
+        if self.is_down:
+            said.append("down")
         return ", ".join(said)
 
 

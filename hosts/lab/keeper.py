@@ -70,12 +70,13 @@ def _told_to_stay() -> bool:
     return True
 
 
-def _build(order: dict[str, Any], held: list[int]) -> dict[str, bool]:
-    """Namespaces first, then cables, then what is in each of them; what this machine allows."""
+def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
+    """Namespaces first, then cables, then what is in each of them; what this machine allows and lacks."""
     is_allowed = _libc.unshare(NEW_NETWORK) == 0
     if not is_allowed:
         _become_root_of_a_user_namespace()
     first, nodes, marks = order["first_fd"], order["nodes"], True
+    missing: set[str] = set()
     for number in range(len(nodes)):
         _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")
         made = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -92,13 +93,15 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, bool]:
             setting = Path("/proc/sys") / path
             if setting.exists():
                 setting.write_text(value)
+            else:
+                missing.add(path)
         _run(held, node["ip"], "ip", "-batch", "-")
         _run(held, node["tc"], "tc", "-batch", "-")
         if node["marks"] and marks:
             marks = _marks(held, node["marks"])
     _check(_libc.setns(home, NEW_NETWORK), "a namespace cannot be entered")
     os.close(home)
-    return {"in_user_namespace": not is_allowed, "marks": marks}
+    return {"in_user_namespace": not is_allowed, "marks": marks, "missing_settings": sorted(missing)}
 
 
 def _marks(held: list[int], lines: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ class Lab:
     @property
     def cannot(self) -> tuple[str, ...]:
         """Sentences: what of its fabric file it does without, or has otherwise."""
-        return self.plan.built.cannot
+        return (*self.plan.built.cannot, *commands.without(self.state.missing_settings))
 
     @property
     def addresses(self) -> dict[str, list[str]]:
@@ -81,7 +82,7 @@ class Lab:
         before = dict(self.faults)
         names = {name for change in changes for name in change.links}
         try:
-            if changes:
+            if changes or self.state.is_in_doubt:
                 self.set(changes)
             yield
         finally:
@@ -103,11 +104,20 @@ class Lab:
             now = state.load(self.name)
             if now is None or not state.is_alive(now.pid, now.started):
                 raise LabError(f"{self.name}: is down: genie lab up {self.state.fabric_path}")
-            after = change(now.faults)
-            self._apply(now.faults, after)
-            now.faults = after
-            state.save(now)
             self.state = now
+            after, known = change(now.faults), None if now.is_in_doubt else now.faults
+            now.is_in_doubt = True  # on disk first: whatever ends this half-way, the next change sets everything
+            state.save(now)
+            try:
+                self._apply(known, after)
+            except BaseException:
+                with suppress(LabError):
+                    self._apply(None, now.faults)
+                    now.is_in_doubt = False
+                    state.save(now)
+                raise
+            now.faults, now.is_in_doubt = after, False
+            state.save(now)
 
     def keep_calibration(self, calibration: Calibration) -> None:
         """Note what a packet costs on its hosts, for the runs to come."""
@@ -148,21 +158,29 @@ class Lab:
             words += ["--preserve-credentials", f"--user=/proc/{pid}/ns/user"]
         return [*words, f"--net=/proc/{pid}/fd/{descriptor}", "--"]
 
-    def _apply(self, before: Faults, after: Faults) -> None:
-        """Make every node what it would be with other faults: only what differs is run."""
-        plan = self.plan
-        old_routes, new_routes = (commands.routes(plan, _down(faults)) for faults in (before, after))
-        for node, name in enumerate(plan.nodes):
-            for argv, was, now in (
-                (("tc", "-batch", "-"), commands.buckets(plan, node, before), commands.buckets(plan, node, after)),
-                (("ip", "-batch", "-"), old_routes[node], new_routes[node]),
-                (_MARKER, commands.marks(plan, node, before), commands.marks(plan, node, after)),
-            ):
-                if lines := [line for line in now if line not in was]:
-                    _call(self.inside(name, *argv), "\n".join(lines) + "\n", name)
-            filters = commands.filters(plan, node, after)
-            if filters != commands.filters(plan, node, before):
-                _call(self.inside(name, "nft", "-f", "-"), filters, name)
+    def _apply(self, before: Faults | None, after: Faults) -> None:
+        """Make every node what it would be with other faults: only what differs is run; all of it where nobody knows
+        what there was before.
+        """
+        known = _texts(self.plan, before) if before is not None else [{}] * len(self.plan.nodes)
+        for name, was, now in zip(self.plan.nodes, known, _texts(self.plan, after), strict=True):
+            for argv, lines in now.items():
+                if changed_lines := [line for line in lines if line not in was.get(argv, ())]:
+                    _call(self.inside(name, *argv), "\n".join(changed_lines) + "\n", name)
+
+
+def _texts(plan: Plan, faults: Faults) -> list[dict[tuple[str, ...], list[str]]]:
+    """By node: command line -> what it reads, in parts that may be read without the others."""
+    routes = commands.routes(plan, frozenset(name for name, fault in faults.items() if fault.is_down))
+    return [
+        {
+            ("tc", "-batch", "-"): commands.buckets(plan, node, faults),
+            ("ip", "-batch", "-"): routes[node],
+            _MARKER: commands.marks(plan, node, faults),
+            ("nft", "-f", "-"): [commands.filters(plan, node, faults)],
+        }
+        for node in range(len(plan.nodes))
+    ]
 
 
 def _with(faults: Faults, others: Faults, names: set[str]) -> dict[str, Fault]:
@@ -171,13 +189,16 @@ def _with(faults: Faults, others: Faults, names: set[str]) -> dict[str, Fault]:
     return kept | {name: others[name] for name in names if name in others}
 
 
-def _down(faults: Faults) -> frozenset[str]:
-    return frozenset(name for name, fault in faults.items() if fault.is_down)
+def environment() -> dict[str, str]:
+    """Of what builds and changes labs: Debian's users do not have its tools on their PATH."""
+    return {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"}
 
 
 def _call(argv: list[str], text: str, node: str) -> None:
     try:
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False, env=environment()
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{node}: {error}", EXIT_ENVIRONMENT) from error
     if done.returncode != 0:

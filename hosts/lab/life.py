@@ -17,7 +17,7 @@ from typing import Any
 
 from hosts.lab import commands, keeper, state
 from hosts.lab.failure import EXIT_ENVIRONMENT, LabError
-from hosts.lab.lab import Lab
+from hosts.lab.lab import Lab, environment
 from hosts.lab.plan import Plan, plan_of
 from hosts.lab.state import MARK, State
 from simtwin.fabric import parse_fabric
@@ -69,17 +69,23 @@ def lab_named(name: str) -> Lab | None:
 def down(name: str) -> bool:
     """Take a lab down, whatever state it is in; whether there was anything. Raises LabError."""
     with state.locked():
+        state.sweep()
         return _remove(name)
 
 
 def names_of(fabric: Path) -> list[str]:
-    """Labs of a fabric file: the one that stays, and those of runs that are gone."""
+    """Labs of a fabric file: the one that stays, and those of runs that are gone or that nobody can read about."""
     own = state.name_of(fabric)
-    left = []
-    for name in state.all_names():
-        if name.startswith(f"{own}-run-") and (found := state.load(name)) is not None:
-            left += [name for _ in range(not state.started_at(found.owner or 0))]
-    return [own, *left]
+    return [own, *(name for name in state.all_names() if name.startswith(f"{own}-run-") and not _has_owner(name))]
+
+
+def _has_owner(name: str) -> bool:
+    """Whether the run that a lab was built for is there."""
+    try:
+        found = state.load(name)
+    except LabError:
+        return False
+    return found is not None and found.owner is not None and state.is_alive(found.owner, found.owner_started)
 
 
 @contextmanager
@@ -91,11 +97,12 @@ def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> It
         fabric_text=text,
         mark=uuid.uuid4().hex,
         owner=None if stays else os.getpid(),
+        owner_started="" if stays else state.started_at(os.getpid()),
     )
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", keeper.__file__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-        env={"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"},
+        env=environment(),
     )  # fmt: skip
     is_kept = False
     try:
@@ -121,6 +128,7 @@ def _build(process: subprocess.Popen[bytes], known: State, plan: Plan) -> None:
     _say(process, json.dumps(_order(plan, known.name)))
     answer = _answer(process)
     known.in_user_namespace, known.marks = answer["in_user_namespace"], answer["marks"]
+    known.missing_settings = answer["missing_settings"]
     known.is_built = True
     state.save(known)
 

@@ -40,7 +40,7 @@ class Port:
     """A port whose queue marks."""
 
     device: str
-    rate_bps: int
+    rate_bps: int  # 0: unlimited, so that no queue comes about and nothing is marked
     burst_bytes: int
     queue_bytes: int
     overhead_bytes: int  # of a frame, beyond its Ethernet header
@@ -85,11 +85,21 @@ class Assembler:
 
 def program(port: Port, map_fd: int) -> bytes:
     """The program of a port. Its map holds one number: when the bucket's debt is paid, in ns of the kernel's clock."""
+    it = Assembler()
+    if port.rate_bps:
+        _mark_by_queue(it, port, map_fd)
+    it.label("leave")
+    it.emit(0xB7, 0, value=_OK)
+    it.emit(0x95)
+    return it.bytes()
+
+
+def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
+    """All but the end of the program."""
 
     def ns(size_bytes: float) -> int:
         return round(size_bytes * 8 * NS_PER_S / port.rate_bps)
 
-    it = Assembler()
     it.emit(0xBF, 6, 1)  # r6 = the packet
     it.emit(0x61, 1, 6, _PROTOCOL)  # r1 = its protocol
     it.emit(0x55, 1, 0, "leave", _IPV4)  # not IPv4: leave
@@ -162,10 +172,6 @@ def program(port: Port, map_fd: int) -> bytes:
     it.emit(0xB7, 4, value=1)
     it.emit(0xB7, 5, value=0)
     it.call(_STORE_BYTES)
-    it.label("leave")
-    it.emit(0xB7, 0, value=_OK)
-    it.emit(0x95)
-    return it.bytes()
 
 
 def _bpf(command: int, attributes: bytes) -> int:
@@ -242,8 +248,11 @@ def main() -> int:
         try:
             attach(Port(**json.loads(line)))
         except OSError as error:
-            print(error.strerror, file=sys.stderr)
+            print(error.strerror or error, file=sys.stderr)
             return EXIT_NOT_ALLOWED if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS) else 1
+        except Exception as error:
+            print(f"the program of {line.strip()}: {type(error).__name__}: {error}", file=sys.stderr)
+            return 1
     return 0
 
 

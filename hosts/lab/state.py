@@ -35,7 +35,10 @@ class State(Struct, kw_only=True):
     in_user_namespace: bool = False
     marks: bool = True  # whether its switches may
     owner: int | None = None  # the process of the run that it was built for; None: it stays until it is taken down
+    owner_started: str = ""  # when that process did
+    missing_settings: list[str] = []  # that this kernel does not have: paths below /proc/sys
     faults: dict[str, Fault] = {}
+    is_in_doubt: bool = False  # a change of faults was cut short: links may have others
     calibration: Calibration | None = None  # of its hosts, measured without faults
 
 
@@ -88,6 +91,13 @@ def load(name: str) -> State | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise LabError(f"{path_of(name)}: cannot be read ({error}): remove it", EXIT_ENVIRONMENT) from error
+
+
+def sweep() -> None:
+    """Remove what processes have left that were killed while they wrote a lab's file."""
+    for part in folder().glob("*.part"):
+        if not started_at(int(part.stem.rpartition(".")[2])):
+            part.unlink(missing_ok=True)
 
 
 def all_names() -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,9 @@ import pytest
 from lab_fabrics import leaf_spine, send, written
 from live_runs import Ended, genie, started
 
-from hosts.lab import Lab, down, find, names_of, state
+from genie.cli.lab_commands import lab_down, lab_status
+from hosts.lab import Lab, LabError, commands, down, find, names_of, parse_change, state, up, up_for
+from hosts.lab import lab as lab_module
 
 WIDE = leaf_spine(4, 6, spines=4)
 
@@ -212,6 +216,109 @@ def test_another_process_of_the_keeper_s_number_is_left_alone(fabric: Path) -> N
         other.wait()
 
 
+def test_a_run_s_lab_knows_its_owner(fabric: Path) -> None:
+    with up_for(fabric) as lab:
+        assert names_of(fabric) == [state.name_of(fabric)]
+        assert state.load(lab.name) == lab.state
+    assert lab.name not in state.all_names()
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For labs' files, in this process."""
+    path = tmp_path / "labs"
+    path.mkdir()
+    monkeypatch.setattr(state, "folder", lambda: path)
+    return path
+
+
+def test_another_process_of_the_run_s_number_does_not_keep_its_lab(own_folder: Path) -> None:
+    fabric = own_folder / "fabric.toml"
+    name = f"{state.name_of(fabric)}-run-1"
+    known = state.State(name=name, fabric_path=str(fabric), fabric_text="", mark="none", owner=os.getpid())
+    known.owner_started = state.started_at(os.getpid())
+    state.save(known)
+    assert names_of(fabric) == [state.name_of(fabric)]
+    known.owner_started = "another boot 1"
+    state.save(known)
+    assert names_of(fabric) == [state.name_of(fabric), name]
+
+
+def test_a_file_that_cannot_be_read_stops_no_other_lab(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = own_folder / "fabric.toml"
+    broken, good = (f"{state.name_of(fabric)}-run-{number}" for number in (1, 2))
+    (own_folder / f"{broken}.json").write_text("{")
+    for name in (good, "stale-1"):
+        state.save(state.State(name=name, fabric_path="f.toml", fabric_text="nonsense", mark="none"))
+    running = {"pid": os.getpid(), "started": state.started_at(os.getpid()), "is_built": True}
+    state.save(state.State(name="newer-1", fabric_path="f.toml", fabric_text="[of another Genie]", mark="-", **running))
+    assert lab_status() == 3
+    said = capsys.readouterr()
+    assert [line.split(":")[0] for line in said.out.splitlines()] == [good, "stale-1"]
+    assert [broken in line or "f.toml" in line for line in said.err.splitlines()] == [True, True]
+    assert lab_down(fabric) == 3
+    said = capsys.readouterr()
+    assert said.out == f"{good}: down\n"
+    assert f"{broken}.json: cannot be read" in said.err
+    assert "remove it" in said.err
+
+
+def test_down_removes_what_a_killed_writer_left(own_folder: Path) -> None:
+    gone_process = subprocess.Popen(["true"])
+    gone_process.wait()
+    left, held = (own_folder / f"some.fabric-1.{pid}.part" for pid in (gone_process.pid, os.getpid()))
+    for path in (left, held):
+        path.touch()
+    assert not down("none")
+    assert list(own_folder.iterdir()) == [held], "whoever is alive may be at it"
+
+
+def test_settings_that_this_kernel_lacks_are_said(fabric: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(commands._SYSCTLS, "net/ipv4/no_such_setting", "1")
+    monkeypatch.setitem(commands._WITHOUT, "net/ipv4/no_such_setting", "something follows")
+    with up_for(fabric) as lab:
+        assert lab.state.missing_settings == ["net/ipv4/no_such_setting"]
+        assert lab.cannot == ("This kernel has no setting net.ipv4.no_such_setting: something follows.",)
+
+
+def rates_of(lab: Lab, node: str) -> list[str]:
+    """Of a node's buckets, as tc shows them."""
+    shown = subprocess.run(lab.inside(node, "tc", "qdisc"), capture_output=True, text=True, check=True).stdout
+    return re.findall(r" rate (\S+)", shown)
+
+
+def test_a_change_that_fails_half_way_is_undone(fabric: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab, _ = up(fabric)
+    really, calls = lab_module._call, itertools.count()
+    change, fails = [parse_change("host0-leaf0 rate=40%", lab.plan.links)], {1}
+
+    def call(argv: list[str], text: str, node: str) -> None:
+        if next(calls) in fails:
+            raise LabError("cannot be done", 3)
+        really(argv, text, node)
+
+    monkeypatch.setattr(lab_module, "_call", call)
+    with pytest.raises(LabError, match="cannot be done"):
+        lab.set(change)
+    assert rates_of(lab, "host0") == ["20Mbit"]
+    assert (lab.faults, lab_of(fabric).state.is_in_doubt) == ({}, False)
+
+    # What cannot be undone either is known, and set whole by the next change, or run.
+    calls, fails = itertools.count(), {1, 2}
+    with pytest.raises(LabError, match="cannot be done"):
+        lab.set(change)
+    assert rates_of(lab, "host0") == ["8Mbit"]
+    assert "links may have other faults than these" in genie("lab", "status", str(fabric)).stdout
+    with lab_of(fabric).spoiled([]):
+        assert rates_of(lab, "host0") == ["20Mbit"]
+        assert not lab_of(fabric).state.is_in_doubt
+
+    calls, fails = itertools.count(), {1, 2}
+    with pytest.raises(LabError, match="cannot be done"), lab.spoiled(change):
+        pass
+    assert rates_of(lab, "host0") == ["20Mbit"]
+
+
 def without_root(script: str, folder: Path, *, forbidden: bool = False) -> Ended:
     """A shell's script as user 1000 without any privilege, in a user namespace; `forbidden`: as where none may be."""
     line = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c"]
@@ -219,7 +326,7 @@ def without_root(script: str, folder: Path, *, forbidden: bool = False) -> Ended
     bare = "exec setpriv --ambient-caps=-all --inh-caps=-all sh -ec"
     with started(
         line=[*line, f'{limit}{bare} "$1"', "sh", script],
-        environment={"XDG_RUNTIME_DIR": str(folder), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        environment={"XDG_RUNTIME_DIR": str(folder), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
     ) as command:
         return command.end()
 

@@ -97,6 +97,19 @@ def test_paths_go_around_a_link_that_is_down(lab: Lab) -> None:
     assert send(lab, "host0", "host1", count=5)["packets"] == 5
 
 
+def test_a_port_that_is_given_a_rate_marks_until_it_is_taken_away(as_root: None, tmp_path: Path) -> None:
+    text = leaf_spine(1, 2, more='[ecn]\nminimum = "2KiB"\nmaximum = "2KiB"\n[downlink]\nrate = "unlimited"\n')
+    with up_for(written(tmp_path, text.replace(f"{HOST_RATE_BPS}b/s", "unlimited"))) as lab:
+
+        def marked() -> int:
+            return int(send(lab, "host0", "host1", count=50, tos=2)["marks"])
+
+        assert marked() == 0
+        with lab.spoiled([parse_change("leaf0->host1 rate=8Mb/s", lab.plan.links)]):
+            assert marked() > 10
+        assert marked() == 0
+
+
 def test_a_busy_port_marks_before_it_drops(as_root: None, tmp_path: Path) -> None:
     text = leaf_spine(1, 3, more=ECN).replace(f'rate = "{HOST_RATE_BPS}b/s"', 'rate = "unlimited"')
     text += f'[downlink]\nrate = "{HOST_RATE_BPS}b/s"\n'

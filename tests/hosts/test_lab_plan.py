@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from lab_fabrics import leaf_spine
 
 from hosts.lab import LabError, Plan, parse_change, plan_of
-from hosts.lab.commands import bucket, cables, filters, interfaces, marks, routes, sysctls
+from hosts.lab.commands import bucket, cables, filters, interfaces, marks, routes, sysctls, without
 from hosts.lab.faults import Fault, changed
+from hosts.lab.marker import Port, program
 from simtwin.fabric import load_fabric, parse_fabric, to_toml
+from simtwin.fabric_schema import Frame
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import build_network
 
@@ -108,6 +111,16 @@ def test_a_bucket_of_the_file_s_size() -> None:
     assert link.burst_bytes == 16384
 
 
+def test_a_rate_above_the_file_s_has_a_bucket_that_reaches_it() -> None:
+    plan = planned(leaf_spine(more='[ecn]\nminimum = "16KiB"\nmaximum = "64KiB"\n'))
+    link = next(link for link in plan.links if link.name == "leaf0->spine1")
+    for rate_bps, burst_bytes in ((10**9, 10**9 // 8 * 250 // 10**6), (41 * 10**6, 8396), (10**6, 8396)):
+        faults = {link.name: Fault(rate_bps=rate_bps)}
+        assert f" rate {rate_bps}bit burst {burst_bytes}b " in bucket(link, faults[link.name])
+        ports = [Port(**json.loads(line)) for line in marks(plan, link.source, faults)]
+        assert [port.burst_bytes for port in ports if port.device == link.device] == [burst_bytes]
+
+
 def test_nodes_are_set_up(small: Plan) -> None:
     leaf0 = small.nodes.index("leaf0")
     assert sysctls(small, 0)["net/ipv4/ip_forward"] == "0"
@@ -163,6 +176,35 @@ def test_switches_mark_and_hosts_do_not() -> None:
     without = plan_of(parse_fabric(to_toml(plan.fabric)), marks=False)
     assert without.fabric.ecn is None
     assert any("only root" in sentence for sentence in without.built.cannot)
+
+
+def test_a_port_without_a_rate_has_no_queue_to_mark_by() -> None:
+    plan = planned(leaf_spine(1, 2, more='[downlink]\nrate = "unlimited"\n[ecn]\nminimum = "2KiB"\nmaximum = "9KiB"\n'))
+    switch = plan.nodes.index("leaf0")
+    ports = [Port(**json.loads(line)) for line in marks(plan, switch, {"leaf0->host0": Fault(rate_bps=10**6)})]
+    assert [(port.device, port.rate_bps, port.burst_bytes) for port in ports][:2] == [
+        ("cable0", 10**6, 2 * 9014),
+        ("cable1", 0, 2 * 9014),
+    ]
+    assert len(program(ports[0], 3)) > 8 * 50
+    assert len(program(ports[1], 3)) == 8 * 2, "it lets all pass"
+
+
+def test_what_other_simulators_frames_and_hosts_have_is_said_and_left_out() -> None:
+    text = leaf_spine(more='[host]\npacket_latency = "1us"\ndoorbell_latency = "2us"\nnotification_latency = "3us"\n')
+    text += '[frame]\noverhead_bytes = 38\npayload = "1000B"\ndata_header = "48B"\ncontrol = "60B"\ntime_unit = "1ns"\n'
+    plan = planned(text)
+    assert plan.built.cannot == (
+        "[host] doorbell_latency, notification_latency: left out, hosts take the time that this machine takes.",
+        "[frame] payload, data_header, control, time_unit: left out, frames are RoCEv2's.",
+    )
+    assert plan.fabric.frame == Frame(overhead_bytes=38)
+    assert int(plan.fabric.host.packet_latency) == 10**6
+
+
+def test_what_a_kernel_lacks_is_said_where_it_matters() -> None:
+    (sentence,) = without(["net/ipv4/fib_multipath_hash_seed", "net/ipv6/conf/all/disable_ipv6"])
+    assert sentence.startswith("This kernel has no setting net.ipv4.fib_multipath_hash_seed: a flow's path is another")
 
 
 def test_what_a_lab_cannot_do_is_said() -> None:

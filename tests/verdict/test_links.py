@@ -80,6 +80,17 @@ def test_a_slow_switch_is_named_where_probes_find_all_its_links_slow() -> None:
     assert (suspect.kind, suspect.name, suspect.also) == ("switch", "spine1", [])
 
 
+def test_a_name_says_nothing_about_what_it_names() -> None:
+    slow = {link: 0.4 for link in (*UP, *DOWN) if "spine1" in link}
+    live, twin = run_pair(2, slow)
+    runs = [probed(live, slow), twin]
+    assert all(run.paths is not None for run in runs)
+    live, twin = (replace(run, paths=run.paths.with_columns(pl.col("link").str.replace("spine", "spine-")))
+                  for run in runs if run.paths is not None)  # fmt: skip
+    (suspect,) = judge(live, twin).suspects
+    assert (suspect.kind, suspect.name, suspect.also) == ("switch", "spine-1", [])
+
+
 @pytest.mark.parametrize(
     "slow", [{"host6->leaf1": 0.5}, {"leaf1->host6": 0.5}, {"host6->leaf1": 0.5, "leaf1->host6": 0.5}]
 )
