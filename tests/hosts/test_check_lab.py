@@ -29,6 +29,33 @@ def faults() -> Iterator[Any]:
         sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.fixture(scope="module")
+def first_aid(faults: Any) -> Any:
+    """The benchmark, which judges faults with clean labs beside them."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import first_aid
+
+        return first_aid
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+MTU = {"kind": "mtu", "text": "over host1->leaf0: raise the MTU"}
+RATE = {"kind": "rate", "text": "from rank 3 is slow"}
+
+
+@pytest.mark.parametrize(
+    ("code", "findings", "right"), [(1, [MTU], True), (1, [MTU, RATE], False), (1, [RATE], False), (0, [], False)]
+)
+def test_the_benchmark_wants_the_fault_and_nothing_beside_it(
+    first_aid: Any, faults: Any, code: int, findings: list[dict[str, str]], right: bool
+) -> None:
+    put = faults.Put("host1->leaf0", ("mtu",), ("host1->leaf0",))
+    row = first_aid.judged("small-mtu", put, code, 1.0, findings)
+    assert (row.is_right, row.others) == (right, len([each for each in findings if each is not MTU]))
+
+
 @pytest.fixture
 def fabric(as_root: None, tmp_path: Path, faults: Any) -> Iterator[Path]:
     path = tmp_path / "first-aid.toml"
