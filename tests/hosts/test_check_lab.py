@@ -124,3 +124,24 @@ def test_faults_of_links_between_switches_are_told_as_theirs(link: str, fabric: 
 
 def test_nothing_is_found_in_a_clean_lab(fabric: Path) -> None:
     assert checked(fabric) == (0, [])
+
+
+UNEQUAL = """name = "unequal"
+[topology]
+kind = "explicit"
+host = [{ name = "a" }, { name = "b" }, { name = "c" }]
+switch = [{ name = "s" }, { name = "t" }]
+link = [
+  { a = "a", b = "s", rate = "100Mb/s" },
+  { a = "a", b = "t", rate = "100Mb/s" },
+  { a = "b", b = "s", rate = "100Mb/s" },
+  { a = "c", b = "s", rate = "100Mb/s" },
+  { a = "s", b = "t", rate = "100Mb/s" },
+]
+"""
+
+
+def test_hosts_may_have_unequal_numbers_of_cables(fabric: Path) -> None:
+    fabric.write_text(UNEQUAL)
+    code, found = checked(fabric, "--quick")
+    assert (code, found) == (0, [])
