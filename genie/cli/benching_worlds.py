@@ -86,7 +86,7 @@ class LiveWorld:
 
     def play(self, workload: Workload, name: str, what: str) -> Run:
         """Raises LaunchError when the run did not end well, but for bytes that are wrong."""
-        settings = self._settings_of(name)
+        settings = self._settings_of(name, workload)
         refuse_running(settings.out_path)
         prepare_folder(settings.out_path)
         save_trace(workload, Path(settings.workload))
@@ -97,11 +97,11 @@ class LiveWorld:
                 raise
         return open_run(settings.out_path)
 
-    def _settings_of(self, name: str) -> RunSettings:
+    def _settings_of(self, name: str, workload: Workload | None = None) -> RunSettings:
         stage = self._stage
         play = replace(stage.play, workload=str(self._folder / f"{name}.trace"))
-        shape = Workload(name, stage.hosts.ranks, [], {})
-        settings = settings_of(play, stage.live, self._folder / name, shape, stage.hosts, stage.fabric)
+        workload = workload or Workload(name, stage.hosts.ranks, [], {})
+        settings = settings_of(play, stage.live, self._folder / name, workload, stage.hosts, stage.fabric)
         return msgspec.structs.replace(settings, spin=self._spin, mtu=self._mtu_bytes or settings.mtu)
 
 

@@ -170,7 +170,7 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
             "mtu": mtu_bytes or (described.transport.mtu if described is not None else 0),
             "frame_overhead_bytes": (described or loopback_defaults(count)).frame.overhead_bytes,
             "congestion": {},
-            "traffic_class": settings.traffic_class or _class_of(described) or ROCE_CLASS,
+            "traffic_class": class_of(ground.live, described),
             "link_names": names,
             "marks": described is None or described.ecn is not None,
             # Devices take RoCE's port for themselves.
@@ -197,8 +197,12 @@ def _line_rate_bps(fabric: Fabric) -> int:
     return int(rates.pop())
 
 
-def _class_of(fabric: Fabric | None) -> int:
-    return 0 if fabric is None else fabric.transport.traffic_class or 0
+def class_of(live: Live, fabric: Fabric | None) -> int:
+    """The job's; 0 is one too: it is what NCCL_IB_TC's default sends."""
+    if live.traffic_class is not None:
+        return live.traffic_class
+    written = None if fabric is None else fabric.transport.traffic_class
+    return ROCE_CLASS if written is None else written
 
 
 def _given(hosts: Path | None) -> Path:

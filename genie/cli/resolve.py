@@ -13,7 +13,7 @@ from genie.cli.tracing import trace_plan, trace_problem
 from genie.cli.wire import WIRES, lowering_of, nccl_settings
 from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
-from genie.config.nccl import NcclVariables
+from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.loopback import free_loopback_hosts
@@ -334,7 +334,7 @@ def settings_of(
         credit=lowering.credit,
         algorithms=lowering.algorithms,
         nccl=lowering.nccl,
-        nccl_variables=nccl_settings(lowering, uses_verbs),
+        nccl_variables=nccl_settings(play, lowering, workload, uses_verbs, overruled_of(play, live, hosts)),
         mtu=transport.mtu if fabric else 0,  # without a file that says it, it is found by trying
         window_packets=pair.window_packets,
         ack_every_packets=pair.ack_every_packets,
@@ -360,6 +360,27 @@ def settings_of(
         icrc=live.icrc,
     )
     return with_verbs(settings, hosts, transport, live) if uses_verbs else settings
+
+
+def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:
+    """NCCL's variables of connections and devices above which something stands, and what."""
+    written = Transport() if play.fabric is None else (play.as_built or load_fabric(play.fabric)).transport
+    given = {key: f"--verbs {key}" for key in given_settings(live.verbs)}
+    for key, option, value in (
+        ("queue_pairs", "--queue-pairs", play.queue_pairs),
+        ("split", "--split", play.split),
+        ("traffic_class", "--traffic-class", live.traffic_class),
+    ):
+        if value is not None:
+            given[key] = option
+        elif getattr(written, key) is not None:
+            given[key] = f"[transport] {key} of {play.fabric}"
+    devices = [
+        place.device for place, kind in zip(hosts.places, transports_of(live, hosts), strict=True) if kind == VERBS
+    ]
+    if devices and all(devices):
+        given["hca"] = f"device of {hosts.name}"
+    return {name: given[key] for name, key in (CONNECTING | DEVICE_SETTINGS).items() if key in given}
 
 
 def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: Live) -> RunSettings:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie.collectives import ALGORITHMS, LoweringError
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.hosts import load_hosts
-from genie.config.nccl import NcclVariables, settings_list, shape_of
+from genie.config.nccl import NcclVariables, Played, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
+from genie.workload.graph import Op, Workload
 from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import RailOptimized
 
@@ -38,6 +43,8 @@ def lowering_of(play: Play, variables: NcclVariables | None = None) -> Lowering:
                 raise WireError(f"{option}: is of NCCL's messages: give --wire nccl")
         return Lowering(play.channels or 1, play.credit, chosen)
     variables = NcclVariables() if variables is None else variables
+    for path in variables.unread:
+        remark_on_unread(path)
     per_node = _ranks_per_node(play)
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(play)}
     if play.channels is not None:
@@ -50,11 +57,39 @@ def lowering_of(play: Play, variables: NcclVariables | None = None) -> Lowering:
         raise WireError(str(error)) from error
 
 
-def nccl_settings(lowering: Lowering, verbs: bool, variables: NcclVariables | None = None) -> list[dict[str, str]]:
-    """NCCL's variables as run.json lists them: name, value, source and effect of each."""
+def nccl_settings(
+    play: Play,
+    lowering: Lowering,
+    workload: Workload,
+    verbs: bool,
+    overruled: Mapping[str, str],
+    variables: NcclVariables | None = None,
+) -> list[dict[str, str]]:
+    """NCCL's variables as run.json lists them: name, value, source and effect of each.
+
+    `overruled`: those of connections and devices for which something else was given, and what.
+    """
     variables = NcclVariables() if variables is None else variables
+    given = dict(overruled)
+    if play.channels is not None:
+        given |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), "--channels")
+    if algorithm := _algorithms(play).get("all_reduce"):
+        given["NCCL_ALGO"] = f"--algorithm all_reduce={algorithm}"
     shape = None if lowering.nccl is None else asdict(lowering.nccl)
-    return [asdict(setting) for setting in settings_list(variables, shape, verbs)]
+    # A rank that a launcher has started knows its own part of the workload later, and the others' never.
+    operations = operations_of(workload) if workload.ranks else None
+    return [asdict(setting) for setting in settings_list(variables, Played(shape, operations, verbs, given))]
+
+
+def operations_of(workload: Workload) -> set[str]:
+    """The names of its collectives, each once."""
+    return {Op(op).name.lower() for graph in workload.ranks.values() for op in set(graph.op.tolist()) if op >= 0}
+
+
+@cache
+def remark_on_unread(path: Path) -> None:
+    """Say once that a file of variables is passed over."""
+    print(f"genie: {path}: may not be read, and is passed over, as NCCL does: see its permissions", file=sys.stderr)
 
 
 def _algorithms(play: Play) -> dict[str, str]:

@@ -1,14 +1,14 @@
 """NCCL's variables: what is set, where, and what it means for the messages that are sent.
 
-Read as NCCL does: the environment, else `~/.nccl.conf`, else `/etc/nccl.conf` (or the file that NCCL_CONF_FILE names),
-lines of NAME=VALUE.
+Read as NCCL does: the environment, else `~/.nccl.conf` (or the file that NCCL_CONF_FILE names), else `/etc/nccl.conf`;
+files have lines of NAME=VALUE.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,35 @@ RAILS_CHANNELS = 2  # channels of each rank at a node's door, where nothing says
 ALGORITHMS, OTHER_ALGORITHMS = ("ring", "tree"), ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 PROTOCOLS = ("simple", "ll128", "ll")  # in the order of preference
 
-# Those that decide messages. The others are recorded as they are.
-SHAPING = (
-    "NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_P2P_NET_CHUNKSIZE",
-    "NCCL_PXN_DISABLE", "NCCL_CROSS_NIC",
-)  # fmt: skip
-CONNECTING = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS")
+# Collectives in channels, and those of grouped sends and receives.
+IN_CHANNELS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
+IN_MESSAGES = frozenset({"all_to_all", "gather", "scatter"})
+# Those that decide messages, and of which collectives.
+SHAPING = {
+    "NCCL_ALGO": frozenset({"all_reduce"}),
+    "NCCL_PROTO": IN_CHANNELS,
+    "NCCL_BUFFSIZE": IN_CHANNELS | IN_MESSAGES,
+    "NCCL_MIN_NCHANNELS": IN_CHANNELS,
+    "NCCL_MAX_NCHANNELS": IN_CHANNELS,
+    "NCCL_P2P_NET_CHUNKSIZE": IN_MESSAGES,
+    "NCCL_PXN_DISABLE": frozenset({"all_to_all"}),
+    "NCCL_CROSS_NIC": IN_CHANNELS,
+}
+# Settings of connections, of both transports.
+CONNECTING = {"NCCL_IB_QPS_PER_CONNECTION": "queue_pairs", "NCCL_IB_SPLIT_DATA_ON_QPS": "split"}
+# Settings of RDMA devices; all but the first are numbers.
+HCA = "NCCL_IB_HCA"
+DEVICE_SETTINGS = {
+    HCA: "hca",
+    "NCCL_IB_GID_INDEX": "gid_index",
+    "NCCL_IB_ROCE_VERSION_NUM": "roce_version",
+    "NCCL_IB_TC": "traffic_class",
+    "NCCL_IB_SL": "service_level",
+    "NCCL_IB_TIMEOUT": "timeout",
+    "NCCL_IB_RETRY_CNT": "retry_count",
+}
+
+SAME = "none: messages would be the same without it"
 
 
 class NcclVariableError(ValueError):
@@ -43,22 +66,44 @@ class Setting:
     effect: str  # what it does here; begins with "none" where it does nothing
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a run makes of variables."""
+
+    shape: Mapping[str, Any] | None = None  # of NCCL's messages; None: --wire plain
+    operations: Collection[str] | None = None  # of its collectives; None: not known
+    verbs: bool = False  # some ranks are on RDMA devices
+    overruled: Mapping[str, str] = field(default_factory=dict)  # variable -> the option or file that stands above it
+
+
 class NcclVariables(Mapping[str, str]):
-    """All variables whose names begin with NCCL_, by name."""
+    """All variables whose names begin with NCCL_, by name. `unread`: files that are there and may not be read."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, files: tuple[Path, ...] | None = None) -> None:
         """Raises NcclVariableError when a file cannot be read or has a line that is no NAME=VALUE."""
         environment = os.environ if environment is None else environment
         self._values: dict[str, str] = {}
         self.sources: dict[str, str] = {}
+        self.unread: list[Path] = []
         for path in reversed(_files(environment) if files is None else files):
-            self._take(_read(path), str(path))
-        self._take({name: text for name, text in environment.items() if name.startswith("NCCL_")}, "environment")
+            if (values := _read(path)) is None:
+                self.unread.append(path)
+            else:
+                self._take(values, str(path))
+        self._take(environment, "environment")
 
     def _take(self, values: Mapping[str, str], source: str) -> None:
         for name, text in values.items():
-            self._values[name] = text.strip()
-            self.sources[name] = source
+            if name.startswith("NCCL_"):
+                self._values[name] = text.strip()
+                self.sources[name] = source
+
+    def without(self, name: str) -> NcclVariables:
+        """The others."""
+        others = NcclVariables({}, ())
+        others._values = {each: text for each, text in self._values.items() if each != name}
+        others.sources = self.sources
+        return others
 
     def __getitem__(self, name: str) -> str:
         return self._values[name]
@@ -83,11 +128,14 @@ def _files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return own, SYSTEM_FILE
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path) -> dict[str, str] | None:
+    """None where it may not be read: NCCL does without it then."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except PermissionError:
+        return None
     except OSError as error:
         raise NcclVariableError(f"{path}: cannot be read: {error.strerror}") from error
     values = {}
@@ -152,22 +200,20 @@ def _size(variables: NcclVariables, name: str, lowest: int, highest: int, defaul
 
 
 def _names(variables: NcclVariables, name: str, known: tuple[str, ...]) -> set[str]:
-    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`; by function, that of all-reduce."""
-    text = variables.get(name, "").lower()
-    if not text:
-        return set(known)
-    for part in text.split(";"):
-        function, colon, names = part.rpartition(":")
-        if not colon or function.strip() == "allreduce":
-            text = names
-            break
-    else:
-        return set(known)
-    without = text.startswith("^")
-    given = {each.strip() for each in text.removeprefix("^").split(",") if each.strip()}
-    if unknown := given - set(known):
-        raise variables.wrong(name, f"of {', '.join(known)} (not {sorted(unknown)[0]})")
-    return set(known) - given if without else given
+    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`; of lists by function, that of all-reduce.
+
+    `Ring;allreduce:Tree`: a list without a function is that of all functions that have none of their own.
+    """
+    allowed = set(known)
+    lists = [part.rpartition(":") for part in variables.get(name, "").lower().split(";") if part.strip()]
+    for function, _, names in sorted(lists, key=lambda each: each[0].strip() == "allreduce"):
+        without = names.strip().startswith("^")
+        given = {each.strip() for each in names.strip().removeprefix("^").split(",") if each.strip()}
+        if unknown := given - set(known):
+            raise variables.wrong(name, f"of {', '.join(known)} (not {sorted(unknown)[0]})")
+        if function.strip() in ("", "allreduce"):
+            allowed = set(known) - given if without else given
+    return allowed
 
 
 def _algorithm(variables: NcclVariables) -> str | None:
@@ -181,37 +227,60 @@ def _protocol(variables: NcclVariables) -> str:
     return next((name for name in PROTOCOLS if name in allowed), PROTOCOLS[0])
 
 
-def settings_list(variables: NcclVariables, shape: Mapping[str, Any] | None, verbs: bool) -> list[Setting]:
-    """Every NCCL variable that is set, and whether it matters: `shape` as played, None with plain messages."""
+def settings_list(variables: NcclVariables, played: Played) -> list[Setting]:
+    """Every NCCL variable that is set, and whether it matters. Raises NcclVariableError."""
     return [
-        Setting(name, variables[name], variables.sources[name], _effect(name, variables, shape, verbs))
+        Setting(name, variables[name], variables.sources[name], _effect(name, variables, played))
         for name in sorted(variables)
     ]
 
 
-def _effect(name: str, variables: NcclVariables, shape: Mapping[str, Any] | None, verbs: bool) -> str:
-    if name in CONNECTING:
-        return "queue pairs of each connection, unless an option or the fabric says it"
-    if name.startswith("NCCL_IB_") and name not in SHAPING:
-        return "of --transport verbs" if verbs else "none: no rank is on --transport verbs"
-    if name not in SHAPING:
-        return "none: Genie does not read it"
-    if shape is None:
+def _effect(name: str, variables: NcclVariables, played: Played) -> str:
+    if name in SHAPING and played.shape is None:
         return "none: --wire plain"
+    if name in DEVICE_SETTINGS and not played.verbs:
+        return "none: no rank is on --transport verbs"
+    if not (name in SHAPING or name in DEVICE_SETTINGS or name in CONNECTING):
+        return "none: Genie does not read it"
+    if not variables[name]:
+        return "none: it is empty"
+    if name in played.overruled:
+        return f"none: {played.overruled[name]} says it"
+    if name in CONNECTING:
+        return f"queue pairs of each connection: {CONNECTING[name]} = {variables[name]}"
+    if name in DEVICE_SETTINGS or played.shape is None:
+        return "of --transport verbs"
+    return _effect_on_messages(name, variables, played.shape, played.operations)
+
+
+def _effect_on_messages(
+    name: str, variables: NcclVariables, shape: Mapping[str, Any], operations: Collection[str] | None
+) -> str:
+    if name == "NCCL_CROSS_NIC":
+        return "none: rings leave a node by the NIC by which they enter it"
+    if operations is not None and not SHAPING[name] & set(operations):
+        return f"none: it is of {', '.join(sorted(SHAPING[name]))}, and the workload has none"
+    ranks_per_node = shape["ranks_per_node"]
+    if name == "NCCL_PXN_DISABLE" and ranks_per_node == 1:
+        return "none: one rank a node"
+    if shape_of(variables, ranks_per_node) == shape_of(variables.without(name), ranks_per_node):
+        return SAME
+    chunks = f"chunks of at most {shape['p2p_chunk_bytes']} bytes"
     match name:
         case "NCCL_ALGO":
-            chosen = shape["algorithm"]
-            return f"{chosen} for all-reduce" if chosen else "none: of ring and tree both or neither is named"
+            return f"{shape['algorithm']} for all-reduce"
         case "NCCL_PROTO":
-            return f"{shape['protocol']}"
+            return str(shape["protocol"])
         case "NCCL_MIN_NCHANNELS" | "NCCL_MAX_NCHANNELS":
             return f"{shape['channels']} channels"
-        case "NCCL_BUFFSIZE":
-            return f"steps of {shape['buffer_bytes'] // 8} bytes" if shape["protocol"] == "simple" else "none: Simple's"
-        case "NCCL_P2P_NET_CHUNKSIZE":
-            return f"chunks of at most {shape['p2p_chunk_bytes']} bytes"
         case "NCCL_PXN_DISABLE":
-            alone = "none: one rank a node" if shape["ranks_per_node"] == 1 else ""
-            return alone or ("relays by rail in all-to-all" if shape["pxn"] else "no relays in all-to-all")
-        case _:
-            return "none: rings leave a node by the NIC by which they enter it"
+            return "no relays in all-to-all"
+        case "NCCL_P2P_NET_CHUNKSIZE":
+            return chunks
+    said = []
+    if shape["protocol"] == "simple" and (operations is None or IN_CHANNELS & set(operations)):
+        said.append(f"steps of {shape['buffer_bytes'] // 8} bytes")
+    without = shape_of(variables.without(name), ranks_per_node)["p2p_chunk_bytes"]
+    if shape["p2p_chunk_bytes"] != without and (operations is None or IN_MESSAGES & set(operations)):
+        said.append(chunks)
+    return ", ".join(said) or SAME

@@ -6,7 +6,6 @@ vanish without a word: discovery sends datagrams of each size, "don't fragment" 
 
 from __future__ import annotations
 
-import ipaddress
 import select
 import socket
 import struct
@@ -15,12 +14,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE, RankError
+from genie.live.icmp import udp_socket, version_of
 from genie.live.rendezvous import Rendezvous
 from genie.live.settings import RunSettings
 
-# linux/in.h and linux/in6.h; the socket module does not name them.
-IP_MTU_DISCOVER, IP_MTU, IP_PMTUDISC_DO = 10, 14, 2
-IPV6_MTU_DISCOVER, IPV6_MTU = 23, 24
+IP_MTU, IPV6_MTU = 14, 24  # linux/in.h and linux/in6.h; the socket module does not name them
 # UDP payload beside the packet's own: BTH, RETH, immediate data, ICRC (InfiniBand 1.4, chapter 9).
 TRANSPORT_BYTES = 12 + 16 + 4 + 4
 # The headers of the largest packet, by IP version.
@@ -33,30 +31,9 @@ PROBE_MARK = b"genieMTU"
 WAITS_S = (0.05, 0.1, 0.2, 0.4)  # for the datagrams of one size; those that are missing are sent again
 
 
-def version_of(address: str) -> int:
-    """4 or 6."""
-    return ipaddress.ip_address(address).version
-
-
-def _udp_socket(address: str) -> socket.socket:
-    """Bound to an address and a port that the kernel chooses, with "don't fragment" set."""
-    six = version_of(address) == 6
-    made = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        if six:
-            made.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IP_PMTUDISC_DO)
-        else:
-            made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-        made.bind((address, 0))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 def route_mtu_bytes(own: str, peer: str, port: int) -> int:
     """Largest IP packet that the route from one address to the other takes. Raises OSError without a route."""
-    with _udp_socket(own) as probe:
+    with udp_socket(own, 0) as probe:
         probe.connect((peer, port))  # sends nothing
         if version_of(own) == 6:
             return probe.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
@@ -110,7 +87,7 @@ class Prober:
     def __init__(self, settings: RunSettings, rank: int) -> None:
         self._addresses, self._rank = settings.addresses, rank
         self._seed = settings.seed & 0xFFFFFFFF
-        self._socket = _udp_socket(self._addresses[rank])
+        self._socket = udp_socket(self._addresses[rank], 0)
         with suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.port: int = self._socket.getsockname()[1]
@@ -147,6 +124,7 @@ class Prober:
             self._arrived.add((rank, mtu_bytes))
 
     def close(self) -> None:
+        """Give its port back."""
         self._socket.close()
 
 

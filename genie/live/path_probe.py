@@ -6,7 +6,6 @@ error queues, which needs no privilege (ip(7), IP_RECVERR).
 
 from __future__ import annotations
 
-import ipaddress
 import select
 import socket
 import struct
@@ -15,16 +14,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from genie.live.icmp import message_of, udp_socket, version_of
 from genie.live.path_names import SILENT
 
-# linux/in.h, linux/in6.h, asm/socket.h; the socket module does not name all of them.
-IP_MTU_DISCOVER, IP_RECVERR, IP_PMTUDISC_DO = 10, 11, 2
-IPV6_MTU_DISCOVER, IPV6_RECVERR = 23, 25
-SO_TIMESTAMPNS = 35
-# linux/errqueue.h: struct sock_extended_err, then the address of who sent the message.
-EXTENDED_ERROR = struct.Struct("=IBBBBII")
+SO_TIMESTAMPNS = 35  # asm/socket.h
 TIMESPEC = struct.Struct("@qq")
-TIME_EXCEEDED = ((2, 11), (3, 3))  # (origin, type): ICMP, ICMPv6
 MARK = b"genieTTL"
 PROBE = struct.Struct("!8sIHH")  # mark, number of the flow, TTL, trial
 HOPS_MAX = 16
@@ -56,7 +50,7 @@ class PathProber:
 
     def __init__(self, address: str, udp_port: int) -> None:
         self._address, self._udp_port = address, udp_port
-        self._six = ipaddress.ip_address(address).version == 6
+        self._six = version_of(address) == 6
         self._sockets: dict[int, socket.socket] = {}
         self._poll = select.poll()
 
@@ -72,21 +66,9 @@ class PathProber:
         return set(self._sockets)
 
     def _open(self, port: int) -> socket.socket:
-        made = socket.socket(socket.AF_INET6 if self._six else socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            if self._six:
-                made.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
-                made.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IP_PMTUDISC_DO)
-            else:
-                made.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-                made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-            made.setblocking(False)
-            made.bind((self._address, port))
-        except OSError:
-            made.close()
-            raise
+        made = udp_socket(self._address, port, hears_errors=True)
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        made.setblocking(False)
         return made
 
     def _drop(self, port: int) -> None:
@@ -130,23 +112,12 @@ class PathProber:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
                 seconds, ns = TIMESPEC.unpack_from(value)
                 time_ns = seconds * 10**9 + ns
-            elif kind in (IP_RECVERR, IPV6_RECVERR) and len(value) >= EXTENDED_ERROR.size:
-                _, origin, message, _, _, _, _ = EXTENDED_ERROR.unpack_from(value)
-                hop, is_end = _offender(value[EXTENDED_ERROR.size :]), (origin, message) not in TIME_EXCEEDED
+            elif (message := message_of(level, kind, value)) is not None:
+                hop, is_end = message.by, not message.is_time_exceeded
         ttl = trial = -1
         if len(data) >= PROBE.size and data.startswith(MARK):
             _, _, ttl, trial = PROBE.unpack_from(data)
         return Answer(port, str(destination[0]), hop, is_end, ttl, trial, time_ns)
-
-
-def _offender(address: bytes) -> str:
-    """Of a sockaddr; "" when it has none."""
-    family = struct.unpack_from("=H", address)[0] if len(address) >= 2 else 0
-    if family == socket.AF_INET and len(address) >= 8:
-        return str(ipaddress.ip_address(address[4:8]))
-    if family == socket.AF_INET6 and len(address) >= 24:
-        return str(ipaddress.ip_address(address[8:24]))
-    return ""
 
 
 def trace(prober: PathProber, flows: Sequence[Flow], limit_s: float) -> dict[Flow, list[str]]:

@@ -6,10 +6,14 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from live_runs import genie, in_this_process, loopback
 
-from genie.cli.checking import schedule_lines
+from genie.cli.checking import ROCE_CLASS, class_of, schedule_lines
+from genie.cli.resolve import Live
+from simtwin.fabric import loopback_fabric
+from simtwin.fabric_schema import Transport
 
 REFUSED = {
     "": "give --hosts FILE, or --lab FABRIC.toml",
@@ -46,6 +50,17 @@ def test_what_cannot_be_is_refused_in_one_line(options: str, tmp_path: Path) -> 
     assert (ended.code, ended.stdout) == (2, ""), ended
     assert len(ended.said) == 1, ended
     assert REFUSED[options] in ended.said[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "written", "sent"),
+    [(None, None, ROCE_CLASS), (None, 0, 0), (None, 96, 96), (0, None, 0), (0, 96, 0), (32, 96, 32)],
+)
+def test_the_class_that_is_tried_is_the_jobs(option: int | None, written: int | None, sent: int) -> None:
+    fabric = msgspec.structs.replace(loopback_fabric(2, 0), transport=Transport(traffic_class=written))
+    assert class_of(Live(traffic_class=option), fabric) == sent
+    if written is None:
+        assert class_of(Live(traffic_class=option), None) == sent
 
 
 def test_loopback_is_sound(tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genie.config.nccl import NcclVariableError, NcclVariables, settings_list, shape_of
+from genie.collectives.nccl import NCCL_ALGORITHMS
+from genie.config.nccl import (
+    IN_CHANNELS,
+    IN_MESSAGES,
+    NcclVariableError,
+    NcclVariables,
+    Played,
+    settings_list,
+    shape_of,
+)
 
 
 def variables(tmp_path: Path, text: str = "", own: str = "", **environment: str) -> NcclVariables:
@@ -64,6 +74,9 @@ def test_defaults(tmp_path: Path) -> None:
         ("NCCL_ALGO", "NVLS", "algorithm", None),
         ("NCCL_ALGO", "broadcast:ring;allreduce:tree,nvls", "algorithm", "tree"),
         ("NCCL_ALGO", "broadcast:ring", "algorithm", None),
+        ("NCCL_ALGO", "ring,collnetdirect;allreduce:tree,collnetdirect;broadcast:ring", "algorithm", "tree"),
+        ("NCCL_ALGO", "ring;broadcast:tree", "algorithm", "ring"),
+        ("NCCL_ALGO", "Ring; allreduce: ^Ring", "algorithm", "tree"),
         ("NCCL_PROTO", "LL", "protocol", "ll"),
         ("NCCL_PROTO", "^Simple", "protocol", "ll128"),
         ("NCCL_BUFFSIZE", "8M", "buffer_bytes", 8 << 20),
@@ -82,6 +95,7 @@ def test_values(tmp_path: Path, name: str, value: str, key: str, wanted: object)
     ("name", "value", "allowed"),
     [
         ("NCCL_ALGO", "Rings", r"of ring, tree, .* \(not rings\)"),
+        ("NCCL_ALGO", "Ring;broadcast:Rings", r"of ring, tree, .* \(not rings\)"),
         ("NCCL_PROTO", "Simple,Fast", r"of simple, ll128, ll \(not fast\)"),
         ("NCCL_BUFFSIZE", "12", "a number of bytes in 8192"),
         ("NCCL_BUFFSIZE", "large", "a number of bytes"),
@@ -100,18 +114,105 @@ def test_a_line_without_a_value_is_named(tmp_path: Path) -> None:
         variables(tmp_path, "\nNCCL_ALGO\n")
 
 
+def test_files_have_variables_of_others_too(tmp_path: Path) -> None:
+    assert dict(variables(tmp_path, "UCX_TLS=rc\nNCCL_ALGO=Ring\n", "FOO=bar\n")) == {"NCCL_ALGO": "Ring"}
+
+
+def test_a_file_that_may_not_be_read_is_passed_over_and_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: str) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    system = tmp_path / "nccl.conf"
+    monkeypatch.setattr(Path, "read_text", refuse)  # root may read everything
+    found = NcclVariables({"NCCL_ALGO": "Ring"}, (system,))
+    assert (dict(found), found.unread) == ({"NCCL_ALGO": "Ring"}, [system])
+
+
+def effects(tmp_path: Path, played: Played, ranks_per_node: int = 1, **environment: str) -> dict[str, str]:
+    """By variable: what the list says, with the shape that follows from all of them."""
+    found = variables(tmp_path, **environment)
+    shape = {**shape_of(found, ranks_per_node), "ranks_per_node": ranks_per_node}
+    return {entry.name: entry.effect for entry in settings_list(found, replace(played, shape=shape))}
+
+
 def test_the_list_says_what_mattered(tmp_path: Path) -> None:
-    found = variables(
-        tmp_path,
+    said = effects(
+        tmp_path, Played(),
         NCCL_ALGO="Tree", NCCL_CROSS_NIC="1", NCCL_DEBUG="INFO", NCCL_IB_TC="104", NCCL_IB_QPS_PER_CONNECTION="4",
     )  # fmt: skip
-    played = {**shape_of(found, 1), "ranks_per_node": 1}
-    effects = {entry.name: entry.effect for entry in settings_list(found, played, verbs=False)}
-    assert effects["NCCL_ALGO"] == "tree for all-reduce"
-    assert effects["NCCL_CROSS_NIC"].startswith("none: ")
-    assert effects["NCCL_DEBUG"] == "none: Genie does not read it"
-    assert effects["NCCL_IB_TC"] == "none: no rank is on --transport verbs"
-    assert effects["NCCL_IB_QPS_PER_CONNECTION"].startswith("queue pairs")
-    plain = {entry.name: entry.effect for entry in settings_list(found, None, verbs=True)}
-    assert plain["NCCL_ALGO"] == "none: --wire plain"
-    assert plain["NCCL_IB_TC"] == "of --transport verbs"
+    assert said["NCCL_ALGO"] == "tree for all-reduce"
+    assert said["NCCL_CROSS_NIC"].startswith("none: ")
+    assert said["NCCL_DEBUG"] == "none: Genie does not read it"
+    assert said["NCCL_IB_TC"] == "none: no rank is on --transport verbs"
+    assert said["NCCL_IB_QPS_PER_CONNECTION"].startswith("queue pairs")
+
+
+def test_plain_messages_have_none_of_it(tmp_path: Path) -> None:
+    found = variables(tmp_path, NCCL_ALGO="Tree", NCCL_IB_TC="104")
+    said = {entry.name: entry.effect for entry in settings_list(found, Played(verbs=True))}
+    assert said == {"NCCL_ALGO": "none: --wire plain", "NCCL_IB_TC": "of --transport verbs"}
+
+
+def test_what_is_overruled_does_nothing(tmp_path: Path) -> None:
+    overruled = {"NCCL_ALGO": "--algorithm all_reduce=tree", "NCCL_IB_SPLIT_DATA_ON_QPS": "--split"}
+    said = effects(tmp_path, Played(overruled=overruled), NCCL_ALGO="Ring", NCCL_IB_SPLIT_DATA_ON_QPS="1")
+    assert said == {name: f"none: {option} says it" for name, option in overruled.items()}
+
+
+def test_devices_have_only_what_is_read(tmp_path: Path) -> None:
+    unread = ("NCCL_IB_DISABLE", "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_AR_THRESHOLD", "NCCL_IB_PCI_RELAXED_ORDERING")
+    said = effects(tmp_path, Played(verbs=True), NCCL_IB_HCA="mlx5", **dict.fromkeys(unread, "1"))
+    assert said.pop("NCCL_IB_HCA") == "of --transport verbs"
+    assert said == dict.fromkeys(unread, "none: Genie does not read it")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NCCL_ALGO", "Ring,Tree"),
+        ("NCCL_PROTO", "^LL"),
+        ("NCCL_MIN_NCHANNELS", "2"),
+        ("NCCL_MAX_NCHANNELS", "32"),
+        ("NCCL_BUFFSIZE", "4M"),
+        ("NCCL_P2P_NET_CHUNKSIZE", "128K"),
+        ("NCCL_PXN_DISABLE", "0"),
+    ],
+)
+def test_the_value_that_holds_anyway_does_nothing(tmp_path: Path, name: str, value: str) -> None:
+    assert effects(tmp_path, Played(), **{name: value})[name].startswith("none: ")
+
+
+IN_ALL_TO_ALL = {
+    "NCCL_P2P_NET_CHUNKSIZE": "chunks of at most 4096 bytes",
+    "NCCL_PXN_DISABLE": "no relays in all-to-all",
+}
+IN_ALL_REDUCE = {
+    "NCCL_ALGO": "tree for all-reduce",
+    "NCCL_MIN_NCHANNELS": "7 channels",
+    "NCCL_BUFFSIZE": "steps of 8192 bytes",
+}
+
+
+@pytest.mark.parametrize(("op", "wanted"), [("all_to_all", IN_ALL_TO_ALL), ("all_reduce", IN_ALL_REDUCE)])
+def test_variables_act_on_the_collectives_that_there_are(tmp_path: Path, op: str, wanted: dict[str, str]) -> None:
+    given = {
+        "NCCL_ALGO": "Tree", "NCCL_MIN_NCHANNELS": "7", "NCCL_BUFFSIZE": "64K", "NCCL_P2P_NET_CHUNKSIZE": "4K",
+        "NCCL_PXN_DISABLE": "1",
+    }  # fmt: skip
+    said = effects(tmp_path, Played(operations={op}), 2, **given)
+    assert {name: effect for name, effect in said.items() if not effect.startswith("none: ")} == wanted
+
+
+def test_a_small_buffer_makes_small_chunks(tmp_path: Path) -> None:
+    said = effects(tmp_path, Played(operations={"all_to_all"}), NCCL_BUFFSIZE="64K")
+    assert said == {"NCCL_BUFFSIZE": "chunks of at most 8192 bytes"}
+
+
+def test_a_buffer_is_of_the_protocol_simple(tmp_path: Path) -> None:
+    said = effects(tmp_path, Played(operations={"all_reduce"}), NCCL_BUFFSIZE="64K", NCCL_PROTO="LL")
+    assert said["NCCL_BUFFSIZE"].startswith("none: ")
+
+
+def test_all_collectives_are_of_one_kind() -> None:
+    assert set(NCCL_ALGORITHMS) == IN_CHANNELS | IN_MESSAGES
+    assert not IN_CHANNELS & IN_MESSAGES

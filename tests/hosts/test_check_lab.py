@@ -29,6 +29,33 @@ def faults() -> Iterator[Any]:
         sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.fixture(scope="module")
+def first_aid(faults: Any) -> Any:
+    """The benchmark, which judges faults with clean labs beside them."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import first_aid
+
+        return first_aid
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+MTU = {"kind": "mtu", "text": "over host1->leaf0: raise the MTU"}
+RATE = {"kind": "rate", "text": "from rank 3 is slow"}
+
+
+@pytest.mark.parametrize(
+    ("code", "findings", "right"), [(1, [MTU], True), (1, [MTU, RATE], False), (1, [RATE], False), (0, [], False)]
+)
+def test_the_benchmark_wants_the_fault_and_nothing_beside_it(
+    first_aid: Any, faults: Any, code: int, findings: list[dict[str, str]], right: bool
+) -> None:
+    put = faults.Put("host1->leaf0", ("mtu",), ("host1->leaf0",))
+    row = first_aid.judged("small-mtu", put, code, 1.0, findings)
+    assert (row.is_right, row.others) == (right, len([each for each in findings if each is not MTU]))
+
+
 @pytest.fixture
 def fabric(as_root: None, tmp_path: Path, faults: Any) -> Iterator[Path]:
     path = tmp_path / "first-aid.toml"
@@ -97,3 +124,24 @@ def test_faults_of_links_between_switches_are_told_as_theirs(link: str, fabric: 
 
 def test_nothing_is_found_in_a_clean_lab(fabric: Path) -> None:
     assert checked(fabric) == (0, [])
+
+
+UNEQUAL = """name = "unequal"
+[topology]
+kind = "explicit"
+host = [{ name = "a" }, { name = "b" }, { name = "c" }]
+switch = [{ name = "s" }, { name = "t" }]
+link = [
+  { a = "a", b = "s", rate = "100Mb/s" },
+  { a = "a", b = "t", rate = "100Mb/s" },
+  { a = "b", b = "s", rate = "100Mb/s" },
+  { a = "c", b = "s", rate = "100Mb/s" },
+  { a = "s", b = "t", rate = "100Mb/s" },
+]
+"""
+
+
+def test_hosts_may_have_unequal_numbers_of_cables(fabric: Path) -> None:
+    fabric.write_text(UNEQUAL)
+    code, found = checked(fabric, "--quick")
+    assert (code, found) == (0, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -66,6 +67,15 @@ def test_a_machine_on_the_same_ethernet_answers(as_root: None) -> None:
     assert done.stdout.split() == ["02:00:00:00:00:0b", "''"], done.stderr
 
 
-def test_loopback_and_what_is_not_there_are_not_asked() -> None:
-    assert claimed_by("lo", "127.0.0.1") == ""
-    assert claimed_by("none-such", "10.0.0.1") == ""
+def test_loopback_ipv6_and_what_is_not_there_are_not_asked() -> None:
+    assert claimed_by("lo", "127.0.0.1") is None
+    assert claimed_by("lo", "::1") is None
+    assert claimed_by("none-such", "10.0.0.1") is None
+
+
+def test_without_the_capability_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> socket.socket:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert claimed_by("eth0", "10.0.0.1") is None

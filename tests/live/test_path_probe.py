@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from cable import inside
 from routed import ADDRESSES, Routed, routed
 
-from genie.live.path_probe import PathProber, trace, train
+from genie.live.path_probe import Answer, Flow, PathProber, trace, train
 
 A, B, PORT = ADDRESSES["a"][0], ADDRESSES["b"][0], 4791
 OWNER = {address: name for name, addresses in ADDRESSES.items() for address in addresses}
@@ -53,6 +53,29 @@ def test_a_destination_that_nobody_reaches_ends_within_the_limit(network: Routed
     prober.close()
     assert [OWNER[hop] for hop in found["10.99.0.1", 50000]] in ([], ["r"])
     assert len(found[B, 50000]) == 3
+
+
+class Late(PathProber):
+    """The first hop answers a probe only when the next hop is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(A, PORT)
+        self.asked: list[int] = []
+
+    def open(self, ports: Iterable[int]) -> set[int]:
+        return set(ports)
+
+    def send(self, flow: Flow, payload: bytes, ttl: int) -> None:
+        self.asked.append(ttl)
+
+    def hear(self, limit_s: float) -> list[Answer]:
+        found = [Answer(50000, B, "r", False, 1, 2, 0)] if self.asked.count(2) == 1 else []
+        found += [Answer(50000, B, "s", False, 2, 1, 0)] if self.asked.count(2) == 2 else []
+        return found + ([Answer(50000, B, B, True, 3, 0, 0)] if 3 in self.asked else [])
+
+
+def test_an_answer_that_comes_late_is_no_hop_further_on() -> None:
+    assert trace(Late(), [(B, 50000)], 5) == {(B, 50000): ["", "s"]}
 
 
 @pytest.mark.parametrize(("slow", "at"), [(("r", "s"), 1), (("s", "u"), 2)])

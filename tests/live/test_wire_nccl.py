@@ -132,3 +132,20 @@ def test_the_record_says_what_was_sent(tmp_path: Path, wire: str) -> None:
         assert info["algorithms"] == {"all_reduce nccl tree": 1}
         assert info["lowering"]["buffer_bytes"] == 65536
         assert effects["NCCL_BUFFSIZE"] == "steps of 8192 bytes"
+
+
+def test_the_record_says_what_options_stand_above(tmp_path: Path) -> None:
+    ended = genie(
+        "run", rings(tmp_path / "trace", collectives=1), "--hosts", loopback(tmp_path), "-o", str(tmp_path / "run"),
+        "--channels", "3", "--algorithm", "all_reduce=tree", "--queue-pairs", "2",
+        environment={
+            "NCCL_ALGO": "Ring", "NCCL_MIN_NCHANNELS": "8", "NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_PXN_DISABLE": "1",
+        },
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    assert {entry["name"]: entry["effect"] for entry in open_run(tmp_path / "run").info["nccl_variables"]} == {
+        "NCCL_ALGO": "none: --algorithm all_reduce=tree says it",
+        "NCCL_MIN_NCHANNELS": "none: --channels says it",
+        "NCCL_IB_QPS_PER_CONNECTION": "none: --queue-pairs says it",
+        "NCCL_PXN_DISABLE": "none: it is of all_to_all, and the workload has none",
+    }

@@ -1,6 +1,7 @@
 """Who else on the Ethernet has an address: probes as RFC 5227 has them, which no cache learns from.
 
-Machines that are not part of the job are found so. It needs CAP_NET_RAW; without it, nobody is asked.
+Machines that are not part of the job are found so. It needs IPv4, an Ethernet and CAP_NET_RAW: otherwise nobody is
+asked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
+from genie.live.icmp import version_of
+
 ARP = struct.Struct("!6s6sHHHBBH6s4s6s4s")  # Ethernet header and ARP of IPv4 (RFC 826)
 ETHERTYPE, ETHERNET, IPV4, REQUEST, REPLY = 0x0806, 1, 0x0800, 1, 2
 EVERYONE, NOBODY = b"\xff" * 6, bytes(6)
@@ -20,21 +23,30 @@ GET_ETHERNET = 0x8927  # linux/sockios.h
 PROBES, WAIT_S = 2, 0.15
 
 
-def claimed_by(interface: str, address: str) -> str:
-    """Ethernet address of another machine that says that it has an IPv4 address; "" none does, or none is asked."""
+def claimed_by(interface: str, address: str) -> str | None:
+    """Ethernet address of another machine that says that it has an address; "" none does, None: nobody was asked."""
+    if version_of(address) != 4:
+        return None
     wanted = socket.inet_aton(address)
-    with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)) as wire:
-        wire.bind((interface, ETHERTYPE))
-        own, ours = wire.getsockname()[4], own_ethernet()
-        if len(own) != len(NOBODY) or own == NOBODY:
-            return ""  # no Ethernet
-        probe = ARP.pack(EVERYONE, own, ETHERTYPE, ETHERNET, IPV4, 6, 4, REQUEST, own, bytes(4), NOBODY, wanted)
-        for _ in range(PROBES):
-            wire.send(probe)
-            deadline = time.monotonic() + WAIT_S
-            while (left := deadline - time.monotonic()) > 0 and select.select([wire], [], [], left)[0]:
-                if other := other_owner(wire.recv(128), ours, wanted):
-                    return other
+    try:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)) as wire:
+            wire.bind((interface, ETHERTYPE))
+            return _answered(wire, wanted)
+    except OSError:
+        return None
+
+
+def _answered(wire: socket.socket, wanted: bytes) -> str | None:
+    own, ours = wire.getsockname()[4], own_ethernet()
+    if len(own) != len(NOBODY) or own == NOBODY:
+        return None  # no Ethernet
+    probe = ARP.pack(EVERYONE, own, ETHERTYPE, ETHERNET, IPV4, 6, 4, REQUEST, own, bytes(4), NOBODY, wanted)
+    for _ in range(PROBES):
+        wire.send(probe)
+        deadline = time.monotonic() + WAIT_S
+        while (left := deadline - time.monotonic()) > 0 and select.select([wire], [], [], left)[0]:
+            if other := other_owner(wire.recv(128), ours, wanted):
+                return other
     return ""
 
 

@@ -4,81 +4,46 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
-import os
 import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
 
-from genie.live.check.claims import claimed_by
+from genie.live.check.claims import claimed_by, own_ethernet
 from genie.live.check.settings import CheckSettings, Facts
-from genie.live.clocks import clock_identity
-from genie.live.path_mtu import version_of
+from genie.live.counters.devices import place
+from genie.live.counters.netlink import interface_of, interfaces
+from genie.live.icmp import family_of
 from genie.live.transport import VERBS
 from genie.live.verbs.gids import TYPE_OF_VERSION
 from genie.live.verbs.ports import list_ports
 
 GET_MTU, GET_FLAGS, IS_UP, IS_RUNNING = 0x8921, 0x8913, 0x1, 0x40  # linux/sockios.h, linux/if.h
-_GET_ADDRESSES, _NEW_ADDRESS, _DONE, _DUMP = 22, 20, 3, 0x301  # linux/rtnetlink.h, linux/netlink.h
-_ADDRESS, _LOCAL = 1, 2  # linux/if_addr.h
 
 
 def facts_of(settings: CheckSettings, rank: int) -> Facts:
     """What this rank's host says of itself."""
     address = settings.addresses[rank]
     found = interfaces()
-    having = [name for name, addresses in found.items() if address in addresses]
-    if not having and ipaddress.ip_address(address).is_loopback:
-        having = ["lo"]  # which has all of 127.0.0.0/8
-    name = having[0] if having else ""
+    if not found:  # there is loopback, at least
+        raise OSError(errno.EIO, "the kernel does not list its interfaces (netlink): see ip addr there")
+    having = interface_of(address, found)
+    name = having.name if having else ""
     mtu_bytes, is_up = state_of(name) if name else (0, False)
     return Facts(
-        machine=f"{clock_identity()[0]} {os.stat('/proc/self/ns/net').st_ino}",
-        addresses=found,
+        machine=place(),
+        addresses={each.name: [str(own) for own in each.addresses] for each in found if each.addresses},
         interface=name,
         mtu_bytes=mtu_bytes,
         is_up=is_up,
-        roce_port=port_problem(address, settings.udp_port) if name else "",
-        claimed_by=claimed_by(name, address) if is_up and name != "lo" and version_of(address) == 4 else "",
+        # One of the ranks that share an address asks: two would find each other there.
+        roce_port=port_problem(address, settings.udp_port)
+        if name and settings.addresses.index(address) == rank
+        else "",
+        claimed_by=claimed_by(name, address) if is_up and having and not having.loopback else "",
         gid=gid_problem(settings, rank) if settings.transport_of(rank) == VERBS else "",
         switches_off=switched_off(name) if name else [],
     )
-
-
-def interfaces() -> dict[str, list[str]]:
-    """IP addresses by interface, from the kernel."""
-    found: dict[str, list[str]] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.settimeout(5)
-        netlink.bind((0, 0))
-        netlink.send(struct.pack("=IHHII", 20, _GET_ADDRESSES, _DUMP, 1, 0) + bytes(4))
-        while True:
-            answer = netlink.recv(1 << 17)
-            at = 0
-            while at + 16 <= len(answer):
-                size, kind = struct.unpack_from("=IH", answer, at)
-                if kind == _DONE or size < 16:
-                    return found
-                if kind == _NEW_ADDRESS:
-                    index, text = _address_of(answer[at + 16 : at + size])
-                    with suppress(OSError):
-                        found.setdefault(socket.if_indextoname(index), []).append(text)
-                at += -(-size // 4) * 4
-
-
-def _address_of(body: bytes) -> tuple[int, str]:
-    """Interface index and address of an ifaddrmsg."""
-    family, index = body[0], struct.unpack_from("=I", body, 4)[0]
-    texts, at = {}, 8
-    while at + 4 <= len(body):
-        size, kind = struct.unpack_from("=HH", body, at)
-        if size < 4:
-            break
-        if kind in (_ADDRESS, _LOCAL):
-            texts[kind] = socket.inet_ntop(family, body[at + 4 : at + size])
-        at += -(-size // 4) * 4
-    return index, texts.get(_LOCAL) or texts.get(_ADDRESS, "")
 
 
 def state_of(interface: str) -> tuple[int, bool]:
@@ -93,8 +58,7 @@ def state_of(interface: str) -> tuple[int, bool]:
 
 def port_problem(address: str, port: int) -> str:
     """Why a UDP port of an address cannot be had; "" when it can."""
-    family = socket.AF_INET6 if version_of(address) == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, port))
         except OSError as error:
@@ -127,9 +91,12 @@ def gid_problem(settings: CheckSettings, rank: int) -> str:
 def switched_off(interface: str, root: Path = Path("/sys/class/net")) -> list[str]:
     """Switches of a mlx5 interface's congestion control that are off: "roce_np priority 3"."""
     found = []
-    for side in ("roce_np", "roce_rp"):
-        for path in sorted((root / interface / "ecn" / side / "enable").glob("[0-9]")):
-            with suppress(OSError):
+    with suppress(OSError, ValueError):
+        # /sys shows the namespace in which it was mounted, where the name may be another interface's.
+        if bytes.fromhex((root / interface / "address").read_text().strip().replace(":", "")) not in own_ethernet():
+            return []
+        for side in ("roce_np", "roce_rp"):
+            for path in sorted((root / interface / "ecn" / side / "enable").glob("[0-9]")):
                 if path.read_text().strip() == "0":
                     found.append(f"{side} priority {path.name}")
     return found

@@ -19,7 +19,8 @@ from genie.live.check.names import Names
 from genie.live.check.rate_findings import rate_findings
 from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Observed, Pair, Refusal
 from genie.live.check.stations import duplicates, local_pairs, rails_apart
-from genie.live.path_mtu import HEADER_BYTES, version_of
+from genie.live.icmp import version_of
+from genie.live.path_mtu import HEADER_BYTES
 
 PAIRS_MAX = 4  # findings of single pairs of one kind that are told; the others are counted
 
@@ -101,6 +102,16 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
                 f"{settings.addresses[rank]} is on two hosts: {where}: find that in the switch's table, and take the "
                 "address from one of them"
             )
+
+
+def unasked(seen: Observed, names: Names) -> str:
+    """Of whose addresses nobody was asked whether they have them too; "" of none."""
+    ranks = [rank for rank, own in enumerate(seen.facts) if own.claimed_by is None]
+    if not ranks:
+        return ""
+    what = "whether a machine outside the job has a host's address too was not tried"
+    whose = "for any host" if len(ranks) == len(seen.facts) else f"for {names.ranks(ranks)}"
+    return f"{what} {whose}: it takes IPv4 on an Ethernet, and CAP_NET_RAW (root)"
 
 
 def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tuple[str, str]]:

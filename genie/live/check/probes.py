@@ -30,14 +30,11 @@ from genie.live.check.settings import (
     Probed,
     Refusal,
 )
-from genie.live.path_mtu import IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, MTUS, TRANSPORT_BYTES, version_of
+from genie.live.icmp import ANY_SIZE, family_of, message_of, udp_socket, version_of
+from genie.live.path_mtu import MTUS, TRANSPORT_BYTES
 from genie.live.rendezvous import Rendezvous
 
-# linux/in.h and in6.h; the socket module does not name all of them.
-PMTU_PROBE = 3  # DF, whatever the kernel has heard of the path
-IP_RECVERR, IPV6_RECVERR, IPV6_RECVTCLASS, IPV6_TCLASS = 11, 25, 66, 67
-EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h: errno, origin, type, code, -, info, data
-ORIGIN_ICMP, ORIGIN_ICMP6 = 2, 3
+IPV6_RECVTCLASS, IPV6_TCLASS = 66, 67  # linux/in6.h; the socket module does not name them
 PROBE = struct.Struct("!8sIIII")  # what it is, seed (32 bits), sending rank, what it tries, path
 MARK = b"genieAID"
 WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, in each try
@@ -52,12 +49,13 @@ class Prober:
         """Raises OSError."""
         self.settings, self.rank = settings, rank
         self._address = settings.addresses[rank]
-        self.v6 = version_of(self._address) == 6
+        self._six = version_of(self._address) == 6
         self._seed = settings.seed & 0xFFFFFFFF
-        self.sockets: list[socket.socket] = []
+        self._rank_at = {address: rank for rank, address in reversed(list(enumerate(settings.addresses)))}
+        self._sockets: list[socket.socket] = []
         try:
             self._receivers = [self._receiver(port) for port in (settings.udp_port, 0)]
-            self.senders = [self._sender(port) for port in settings.probe_ports]
+            self._senders = [self._sender(port) for port in settings.probe_ports]
         except OSError:
             self.close()
             raise
@@ -66,20 +64,17 @@ class Prober:
         self.refusals: set[Refusal] = set()
 
     def close(self) -> None:
-        for each in self.sockets:
+        """Give all ports back. What has been seen stays."""
+        for each in self._sockets:
             each.close()
 
-    def _socket(self) -> socket.socket:
-        made = socket.socket(socket.AF_INET6 if self.v6 else socket.AF_INET, socket.SOCK_DGRAM)
-        self.sockets.append(made)
-        made.setblocking(False)
-        return made
-
     def _receiver(self, port: int) -> socket.socket:
-        made = self._socket()
+        made = socket.socket(family_of(self._address), socket.SOCK_DGRAM)
+        self._sockets.append(made)
+        made.setblocking(False)
         with suppress(OSError):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        if self.v6:
+        if self._six:
             made.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
         else:
             made.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -87,15 +82,9 @@ class Prober:
         return made
 
     def _sender(self, port: int) -> socket.socket:
-        made = self._socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self.v6:
-            made.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTU_PROBE)
-            made.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
-        else:
-            made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTU_PROBE)
-            made.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-        made.bind((self._address, port))
+        made = udp_socket(self._address, port, ANY_SIZE, hears_errors=True)
+        self._sockets.append(made)
+        made.setblocking(False)
         return made
 
     # -- sending ---------------------------------------------------------------------------------------------
@@ -103,65 +92,54 @@ class Prober:
     def send(self, target: int, other_port: int, probes: Iterable[tuple[int, int]]) -> None:
         """Probes (what, path) to a host. What the own kernel refuses is noted."""
         for what, path in probes:
-            self.set_tos(path, tos_of(self.settings, what))
+            self._set_tos(path, tos_of(self.settings, what))
             size = PROBE.size if what in SMALL else what + TRANSPORT_BYTES
             port = other_port if what == OTHER else self.settings.udp_port
-            self.send_one(target, port, what, path, size)
+            self._send_one(target, port, what, path, size)
 
-    def send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
+    def _send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
         """One datagram, which carries what it is."""
         data = PROBE.pack(MARK, self._seed, self.rank, what, path).ljust(size, b"\0")
         deadline = time.monotonic() + 0.2
         while True:
             try:
-                self.senders[path].sendto(data, (self.settings.addresses[target], port))
+                self._senders[path].sendto(data, (self.settings.addresses[target], port))
                 return
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     return
-                select.select([], [self.senders[path]], [], 0.02)
+                select.select([], [self._senders[path]], [], 0.02)
             except OSError as error:
                 # An earlier datagram's ICMP answer is told at the next one, which is then not sent.
                 if self.hear(path) == 0 or time.monotonic() > deadline:
                     self.refusals.add(Refusal(self.rank, target, path, "", error.errno or errno.EIO))
                     return
 
-    def set_tos(self, path: int, tos: int) -> None:
-        if self.v6:
-            self.senders[path].setsockopt(socket.IPPROTO_IPV6, IPV6_TCLASS, tos)
+    def _set_tos(self, path: int, tos: int) -> None:
+        if self._six:
+            self._senders[path].setsockopt(socket.IPPROTO_IPV6, IPV6_TCLASS, tos)
         else:
-            self.senders[path].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+            self._senders[path].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
     def hear(self, path: int) -> int:
         """Take the ICMP answers to what was sent on a path; how many."""
         heard = 0
-        for refusal in self.answers(path):
-            self.refusals.add(refusal)
-            heard += 1
-        return heard
-
-    def answers(self, path: int) -> list[Refusal]:
-        """The ICMP messages that have come back for a path since the last look."""
-        found = []
-        sender = self.senders[path]
-        ranks = {address: rank for rank, address in reversed(list(enumerate(self.settings.addresses)))}
+        sender = self._senders[path]
         while True:
             try:
                 _, more, _, destination = sender.recvmsg(64, 512, socket.MSG_ERRQUEUE)
             except OSError:
                 break
-            for _, _, data in more:
-                if len(data) < EXTENDED_ERROR.size:
+            target = self._rank_at.get(destination[0], -1)
+            for message in (message_of(*each) for each in more):
+                if message is None or target < 0:
                     continue
-                number, origin, kind, code, _, info, _ = EXTENDED_ERROR.unpack_from(data)
-                target = ranks.get(destination[0], -1)
-                if origin in (ORIGIN_ICMP, ORIGIN_ICMP6) and target >= 0:
-                    by = _offender(data[EXTENDED_ERROR.size :])
-                    found.append(Refusal(self.rank, target, path, by, kind, code, info))
-                elif target >= 0:
-                    found.append(Refusal(self.rank, target, path, "", number, 0, info))
+                heard += 1
+                kind, code = (message.kind, message.code) if message.is_icmp else (message.number, 0)
+                by = message.by if message.is_icmp else ""
+                self.refusals.add(Refusal(self.rank, target, path, by, kind, code, message.info))
         sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # told by now
-        return found
+        return heard
 
     # -- receiving -------------------------------------------------------------------------------------------
 
@@ -196,17 +174,6 @@ class Prober:
                 # From whose address it comes and by which port is left to the network: it may translate.
                 tos = next((int(value[0]) for _, kind, value in more if kind in (socket.IP_TOS, IPV6_TCLASS)), 0)
                 self.arrived.setdefault((rank, what, path), tos)
-
-
-def _offender(data: bytes) -> str:
-    """Address of who sent an ICMP message, from a sockaddr."""
-    with suppress(ValueError, struct.error):
-        family = struct.unpack_from("=H", data)[0]
-        if family == socket.AF_INET:
-            return socket.inet_ntop(socket.AF_INET, data[4:8])
-        if family == socket.AF_INET6:
-            return socket.inet_ntop(socket.AF_INET6, data[8:24])
-    return ""
 
 
 def tos_of(settings: CheckSettings, what: int) -> int:

@@ -12,7 +12,7 @@ from genie import _core
 from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.facts import facts_of
-from genie.live.check.findings import apart_of, findings_of
+from genie.live.check.findings import apart_of, findings_of, unasked
 from genie.live.check.names import Names
 from genie.live.check.probes import Prober, merged, partners_of, probe
 from genie.live.check.rate_plans import sound_pairs
@@ -20,7 +20,7 @@ from genie.live.check.rates import measure_rates
 from genie.live.check.settings import CheckSettings, Facts, Observed
 from genie.live.check.stations import local_pairs, mtu_of, rails_of, stations_of
 from genie.live.check.streams import Streams
-from genie.live.check.traces import trace
+from genie.live.check.traces import traces_to
 from genie.live.endings import (
     EXIT_ENVIRONMENT,
     EXIT_OK,
@@ -66,22 +66,24 @@ class CheckRank:
         try:
             partners = partners_of(self.stations, self.rank, local_pairs(self.stations, self.facts)) if prober else []
             probed, lossy = probe(self.meet, prober, self.settings, partners, mtus)
-            if len(self.stations) <= TRACED_STATIONS_MAX and prober:
-                self._say("traces")
-                for partner in partners:
-                    if partner is not None:
-                        probed.traces += trace(prober, partner, self.settings.udp_port)
-                        if partner in lossy:
-                            probed.other_traces += trace(prober, partner, lossy[partner])
-                        self.meet.alive()
-                probed.refusals = sorted(prober.refusals)
-            self.meet.agree(None)  # nobody sends any more
         finally:
             if prober:
                 prober.close()
+        if len(self.stations) <= TRACED_STATIONS_MAX:
+            self._say("traces")
+            self.meet.agree(None)  # a host answers only for ports at which nobody listens
+            met = [partner for partner in partners if partner is not None]
+            alive = self.meet.alive
+            probed.traces = traces_to(self.settings, self.rank, met, self.settings.udp_port, alive)
+            for partner in met:
+                if partner in lossy:
+                    probed.other_traces += traces_to(self.settings, self.rank, [partner], lossy[partner], alive)
+            self.meet.agree(None)  # nobody sends any more
         payloads = self.meet.collect(msgspec.msgpack.encode(probed))
         if payloads is not None:
             seen.probed = merged(payloads)
+        if problem := unasked(seen, Names(self.settings)):
+            seen.notes.append(problem)
         if self.rank == 0 and apart_of(self.settings, seen):
             seen.notes.append("between different rails nothing arrives for any host: taken as meant")
         if not self.settings.quick:

@@ -11,7 +11,7 @@ from genie.live.settings import RunSettings
 
 QUEUE_PAIRS_MAX = 1024  # of a host
 FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
-ROCE, OTHER, ECT0, ECT1, TRACED = range(1, 6)  # what a probe tries; larger numbers are path MTUs in bytes
+ROCE, OTHER, ECT0, ECT1 = range(1, 5)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
 
 Pair = tuple[int, int]
@@ -52,7 +52,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     mtu_bytes: int = 0  # of that interface
     is_up: bool = False
     roce_port: str = ""  # why the UDP port cannot be had; "" it can
-    claimed_by: str = ""  # Ethernet address of another machine that has the rank's address too
+    claimed_by: str | None = ""  # Ethernet address of a machine that has the rank's address too; None: nobody was asked
     gid: str = ""  # with RDMA devices: why none has the rank's address; "" one has
     switches_off: list[str] = []  # settings of the device that turn congestion control off
 

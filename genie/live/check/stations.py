@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations
 
 from genie.live.check.settings import CheckSettings, Facts, Pair, pair_of
-from genie.live.path_mtu import HEADER_BYTES, MTUS, version_of
+from genie.live.icmp import version_of
+from genie.live.path_mtu import HEADER_BYTES, MTUS
 
 
 def stations_of(settings: CheckSettings, facts: Sequence[Facts]) -> list[int]:

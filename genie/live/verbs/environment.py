@@ -11,19 +11,11 @@ import msgspec
 from msgspec import inspect
 
 from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, HCA
 from genie.live.settings import Completion, RunSettings, VerbsSettings
 from genie.live.verbs.hca import parse_hca
 
-# NCCL's variables, and the settings whose defaults they are.
-VARIABLES = {
-    "NCCL_IB_GID_INDEX": "gid_index",
-    "NCCL_IB_ROCE_VERSION_NUM": "roce_version",
-    "NCCL_IB_TC": "traffic_class",
-    "NCCL_IB_SL": "service_level",
-    "NCCL_IB_TIMEOUT": "timeout",
-    "NCCL_IB_RETRY_CNT": "retry_count",
-}
-CONNECTION_VARIABLES = {"NCCL_IB_QPS_PER_CONNECTION": "queue_pairs", "NCCL_IB_SPLIT_DATA_ON_QPS": "split"}
+VARIABLES = {name: key for name, key in DEVICE_SETTINGS.items() if name != HCA}
 SWITCHES = {"on": True, "off": False}
 # --verbs may say all but what is an option of its own.
 KEYS = tuple(field for field in VerbsSettings.__struct_fields__ if field != "traffic_class")
@@ -81,8 +73,8 @@ def _number(key: str, text: str, what: str, remedy: str = "") -> int:
 def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> VerbsSettings:
     """Settings from `given`, where not None; else from NCCL's variables; else NCCL's defaults. Raises ValueError."""
     values: dict[str, Any] = _read(VARIABLES, environment)
-    if environment.get("NCCL_IB_HCA"):
-        values["hca"] = environment["NCCL_IB_HCA"]
+    if environment.get(HCA):
+        values["hca"] = environment[HCA]
     values.update((key, value) for key, value in given.items() if value is not None)
     settings = msgspec.convert(values, VerbsSettings)
     parse_hca(settings.hca)
@@ -93,7 +85,7 @@ def connection_settings(
     environment: Mapping[str, str] = os.environ, queue_pairs: int | None = None, split: bool | None = None
 ) -> tuple[int, bool]:
     """Queue pairs between two ranks, and whether each message goes over all of them. Raises ValueError."""
-    values = _read(CONNECTION_VARIABLES, environment)
+    values = _read(CONNECTING, environment)
     count = values.get("queue_pairs", 1) if queue_pairs is None else queue_pairs
     if not 1 <= count <= QUEUE_PAIRS_MAX:
         raise ValueError(f"queue pairs per connection = {count}: must be in 1..{QUEUE_PAIRS_MAX}")
