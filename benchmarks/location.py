@@ -90,7 +90,7 @@ def drawn(condition: str, number: int) -> tuple[str, list[str]]:
 
 
 def genie(*words: str, limit_s: float = 120) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-c", "import sys; from genie.cli import entry; sys.exit(entry())", *words]
+    line = [sys.executable, "-m", "genie", *words]
     return subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
 
 
