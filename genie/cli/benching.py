@@ -30,6 +30,7 @@ from genie.cli.bench_runs import (
 from genie.cli.benching_worlds import LiveWorld, TwinWorld, World
 from genie.cli.exits import text_of
 from genie.cli.resolve import Live, Play, UsageError
+from genie.cli.wire import lowering_of
 from genie.collectives import ALGORITHMS
 from genie.live.bench import comparison, nccl_json, nccl_table
 from genie.live.bench.asked import Asked, Average, Blocking
@@ -188,6 +189,7 @@ def collective(
         ranks_per_node=ranks_per_node,
         slice_delay=slice_delay,
     )
+    lowering_of(play)  # what it refuses is said before a table begins
     live = Live(
         offload=not no_offload,
         udp_port=udp_port,

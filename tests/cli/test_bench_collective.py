@@ -208,6 +208,13 @@ def test_flags_without_a_meaning_are_refused_by_name(flag: str) -> None:
         assert ended.stderr.endswith("; leave it out\n")
 
 
+@pytest.mark.parametrize("wrong", [("--wire", "tin"), ("--algorithm", "nosuch"), ("--slice-delay", "long")])
+def test_no_table_begins_that_is_refused(wrong: tuple[str, str]) -> None:
+    rows, ended = simulated(*wrong, code=2)
+    assert (rows, ended.stdout) == ([], "")
+    assert ended.stderr.startswith(f"genie: {wrong[0]} ")
+
+
 def test_measured_beside_simulated(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     ended = genie(
