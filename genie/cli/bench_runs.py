@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -24,12 +23,14 @@ from genie.live.bench.sizes import SIZE_MAX, parse_size
 from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
 from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
+from genie.record import hold_folder, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
 from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
 
+TEMPORARY = "genie-bench-locked-"  # names of folders that are removed when nobody holds them
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
 UNLIMITED = "unlimited"
@@ -147,13 +148,14 @@ def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
     if out is not None or (hosts is not None and remote_hosts(hosts) is not None):
         kept = out or SHARED_FOLDER
         kept.mkdir(parents=True, exist_ok=True)
+        hold_folder(kept)
         yield kept.resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
+    with temporary_folder(TEMPORARY) as folder:
         try:
-            yield Path(folder)
+            yield folder
         except LaunchError as error:  # what it says of files in the folder is true no more
-            parts = [part for part in str(error).split("; ") if folder not in part]
+            parts = [part for part in str(error).split("; ") if str(folder) not in part]
             raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
 
 
