@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,12 @@ def simulate_to_folder(
     follow: Run | None = None,
     compute: str | None = None,
     progress: Progress = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError."""
+    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError.
+
+    `nccl_variables`: those that are set, and what they do, for the record.
+    """
     arrivals = None
     numbers: list[int] = list(range(iterations))
     if follow is not None:
@@ -89,6 +94,7 @@ def simulate_to_folder(
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,
+        "nccl_variables": [dict(variable) for variable in nccl_variables],
         "fabric": twin.fabric.name,
         "paths": paths.facts,
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -25,6 +24,7 @@ from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, r
 from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
+from genie.record import hold_folder, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
 from hosts.lab import Lab
@@ -32,6 +32,7 @@ from simtwin.fabric import load_fabric, with_host_latency
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
 
+TEMPORARY = "genie-bench-locked-"  # names of folders that are removed when nobody holds them
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
 UNLIMITED = "unlimited"
@@ -182,13 +183,14 @@ def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
     if out is not None or (hosts is not None and remote_hosts(hosts) is not None):
         kept = out or SHARED_FOLDER
         kept.mkdir(parents=True, exist_ok=True)
+        hold_folder(kept)
         yield kept.resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="genie-bench-") as folder:
+    with temporary_folder(TEMPORARY) as folder:
         try:
-            yield Path(folder)
+            yield folder
         except LaunchError as error:  # what it says of files in the folder is true no more
-            parts = [part for part in str(error).split("; ") if folder not in part]
+            parts = [part for part in str(error).split("; ") if str(folder) not in part]
             raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
 
 

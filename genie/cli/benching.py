@@ -57,10 +57,10 @@ Examples:
 ```text
 genie bench all_reduce --ranks 4
 genie bench all_to_all --ranks 8 -b 64K -e 16M -f 4 -n 50 --rate 1Gb/s
-genie bench broadcast --hosts hosts/cluster.toml -b 1M -e 8M -i 1M -r all -J broadcast.json
-genie bench all_reduce --simulate --fabric hosts/fabrics/leaf-spine.toml -b 64K -e 16M -f 4
+genie bench broadcast --hosts hosts.toml -b 1M -e 8M -i 1M -r all -J b.json
+genie bench all_reduce --simulate --fabric FABRIC.toml -b 64K -e 16M -f 4
 genie bench all_gather --ranks 4 --rate 200Mb/s --compare
-NCCL_TESTS_MIN_BW=10 genie bench all_reduce --hosts hosts/cluster.toml -b 64M -e 64M
+NCCL_TESTS_MIN_BW=10 genie bench all_reduce --hosts hosts.toml -b 64M -e 64M
 ```
 """
 

@@ -42,7 +42,7 @@ genie bench pairs --ranks 8 --rate 200Mb/s -o runs/pairs
 genie bench pairs --hosts hosts/cluster.toml -s 16M -n 8 --json pairs.json
 genie bench pairs --hosts hosts/cluster.toml -s 16M --alone
 genie bench pairs --lab FABRIC.toml --lab-fault 'leaf0-spine1 rate=40%'
-genie bench pairs --simulate --fabric hosts/fabrics/leaf-spine.toml --both-ways
+genie bench pairs --simulate --fabric FABRIC.toml --both-ways
 ```
 """
 

@@ -22,6 +22,7 @@ from genie.cli.resolve import (
     settings_of,
     transports_of,
     twin_of,
+    twin_variables,
 )
 from genie.cli.twin_commands import Progress
 from genie.cli.wire import lowering_of
@@ -171,11 +172,13 @@ class TwinWorld:
         """Raises SimulationError when ranks wait for what never comes."""
         out = self._folder / f"{name}-twin"
         prepare_folder(out)
+        lowering = lowering_of(self._stage.play)
         return simulate_to_folder(
             self._twin,
             workload,
             out,
             workload_path=str(self._folder / f"{name}.trace"),
-            lowering=lowering_of(self._stage.play),
+            lowering=lowering,
             progress=Progress(),
+            nccl_variables=twin_variables(self._stage.play, lowering, workload, self._stage.hosts),
         )

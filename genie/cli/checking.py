@@ -27,6 +27,7 @@ from genie.cli.bench_runs import (
     workplace,
     write_json,
 )
+from genie.cli.exits import counted
 from genie.cli.labs import Ground, ground_of
 from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
 from genie.config.hosts import load_hosts
@@ -51,11 +52,11 @@ EXAMPLES = """
 Examples:
 
 ```text
-genie check --hosts hosts/cluster.toml                        # before a job; exit code 1 when something is wrong
+genie check --hosts hosts/cluster.toml || exit 1  # in a script before a job
 genie check --hosts hosts.toml --rate 25Gb/s --json check.json
-genie check --hosts hosts.toml --quick                        # without rates and congestion control
+genie check --hosts hosts.toml --quick            # no rates, no incasts
 genie check --lab FABRIC.toml --lab-fault 'host3-leaf0 mtu=1500'
-genie check --schedule --ranks 1024                           # who meets whom; nothing is sent
+genie check --schedule --ranks 1024               # nothing is sent
 ```
 """
 
@@ -228,10 +229,6 @@ def _print_findings(info: dict[str, Any]) -> int:
         print(f"{each['kind']}: {each['text']}")
     for text in info["notes"]:
         print(f"note: {text}")
-    tried = ", ".join(_counted(info[f"{what}s"], what) for what in ("host", "pair", "round"))
-    print(f"{tried}, {info['took_s']:.0f} s: {_counted(len(found), 'finding') if found else 'nothing found'}")
+    tried = ", ".join(counted(info[f"{what}s"], what) for what in ("host", "pair", "round"))
+    print(f"{tried}, {info['took_s']:.0f} s: {counted(len(found), 'finding') if found else 'nothing found'}")
     return EXIT_FAILED if found else 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" + "s" * (count != 1)

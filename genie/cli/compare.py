@@ -38,7 +38,7 @@ from genie.live.merge import open_live_run
 from genie.live.rendezvous import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import RecordWriteError, Run, open_run, prepare_folder
+from genie.record import RecordWriteError, Run, hold_folder, open_run, prepare_folder
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.run import simulate_to_folder
@@ -51,8 +51,8 @@ Examples:
 
 ```text
 genie validate examples/transformer -o runs/mine
-genie validate TRACE --hosts hosts/cluster.toml --fabric FABRIC.toml -o runs/cluster
-genie validate TRACE --lab FABRIC.toml --lab-fault 'leaf0-spine1 rate=40%' -o runs/lab
+genie validate TRACE --hosts hosts.toml --fabric FABRIC.toml -o runs/cluster
+genie validate TRACE -o lab --lab LAB.toml --lab-fault 'host3-leaf0 rate=9%'
 ```
 """
 
@@ -69,6 +69,8 @@ def diff(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the verdict.  [default: none]")] = None,
 ) -> int:
     """Compare a measured run with a simulated one: wait, wire and excess, and who is to blame."""
+    if out is not None and out.is_dir():
+        hold_folder(out)
     verdict = conclude(open_live_run(live), open_run(twin), out)
     return verdict.exit_code
 
@@ -135,6 +137,7 @@ def validate(
     wire: options.Wire = "nccl",
     ranks_per_node: options.RanksPerNode = None,
     slice_delay: options.SliceDelay = None,
+    events: options.Events = False,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
     lab_fault: options.LabFault = None,
@@ -155,7 +158,7 @@ def validate(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths,
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths, events,
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
         check_level(level)
@@ -263,5 +266,6 @@ def _twin_of_run(play: Play, hosts: Hosts, fabric: Fabric, workload: Workload, o
         lowering=lowering_of(play),
         follow=measured,
         compute=play.compute,
+        nccl_variables=measured.info["nccl_variables"],
     )
     return measured, simulated

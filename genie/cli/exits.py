@@ -1,4 +1,4 @@
-"""Exit codes, and which error means which."""
+"""Exit codes, which error means which, and how a line for a person says it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def text_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
+
+
+def counted(count: int, what: str, plural: str = "s") -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{count} {what}" + plural * (count != 1)
 
 
 def exit_code_of(error: Exception) -> int | None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genie.cli.exits import exit_code_of, text_of
+from genie.cli.exits import counted, exit_code_of, text_of
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, format_size
 from hosts.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
@@ -32,12 +32,39 @@ SET_EXAMPLES = """
 Examples:
 
 ```text
-genie lab set FABRIC.toml leaf0-spine1 --rate 40%     # both ways; or 80Mb/s
-genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%   # one way
-genie lab set FABRIC.toml host3-leaf0 --mtu 1500      # larger packets vanish
-genie lab set FABRIC.toml leaf0-spine1 --ecn 10%      # of the ECN-capable packets
-genie lab set FABRIC.toml leaf0-spine1 --down         # and --up again
+genie lab set FABRIC.toml leaf0-spine1 --rate 40%    # both ways; or 80Mb/s
+genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%  # one way
+genie lab set FABRIC.toml host3-leaf0 --mtu 1500     # longer packets vanish
+genie lab set FABRIC.toml leaf0-spine1 --ecn 10%     # marks
+genie lab set FABRIC.toml leaf0-spine1 --down        # and --up again
 genie lab set FABRIC.toml leaf0-spine1 --clear
+```
+"""
+
+DOWN_EXAMPLES = """
+Example:
+
+```text
+genie lab down FABRIC.toml
+```
+"""
+
+STATUS_EXAMPLES = """
+Examples:
+
+```text
+genie lab status              # all of yours
+genie lab status FABRIC.toml
+```
+"""
+
+EXEC_EXAMPLES = """
+Examples:
+
+```text
+genie lab exec FABRIC.toml host0 ip route
+genie lab exec FABRIC.toml leaf0 tc -s qdisc
+genie lab exec FABRIC.toml host0 bash
 ```
 """
 
@@ -68,7 +95,7 @@ def lab_up(fabric: FabricOfLab) -> int:
     return 0
 
 
-@lab_app.command("down")
+@lab_app.command("down", epilog=DOWN_EXAMPLES)
 def lab_down(fabric: FabricOfLab) -> int:
     """Take a lab down, with all that runs in it; also what an up or a run that was killed has left."""
     taken, code = [], 0
@@ -79,21 +106,24 @@ def lab_down(fabric: FabricOfLab) -> int:
         except LabError as error:
             code = max(code, _told(error))
     if taken or code == 0:
-        print("\n".join(taken) or f"{fabric}: has no lab that is up: nothing to do")
+        print("\n".join(taken) or f"{fabric}: has no lab that is up{_if_missing(fabric)}: nothing to do")
     return code
 
 
-@lab_app.command("status")
+@lab_app.command("status", epilog=STATUS_EXAMPLES)
 def lab_status(
     fabric: Annotated[
         Path | None, typer.Argument(metavar="FABRIC", help="Its lab alone.  [default: all]", show_default=False)
     ] = None,
 ) -> int:
-    """What is up: hosts, addresses, links, their faults now, and what the lab cannot do."""
+    """What is up of your own labs: hosts, addresses, links, their faults now, and what the lab cannot do.
+
+    Each user has their own, root too: those of others are not listed.
+    """
     if fabric is not None:
         lab = find(fabric)
         if lab is None:
-            print(f"{fabric}: has no lab that is up")
+            print(f"{fabric}: has no lab that is up{_if_missing(fabric)}")
             return 0
         for line in _described(lab):
             print(line)
@@ -106,7 +136,7 @@ def lab_status(
         except (LabError, FabricError) as error:
             code = max(code, _told(error))
     if not names:
-        print("no lab is up")
+        print("no lab of this user is up")
     return code
 
 
@@ -136,13 +166,21 @@ def lab_set(
     return 0
 
 
-@lab_app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab_app.command(
+    "exec",
+    epilog=EXEC_EXAMPLES,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 def lab_exec(
     fabric: FabricOfLab,
     node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run there.", show_default=False)],
 ) -> int:
-    """Run a command on a host or a switch of a lab."""
+    """Run a command on a host or a switch of a lab.
+
+    In the lab of a user without root it says that it runs as root (uid 0): that is the root of the lab's user
+    namespace, which has the user's own rights on files and on everything else outside.
+    """
     argv = _found(fabric).inside(node, *command[command[0] == "--" :])
     os.execvp(argv[0], argv)
 
@@ -150,13 +188,20 @@ def lab_exec(
 def _found(fabric: Path) -> Lab:
     lab = find(fabric)
     if lab is None:
-        raise UsageError(f"{fabric}: has no lab that is up: genie lab up {fabric}")
+        raise UsageError(f"{fabric}: has no lab that is up{_if_missing(fabric)}: genie lab up {fabric}")
     return lab
+
+
+def _if_missing(fabric: Path) -> str:
+    """A lab outlives its fabric file, and a name may be mistyped."""
+    return "" if fabric.exists() else " (there is no such file)"
 
 
 def _size(lab: Lab) -> str:
     plan = lab.plan
-    return f"{plan.hosts} hosts, {len(plan.nodes) - plan.hosts} switches, {len(plan.links) // 2} cables"
+    switches = len(plan.nodes) - plan.hosts
+    counts = (counted(plan.hosts, "host"), counted(switches, "switch", "es"), counted(len(plan.links) // 2, "cable"))
+    return ", ".join(counts)
 
 
 def _told(error: Exception) -> int:

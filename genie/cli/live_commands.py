@@ -48,25 +48,25 @@ srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
 A fault plan, with all of its keys:
 
 ```text
-[[rate]]                # rank 5's NIC at half its rate, in iterations 6 to 8,
-rank = 5                # each time from 1 ms after the iteration's start until 50 ms
+[[rate]]             # rank 5's NIC at half its rate, in iterations 6 to 8,
+rank = 5             # from 1 ms after each one's start until 50 ms
 factor = 0.5
-from_iteration = 6      # default 0; warm-up iterations count too
-until_iteration = 9     # default: to the end
-from_s = 0.001          # default 0
-until_s = 0.05          # default: to the iteration's end
+from_iteration = 6   # default 0; warm-up iterations count too
+until_iteration = 9  # default: to the end
+from_s = 0.001       # default 0
+until_s = 0.05       # default: to the iteration's end
 
-[[loss]]                # rank 2's NIC loses one of every 100 data packets
+[[loss]]             # rank 2's NIC loses one of every 100 data packets
 rank = 2
 every = 100
-peer = 3                # only those to rank 3; default: to each peer
+peer = 3             # only those to rank 3; default: to each peer
 
-[[delay]]               # packets from rank 1 to rank 3 come 200 us later
+[[delay]]            # packets from rank 1 to rank 3 come 200 us later
 rank = 1
 peer = 3
 delay_us = 200
 
-[[congestion]]          # rank 4 has no congestion control: no ECN, no CNPs
+[[congestion]]       # rank 4 has no congestion control: no ECN, no CNPs
 rank = 4
 control = false
 ```
@@ -118,6 +118,7 @@ def run(
     wire: options.Wire = "nccl",
     ranks_per_node: options.RanksPerNode = None,
     slice_delay: options.SliceDelay = None,
+    events: options.Events = False,
     no_offload: options.NoOffload = False,
     lab: options.Lab = None,
     lab_fault: options.LabFault = None,
@@ -137,7 +138,7 @@ def run(
     )  # fmt: skip
     live = Live(
         iterations, warmup, faults, not no_offload, udp_port, join_limit, stall, transport,
-        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths,
+        source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths, events,
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
         if launched_by() is not None:

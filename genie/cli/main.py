@@ -21,7 +21,8 @@ from genie.cli import (
 )
 from genie.cli.exits import exit_code_of, text_of
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
-from genie.live.rendezvous import expected_rank, launched_by
+from genie.live.rendezvous import launched_by, speaks
+from genie.record import let_go_of_folders
 
 app = typer.Typer(
     name="genie",
@@ -60,7 +61,7 @@ def main() -> None:
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
         text = " ".join(error.format_message().split())  # none when it has printed the help
-        if text and _speaks():
+        if text and speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except Interrupted as told:
@@ -73,10 +74,11 @@ def main() -> None:
         code = exit_code_of(error)
         if code is None:
             raise
-        if code != EXIT_USAGE or _speaks():
+        if code != EXIT_USAGE or speaks():
             print(f"genie: {text_of(error)}", file=sys.stderr)
         sys.exit(code)
     finally:
+        let_go_of_folders()
         sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -101,11 +103,6 @@ def _leave(number: int) -> NoReturn:
     what = "interrupted" if number == signal.SIGINT else f"told to end by {signal.Signals(number).name}"
     print(f"genie: {what}", file=sys.stderr)
     sys.exit(128 + number)
-
-
-def _speaks() -> bool:
-    """Every rank of a launch sees the same options: one is enough to say what is wrong with them."""
-    return launched_by() is None or expected_rank() in (None, 0)
 
 
 if __name__ == "__main__":

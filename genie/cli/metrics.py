@@ -24,8 +24,9 @@ METRICS_EXAMPLES = """
 Examples:
 
 ```text
-genie metrics runs/nightly -o /var/lib/node_exporter/textfile/genie.prom
-genie validate TRACE --hosts hosts.toml --metrics /var/lib/node_exporter/textfile/genie.prom -o runs/nightly
+cd /var/lib/node_exporter/textfile
+genie metrics ~/runs/nightly -o genie.prom
+genie validate TRACE -o ~/runs/nightly --metrics genie.prom
 ```
 """
 

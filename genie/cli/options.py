@@ -182,6 +182,9 @@ Icrc = Annotated[
         "where another stack takes part and it is allowed."
     ),
 ]
+Events = Annotated[
+    bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
+]
 UdpPort = Annotated[int, typer.Option(min=1024, max=65535, help="UDP port of softroce.")]
 Join = Annotated[float, typer.Option("--join", min=0.1, help="Seconds in which all ranks must have started.")]
 Stall = Annotated[float, typer.Option("--stall", min=0.1, help="Seconds without progress before giving up.")]

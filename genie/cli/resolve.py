@@ -22,6 +22,7 @@ from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
+from genie.plan.lowering import Lowering
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -231,6 +232,7 @@ class Live:
     icrc: str = "auto"
     verbs: tuple[str, ...] = ()  # KEY=VALUE
     trace_paths: str | None = None  # auto, on or off; None: a command that cannot learn paths
+    events: bool = False  # sleep instead of polling
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join_s), ("--stall", self.stall_s)):
@@ -343,6 +345,7 @@ def settings_of(
         rnr_retry_limit=pair.rnr_retry_limit,
         frame_overhead_bytes=overhead,
         offload=live.offload,
+        spin=False if live.events else None,
         udp_port=live.udp_port,
         join_s=live.join_s,
         stall_s=live.stall_s,
@@ -381,6 +384,11 @@ def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:
     if devices and all(devices):
         given["hca"] = f"device of {hosts.name}"
     return {name: given[key] for name, key in (CONNECTING | DEVICE_SETTINGS).items() if key in given}
+
+
+def twin_variables(play: Play, lowering: Lowering, workload: Workload, hosts: Hosts) -> list[dict[str, str]]:
+    """NCCL's variables as the twin's run.json lists them: it has no devices."""
+    return nccl_settings(play, lowering, workload, False, overruled_of(play, Live(), hosts))
 
 
 def with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live: Live) -> RunSettings:

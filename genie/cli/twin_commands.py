@@ -22,6 +22,7 @@ from genie.cli.resolve import (
     load_workload,
     remark_on_calibration,
     twin_of,
+    twin_variables,
 )
 from genie.cli.wire import lowering_of
 from genie.config.congestion import Hpcc
@@ -34,8 +35,8 @@ SIMULATE_EXAMPLES = """
 Examples:
 
 ```text
-genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/leaf-spine
-genie simulate TRACE --fabric FABRIC.toml --follow runs/mine/live -o runs/twin
+genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 ```
 """
 
@@ -145,6 +146,7 @@ def simulate(
         follow=live,
         compute=compute,
         progress=Progress(),
+        nccl_variables=twin_variables(play, lowering, loaded, placed),
     )
     end_ms = run.timeline["end_ns"].max() / 1e6  # type: ignore[operator]
     packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)

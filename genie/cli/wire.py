@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie.collectives import ALGORITHMS, LoweringError
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.hosts import load_hosts
-from genie.config.nccl import NcclVariables, Played, settings_list, shape_of
+from genie.config.nccl import NcclVariables, Played, changes_of_files, remarks_of, settings_list, shape_of
 from genie.config.units import parse_duration
+from genie.live.rendezvous import speaks
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op, Workload
 from simtwin.fabric import load_fabric
@@ -43,8 +43,8 @@ def lowering_of(play: Play, variables: NcclVariables | None = None) -> Lowering:
                 raise WireError(f"{option}: is of NCCL's messages: give --wire nccl")
         return Lowering(play.channels or 1, play.credit, chosen)
     variables = NcclVariables() if variables is None else variables
-    for path in variables.unread:
-        remark_on_unread(path)
+    for text in remarks_of(variables):
+        remark(text)
     per_node = _ranks_per_node(play)
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(play)}
     if play.channels is not None:
@@ -78,7 +78,10 @@ def nccl_settings(
     shape = None if lowering.nccl is None else asdict(lowering.nccl)
     # A rank that a launcher has started knows its own part of the workload later, and the others' never.
     operations = operations_of(workload) if workload.ranks else None
-    return [asdict(setting) for setting in settings_list(variables, Played(shape, operations, verbs, given))]
+    listed = settings_list(variables, Played(shape, operations, verbs, given))
+    for text in changes_of_files(listed):
+        remark(text)
+    return [asdict(setting) for setting in listed]
 
 
 def operations_of(workload: Workload) -> set[str]:
@@ -87,9 +90,10 @@ def operations_of(workload: Workload) -> set[str]:
 
 
 @cache
-def remark_on_unread(path: Path) -> None:
-    """Say once that a file of variables is passed over."""
-    print(f"genie: {path}: may not be read, and is passed over, as NCCL does: see its permissions", file=sys.stderr)
+def remark(text: str) -> None:
+    """Say it once, and of a launch's ranks one."""
+    if speaks():
+        print(f"genie: {text}", file=sys.stderr, flush=True)
 
 
 def _algorithms(play: Play) -> dict[str, str]:

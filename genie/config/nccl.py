@@ -7,11 +7,12 @@ files have lines of NAME=VALUE.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+FILE_NAME = "NCCL_CONF_FILE"
 SYSTEM_FILE = Path("/etc/nccl.conf")
 CHANNELS_MAX = 64
 BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 8 * 1024, 1 << 30
@@ -49,6 +50,7 @@ DEVICE_SETTINGS = {
     "NCCL_IB_RETRY_CNT": "retry_count",
 }
 
+ENVIRONMENT = "environment"  # as a source
 SAME = "none: messages would be the same without it"
 
 
@@ -77,20 +79,24 @@ class Played:
 
 
 class NcclVariables(Mapping[str, str]):
-    """All variables whose names begin with NCCL_, by name. `unread`: files that are there and may not be read."""
+    """All variables whose names begin with NCCL_, by name. `remarks`: what was passed over, as NCCL does."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, files: tuple[Path, ...] | None = None) -> None:
         """Raises NcclVariableError when a file cannot be read or has a line that is no NAME=VALUE."""
         environment = os.environ if environment is None else environment
         self._values: dict[str, str] = {}
         self.sources: dict[str, str] = {}
-        self.unread: list[Path] = []
+        self.remarks: list[str] = []
+        named = environment.get(FILE_NAME, "")
         for path in reversed(_files(environment) if files is None else files):
-            if (values := _read(path)) is None:
-                self.unread.append(path)
-            else:
-                self._take(values, str(path))
-        self._take(environment, "environment")
+            try:
+                self._take(_read(path), str(path))
+            except PermissionError:
+                self.remarks.append(f"{path}: may not be read, and is passed over, as NCCL does: see its permissions")
+            except (FileNotFoundError, NotADirectoryError):
+                if named and path == Path(named):
+                    self.remarks.append(f"{FILE_NAME}={named}: there is no such file: correct it, or unset it")
+        self._take(environment, ENVIRONMENT)
 
     def _take(self, values: Mapping[str, str], source: str) -> None:
         for name, text in values.items():
@@ -122,20 +128,17 @@ class NcclVariables(Mapping[str, str]):
 
 def _files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Where variables may stand, the strongest first."""
-    named = environment.get("NCCL_CONF_FILE", "")
+    named = environment.get(FILE_NAME, "")
     home = environment.get("HOME", "")
     own = Path(named) if named else Path(home or "/") / ".nccl.conf"
     return own, SYSTEM_FILE
 
 
-def _read(path: Path) -> dict[str, str] | None:
-    """None where it may not be read: NCCL does without it then."""
+def _read(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except PermissionError:
-        return None
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        raise  # NCCL does without it then
     except OSError as error:
         raise NcclVariableError(f"{path}: cannot be read: {error.strerror}") from error
     values = {}
@@ -169,6 +172,25 @@ def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
         "p2p_chunk_bytes": min(chunk_bytes, buffer_bytes // 8),
         "pxn": _number(variables, "NCCL_PXN_DISABLE", 0, 1, 0) == 0,
     }
+
+
+def remarks_of(variables: NcclVariables) -> list[str]:
+    """What a person should know of variables beside their effects. Raises NcclVariableError."""
+    lowest = _number(variables, "NCCL_MIN_NCHANNELS", 1, CHANNELS_MAX, 1)
+    highest = _number(variables, "NCCL_MAX_NCHANNELS", 1, CHANNELS_MAX, CHANNELS_MAX)
+    if lowest <= highest:
+        return variables.remarks
+    above = f"NCCL_MIN_NCHANNELS={lowest} is above NCCL_MAX_NCHANNELS={highest}"
+    return [*variables.remarks, f"{above}: the former holds, as for NCCL"]
+
+
+def changes_of_files(settings: Iterable[Setting]) -> list[str]:
+    """What files of variables change, which nobody sees on the command line: a line for each file."""
+    found: dict[str, list[str]] = {}
+    for each in settings:
+        if each.source != ENVIRONMENT and not each.effect.startswith("none"):
+            found.setdefault(each.source, []).append(f"{each.name}={each.value} ({each.effect})")
+    return [f"{file}: changes this run: {', '.join(changes)}" for file, changes in found.items()]
 
 
 def _number(variables: NcclVariables, name: str, lowest: int, highest: int, default: int) -> int:
@@ -236,6 +258,8 @@ def settings_list(variables: NcclVariables, played: Played) -> list[Setting]:
 
 
 def _effect(name: str, variables: NcclVariables, played: Played) -> str:
+    if name == FILE_NAME:
+        return "names a file of variables"
     if name in SHAPING and played.shape is None:
         return "none: --wire plain"
     if name in DEVICE_SETTINGS and not played.verbs:

@@ -284,6 +284,11 @@ def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     return None
 
 
+def speaks() -> bool:
+    """Every rank of a launch sees the same options: one is enough to say what is wrong with them."""
+    return launched_by() is None or expected_rank() in (None, 0)
+
+
 def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> Rendezvous:
     """Meet the other ranks of this launch. Raises RendezvousError."""
     tcp = _tcp_variables(environment)

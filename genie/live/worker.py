@@ -219,6 +219,9 @@ class Rank:
         waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
         if waiting and waiting not in text:
             text += f"; waiting: {waiting}"
+        if text.startswith("nothing came") and "collective" in text:
+            # What is to blame may be a link that swallows packets, which nobody sees from here.
+            text += f"; genie check {'--lab' if self.settings.lab else '--hosts'} FILE tries every path for such losses"
         return f"iteration {self.iteration}: {text}"
 
     def save(self, iteration: int, *, cut: bool = False) -> None:

@@ -1,21 +1,18 @@
 """A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
 
-from genie.record.folder import (
-    RUN_FILES,
-    RecordError,
-    RecordWriteError,
-    Run,
-    open_run,
-    prepare_folder,
-    write_run,
-)
+from genie.record.errors import RecordError, RecordWriteError
+from genie.record.folder import RUN_FILES, Run, open_run, prepare_folder, write_run
+from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
 
 __all__ = [
     "RUN_FILES",
     "RecordError",
     "RecordWriteError",
     "Run",
+    "hold_folder",
+    "let_go_of_folders",
     "open_run",
     "prepare_folder",
+    "temporary_folder",
     "write_run",
 ]

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie.record.errors import RecordError, RecordWriteError
+from genie.record.hold import hold_folder
+
 if TYPE_CHECKING:
     import polars as pl
-
-
-class RecordError(Exception):
-    """A run folder that cannot be used; the message names it and says what to do."""
-
-
-class RecordWriteError(RecordError):
-    """A run folder that the machine cannot write: its disk is full, for example."""
 
 
 @dataclass
@@ -47,23 +42,27 @@ OWN_PARTS = {  # folders that are there while ranks run, and the names in them
 
 
 def prepare_folder(path: Path) -> None:
-    """Make `path` an empty folder, replacing an earlier run in it but never anything else.
+    """Make `path` an empty folder, replacing an earlier run in it but never anything else, and hold it.
 
-    Raises RecordError when it holds files that Genie did not write, RecordWriteError when it cannot be written.
+    Raises RecordError when it holds files that Genie did not write, or when another process writes to it;
+    RecordWriteError when it cannot be written.
     """
     try:
-        if path.exists():
-            if not path.is_dir():
-                raise RecordError(f"{path}: is not a folder; choose another -o")
-            if strangers := _strangers(path):
-                names = ", ".join(str(stranger.relative_to(path)) for stranger in strangers[:3])
-                raise RecordError(f"{path}: holds files that are no run of Genie's ({names}); choose another -o")
-            for entry in path.iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
+        if path.exists() and not path.is_dir():
+            raise RecordError(f"{path}: is not a folder; choose another -o")
         path.mkdir(parents=True, exist_ok=True)
+        hold_folder(path)
+        if strangers := _strangers(path):
+            names = ", ".join(str(stranger.relative_to(path)) for stranger in strangers[:3])
+            raise RecordError(f"{path}: holds files that are no run of Genie's ({names}); choose another -o")
+        for name in OWN_FOLDERS:
+            if (path / name).is_dir():
+                hold_folder(path / name)  # nobody writes there either
+        for entry in path.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
         probe = path / "run.json"
         probe.write_text("{}\n")
         probe.unlink()

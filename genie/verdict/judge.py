@@ -336,10 +336,13 @@ def sent_again(live: Run, aligned: Aligned) -> str:
     if table.is_empty():
         return ""
     first = table.row(0, named=True)
-    others = f" (and {table.height - 1} ranks more)" if table.height > 1 else ""
+    others = ""
+    if table.height > 1:
+        ranks = "another rank" if table.height == 2 else f"{table.height - 1} other ranks"
+        others = f", {ranks} {table['more'].sum() - first['more']}"
     return (
-        f"rank {first['src']}{others} sent {first['more']} packets again that the twin did not, "
-        f"{100 * first['share']:.1f} % of its data: the network loses or overtakes packets"
+        f"rank {first['src']} sent {first['more']} packets again that the twin did not, "
+        f"{100 * first['share']:.1f} % of its data{others}: the network loses or overtakes packets"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
-from genie.config.units import format_rate, parse_rate
+from genie.config.units import RATE_MAX_BPS, format_rate, parse_rate
 from hosts.lab.failure import LabError
 from hosts.lab.plan import DEVICE_MTU_BYTES, LabLink
 
@@ -118,9 +118,10 @@ def rate_of(text: str, link: LabLink, where: str = "") -> int:
     if share := _PERCENT.fullmatch(text.strip()):
         if link.rate_bps == 0:
             raise LabError(f"{where}rate {text}: {link.name} has no rate to take a share of: give one such as 80Mb/s")
-        if not 0 < float(share[1]) <= 100:
-            raise LabError(f"{where}rate {text}: give above 0 % and at most 100 %")
-        return max(round(link.rate_bps * float(share[1]) / 100), RATE_MIN_BPS)
+        rate_bps = round(link.rate_bps * float(share[1]) / 100)
+        if float(share[1]) == 0 or rate_bps > RATE_MAX_BPS:
+            raise LabError(f"{where}rate {text}: give above 0 % and at most {format_rate(RATE_MAX_BPS)}")
+        return max(rate_bps, RATE_MIN_BPS)
     try:
         rate_bps = int(parse_rate(text))
     except ValueError as error:

@@ -253,6 +253,23 @@ def test_two_runs_at_once_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> No
         command.until(lambda: played(tmp_path / "one", 2, before + 1))
 
 
+def test_commands_that_write_to_one_folder_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> None:
+    """The second is refused in each phase of the first, also where no rank of it runs."""
+    out = tmp_path / "out"
+    with started("simulate", job[1], "--rate", "1Mb/s", "-n", "1000000", "-o", str(out / "twin")) as command:
+        descriptors = Path(f"/proc/{command.process.pid}/fd")
+        command.until(lambda: (out / "twin").resolve() in [each.resolve() for each in descriptors.iterdir()])
+        for other, folder in (("simulate", out / "twin"), ("validate", out)):
+            line = one_line(genie(other, job[1], "--rate", "200Mb/s", "-o", str(folder)), 2)
+            assert (
+                line
+                == f"genie: {out / 'twin'}: another genie writes to it: wait until it has ended, or choose another -o"
+            )
+        os.kill(command.process.pid, signal.SIGKILL)
+        command.process.wait()
+    assert genie("simulate", job[1], "--rate", "200Mb/s", "-o", str(out / "twin")).code == 0
+
+
 def test_a_command_that_starts_ranks_is_no_rank(tmp_path: Path) -> None:
     ended = genie("calibrate", "--ranks", "2", "-o", str(tmp_path / "out"), environment={"PMI_RANK": "0"})
     assert "starts ranks itself" in one_line(ended, 2)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 from live_runs import genie, in_this_process
 
+from genie.cli.benching import COLLECTIVE_EXAMPLES
+from genie.cli.benching_pairs import PAIRS_EXAMPLES
+from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
+from genie.cli.checking import EXAMPLES as CHECK_EXAMPLES
 from genie.cli.compare import VALIDATE_EXAMPLES
-from genie.cli.inspecting import CONVERT_EXAMPLES
-from genie.cli.lab_commands import SET_EXAMPLES, UP_EXAMPLES
+from genie.cli.inspecting import CONVERT_EXAMPLES, NS3_EXAMPLES
+from genie.cli.lab_commands import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
 from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES
+from genie.cli.metrics import METRICS_EXAMPLES
 from genie.cli.twin_commands import SIMULATE_EXAMPLES
 
-WIDTH = 100
+WIDTH = 80
 COMMANDS = {
     ("run",): RUN_EXAMPLES,
     ("calibrate",): CALIBRATE_EXAMPLES,
@@ -22,10 +28,17 @@ COMMANDS = {
     ("validate",): VALIDATE_EXAMPLES,
     ("convert", "pytorch"): CONVERT_EXAMPLES,
     ("lab", "up"): UP_EXAMPLES,
-    ("lab", "down"): "",
-    ("lab", "status"): "",
+    ("convert", "ns3"): NS3_EXAMPLES,
+    ("lab", "down"): DOWN_EXAMPLES,
+    ("lab", "status"): STATUS_EXAMPLES,
     ("lab", "set"): SET_EXAMPLES,
-    ("lab", "exec"): "",
+    ("lab", "exec"): EXEC_EXAMPLES,
+    ("check",): CHECK_EXAMPLES,
+    ("metrics",): METRICS_EXAMPLES,
+    ("bench", "all_reduce"): COLLECTIVE_EXAMPLES,
+    ("bench", "pairs"): PAIRS_EXAMPLES,
+    ("bench", "pingpong"): PINGPONG_EXAMPLES,
+    ("bench", "write"): WRITE_EXAMPLES,
     ("diff",): "",
     ("inspect",): "",
     ("doctor",): "",
@@ -33,7 +46,7 @@ COMMANDS = {
 
 
 def test_the_overview_names_every_command() -> None:
-    shown = genie("--help")
+    shown = genie("--help", environment={"COLUMNS": str(WIDTH)})
     assert shown.code == 0
     for command in COMMANDS:
         assert f"│ {command[0]} " in shown.stdout
@@ -65,3 +78,9 @@ def test_without_arguments_it_explains_itself() -> None:
     shown = genie()
     assert "Usage: genie" in shown.stdout + shown.stderr
     assert "genie:" not in shown.stderr
+
+
+def test_the_version_is_one_line() -> None:
+    shown = genie("--version")
+    assert (shown.code, shown.stderr) == (0, "")
+    assert re.fullmatch(r"genie \S+( installed\))?, native core .+, Python 3\.\S+(, commit \S+)?\n", shown.stdout)

@@ -68,7 +68,7 @@ def inside(namespaces: set[int]) -> list[str]:
 
 
 def test_up_status_set_exec_down(fabric: Path) -> None:
-    assert "nothing to do" in genie("lab", "down", str(fabric)).stdout
+    assert "has no lab that is up: nothing to do" in genie("lab", "down", str(fabric)).stdout
     first = genie("lab", "up", str(fabric))
     assert (first.code, first.stderr, first.left) == (0, "", [])
     assert first.stdout.endswith(": up, 4 hosts, 4 switches, 8 cables\n")
@@ -95,6 +95,13 @@ def test_up_status_set_exec_down(fabric: Path) -> None:
     assert genie("lab", "down", str(fabric)).stdout.endswith(": down\n")
     assert gone(pid)
     assert names_of(fabric)[0] not in state.all_names()
+
+
+def test_a_mistyped_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "typo.toml"
+    for command, rest in ((lab_down, ": nothing to do"), (lab_status, "")):
+        assert command(missing) == 0
+        assert capsys.readouterr().out == f"{missing}: has no lab that is up (there is no such file){rest}\n"
 
 
 WRONG = {

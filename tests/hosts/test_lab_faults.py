@@ -27,6 +27,8 @@ def test_all_keys() -> None:
     assert whole == Fault(rate_bps=8_000_000, loss=0.005, ecn=0.1, mtu_bytes=1500, is_down=True)
     assert whole.words() == "rate 8Mb/s, loss 0.5 %, ECN marks 10 %, packets above 1500 B dropped, down"
     assert after("host0->leaf0 rate=5Mb/s")["host0->leaf0"].rate_bps == 5_000_000
+    faster = (after(f"host0->leaf0 rate={text}")["host0->leaf0"].rate_bps for text in ("400%", "80Mb/s"))
+    assert set(faster) == {80_000_000}, "a rate and a share may both be above the file's"
 
 
 def test_changes_add_up_and_are_taken_back() -> None:
@@ -51,8 +53,8 @@ WRONG = {
     "host0-host1 down": "host0-host1: no link of this lab: give one such as host",
     "leaf0-spine1": "leaf0-spine1: nothing to set: give rate=40%",
     "leaf0-spine1 down up": "down and up at once",
-    "leaf0-spine1 rate=0%": "rate 0%: give above 0 % and at most 100 %",
-    "leaf0-spine1 rate=140%": "rate 140%: give above 0 %",
+    "leaf0-spine1 rate=0%": "rate 0%: give above 0 % and at most 1000Tb/s",
+    "leaf0-spine1 rate=99999999999%": "rate 99999999999%: give above 0 %",
     "leaf0-spine1 rate=fast": "rate fast: is not a number with a unit: give a rate such as 80Mb/s",
     "leaf0-spine1 rate=40": "rate 40: has no unit",
     "leaf0-spine1 rate=1b/s": "rate 1b/s: give 8kb/s or more",

@@ -102,6 +102,8 @@ def test_what_is_wrong_is_counted_and_what_was_not_checked_is_not_called_right()
     ]
     assert nccl_table.row(OPERATION, ASKED, wrong[1])[: ENDS[8]].endswith("     17")
     assert nccl_table.row(OPERATION, ASKED, a_line(wrong=None)).split()[8] == "N/A"
+    assert nccl_table.foot(OPERATION, [a_line(wrong=None)])[0] == "# Out of bounds values : N/A"
+    assert nccl_table.foot(OPERATION, [a_line(wrong=0)])[0] == "# Out of bounds values : 0 OK"
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,4 @@ def test_a_path_that_is_gone_ends_the_run_when_nothing_comes(wire: Cable, tmp_pa
     assert ended.code in (1, 9)  # 9 is mpirun's: it ends the others as soon as one has gone
     assert ended.left == []
     assert "nothing came for 2 s: rank " in " ".join(ended.said), ended.said
+    assert "genie check --hosts FILE tries every path" in " ".join(ended.said), ended.said

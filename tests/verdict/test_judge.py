@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -135,6 +136,19 @@ def test_packets_sent_again_are_said_although_the_run_passes() -> None:
     share = float(verdict.summary.split("the twin did not, ")[1].split(" %")[0])
     assert 4.5 < share <= 5  # one in twenty, less what is rounded down
     assert any("rank 3 sent" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(("ranks", "others"), [([3, 4], "another rank"), ([2, 3, 4], "2 other ranks")])
+def test_packets_that_others_sent_again_are_counted_too(ranks: list[int], others: str) -> None:
+    live, twin = run_pair(7, Noise(), Fault())
+    packets = pl.col("size_bytes") // 4096 // 20
+    lossy = live.transfers.with_columns(
+        retransmits=pl.when(pl.col("src").is_in(ranks)).then(packets * (1 + (pl.col("src") == 3))).otherwise(0)
+    )
+    text = judge(replace(live, transfers=lossy), twin).sent_again
+    found = re.match(rf"rank 3 sent (\d+) packets again .* of its data, {others} (\d+): the network loses", text)
+    assert found is not None, text
+    assert int(found[2]) * 2 == int(found[1]) * (len(ranks) - 1)
 
 
 def test_a_slow_path_is_not_its_sender() -> None:

@@ -1,0 +1,60 @@
+"""What is said of NCCL's variables and their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live_runs import genie, rings
+
+from genie.cli.resolve import Play
+from genie.cli.wire import lowering_of
+from genie.config.nccl import NcclVariables
+from genie.record import open_run
+
+
+def test_a_file_that_is_passed_over_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    variables = NcclVariables({}, ())
+    passed_over = f"{tmp_path}/nccl.conf: may not be read, and is passed over, as NCCL does: see its permissions"
+    variables.remarks.append(passed_over)
+    for _ in range(2):
+        lowering_of(Play("", wire="nccl"), variables)
+    said = capsys.readouterr().err
+    assert said == f"genie: {passed_over}\n"
+
+
+def test_channels_at_least_above_channels_at_most_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    variables = NcclVariables({"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "2"}, ())
+    lowering = lowering_of(Play("", wire="nccl"), variables)
+    assert lowering.nccl is not None
+    assert lowering.nccl.channels == 8
+    said = capsys.readouterr().err
+    assert said == "genie: NCCL_MIN_NCHANNELS=8 is above NCCL_MAX_NCHANNELS=2: the former holds, as for NCCL\n"
+
+
+def test_a_file_that_is_named_and_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = tmp_path / "nowhere.conf"
+    lowering_of(Play("", wire="nccl"), NcclVariables({"NCCL_CONF_FILE": str(named)}))
+    assert capsys.readouterr().err == f"genie: NCCL_CONF_FILE={named}: there is no such file: correct it, or unset it\n"
+
+
+def test_the_twin_s_record_has_what_a_file_says(tmp_path: Path) -> None:
+    """And one line says so, as nothing on the command line does."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".nccl.conf").write_text("NCCL_ALGO=Tree\nNCCL_DEBUG=WARN\n")
+    ended = genie(
+        "simulate", rings(tmp_path / "trace", collectives=1), "--rate", "1Gb/s", "-o", str(tmp_path / "run"),
+        environment={"HOME": str(home)},
+    )  # fmt: skip
+    assert ended.code == 0, ended
+    assert ended.stderr == f"genie: {home}/.nccl.conf: changes this run: NCCL_ALGO=Tree (tree for all-reduce)\n"
+    assert open_run(tmp_path / "run").info["nccl_variables"] == [
+        {"name": "NCCL_ALGO", "value": "Tree", "source": f"{home}/.nccl.conf", "effect": "tree for all-reduce"},
+        {
+            "name": "NCCL_DEBUG",
+            "value": "WARN",
+            "source": f"{home}/.nccl.conf",
+            "effect": "none: Genie does not read it",
+        },
+    ]
