@@ -55,7 +55,12 @@ def lossy_parts(tallies: Sequence[Tally], layout: Layout) -> list[Lossy]:
     sent_in_all, lost_in_all = sum(each.sent for each in left), sum(each.lost for each in left)
     while (next_one := _likeliest(left)) is not None:
         found.append(next_one)
-        left = [each for each in left if not each.parts & next_one.parts]
+        pairs = {path[:2] for path in next_one.blame.paths if next_one.blame.kind == "link"}
+        left = [
+            each
+            for each in left
+            if each.parts.isdisjoint(next_one.parts) and not (each.is_partial and each.path[:2] in pairs)
+        ]
     if len(found) > 1 and sum(each.sent for each in found) > ALL_SHARE * sent_in_all:
         parts = frozenset(part for each in found for part in each.parts)
         return [Lossy(Blame("all", ()), parts, sent_in_all, lost_in_all)]
@@ -96,13 +101,11 @@ def _likeliest(units: Sequence[_Unit]) -> Lossy | None:
     for number, each in enumerate(units):
         for part in each.parts & gains.keys():
             crossing[part].add(number)
-    unsure = {number for number in crossing[best] if units[number].is_partial}
-    # Answers to traces get lost too: a link that lacks only paths of which not all is known is none the better for it.
-    alike = frozenset(
-        part
-        for part in gains
-        if part[0] == best[0] and crossing[best] - unsure <= crossing[part] <= crossing[best] and crossing[part]
-    )
+    # Answers to traces get lost too: two links are not told apart by paths of which not all is known.
+    unsure = {number for number, each in enumerate(units) if each.is_partial and best[0] == "link"}
+    known = crossing[best] - unsure
+    alike = frozenset(part for part in gains if part[0] == best[0] and known and crossing[part] - unsure == known)
+    alike |= {best}
     paths = tuple(
         each.path for each in sorted(units, key=lambda each: (not each.lost, each.path)) if best in each.parts
     )
