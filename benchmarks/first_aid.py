@@ -1,6 +1,6 @@
 """Does genie check find what is wrong, and nothing in a clean lab? A lab of 8 hosts, 2 leaves and 2 spines; root.
 
-python benchmarks/first_aid.py                                   each of seven faults three times, clean ten times
+python benchmarks/first_aid.py                                   each of eight faults three times, clean ten times
 python benchmarks/first_aid.py --faults small-mtu,clean --runs 1
 
 Each time the lab is built anew, with the fault somewhere else. A fault is found when a finding of its kind names its

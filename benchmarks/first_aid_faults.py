@@ -1,4 +1,4 @@
-"""The seven things that first aid must find, each put somewhere into a lab of eight hosts; not a benchmark by itself.
+"""The eight things that first aid must find, each put somewhere into a lab of eight hosts; not a benchmark by itself.
 
 Each fault says where it is, so that whoever looks for it can be judged.
 """
@@ -128,6 +128,12 @@ def half_rate(lab: Lab, chance: random.Random, _: Path) -> Put:
     return Put(link, ("rate",), said_as(lab, link))
 
 
+def lost_packets(lab: Lab, chance: random.Random, _: Path) -> Put:
+    link = some_link(lab, chance)
+    lab.set([parse_change(f"{link} loss=1%", lab.plan.links)])
+    return Put(link, ("loss",), said_as(lab, link))
+
+
 def interface_of(lab: Lab, name: str) -> str:
     """A host's interface with the address of the lab."""
     own = lab.addresses[name][0]
@@ -159,6 +165,7 @@ FAULTS: dict[str, Fault] = {
     "ecn-cleared": bleached_ecn,
     "half-rate": half_rate,
     "duplicate": duplicated_address,
+    "loss": lost_packets,
 }
 
 

@@ -1,4 +1,4 @@
-"""genie check in a lab: nothing in a clean one, and each of seven faults where it is."""
+"""genie check in a lab: nothing in a clean one, and each of eight faults where it is."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def found_in(lab: Lab, faults: Any, name: str, fabric: Path, seed: int, *more: s
     assert any(word in found[0]["text"] for word in put.names), (put, found)
 
 
-QUICK = ("small-mtu", "wrong-address", "dropped-4791", "ecn-cleared", "duplicate")
+QUICK = ("small-mtu", "wrong-address", "dropped-4791", "ecn-cleared", "duplicate", "loss")
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -99,6 +99,15 @@ def test_quick_checks_find_what_is_wrong_with_paths(name: str, fabric: Path, fau
 @pytest.mark.parametrize("name", ["half-rate", "control-off"])
 def test_rates_and_congestion_control(name: str, fabric: Path, faults: Any) -> None:
     found_in(up(fabric)[0], faults, name, fabric, 5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "names"), [("host3-leaf0 loss=5%", "between rank 3 "), ("leaf0-spine1 loss=1%", "leaf0->spine1")]
+)
+def test_losses_are_one_finding_and_no_rate_beside_it(fault: str, names: str, fabric: Path) -> None:
+    code, found = checked(fabric, "--lab-fault", fault)
+    assert (code, [each["kind"] for each in found]) == (1, ["loss"]), found
+    assert names in found[0]["text"]
 
 
 @pytest.mark.slow

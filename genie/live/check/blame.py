@@ -47,6 +47,10 @@ class Layout:
         self._tried = len(self.stations) * others - len(apart)
         # The first link is the source's own.
         self.links = {path: tuple(hop for hop in hops[1:] if hop) for path, hops in traces.items()}
+        longest: Counter[tuple[int, int]] = Counter()
+        for path, hops in traces.items():
+            longest[path[:2]] = max(longest[path[:2]], len(hops))
+        self.partial = {path for path, hops in traces.items() if "" in hops[1:] or len(hops) < longest[path[:2]]}
         self.crossing = Counter(link for links in self.links.values() for link in set(links))
 
     @property

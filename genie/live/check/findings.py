@@ -1,7 +1,7 @@
 """From what a check has observed to what is wrong, in one line each with what to do. Pure.
 
 The order is that in which a person mends things: addresses first, then what arrives at all, then sizes and header
-bits, then rates and congestion control.
+bits, then what gets lost now and then, rates and congestion control.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from genie.live.check.blame import Blame, Layout, Path, blame, unseen
 from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
+from genie.live.check.loss_findings import is_hampered, loss_findings, lossy_parts
 from genie.live.check.names import Names
 from genie.live.check.rate_findings import rate_findings
-from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Observed, Pair, Refusal
+from genie.live.check.settings import OTHER, ROCE, SMALL, CheckSettings, Flow, Observed, Pair, Refusal
 from genie.live.check.stations import duplicates, local_pairs, rails_apart
 from genie.live.icmp import version_of
 from genie.live.path_mtu import HEADER_BYTES
@@ -28,16 +29,16 @@ PAIRS_MAX = 4  # findings of single pairs of one kind that are told; the others 
 class Finding(Struct, frozen=True):
     """What is wrong, where, and what to do."""
 
-    kind: str  # address, duplicate, interface, port, gid, unreachable, dropped, mtu, ecn, dscp, rate, congestion
+    kind: str  # address, duplicate, interface, port, gid, unreachable, dropped, mtu, ecn, dscp, loss, rate, congestion
     text: str
 
 
 def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
     """All findings, in the order in which to mend them."""
     names = Names(settings)
-    traces = {(each.source, each.target, each.path): each.hops for each in seen.probed.traces}
     apart = apart_of(settings, seen)
-    layout = Layout(seen.stations, settings.paths, traces, apart | local_pairs(seen.stations, seen.facts))
+    layout = layout_of(settings, seen, apart)
+    lossy = lossy_parts(seen.tallies, layout)
     said = [
         *(("address", text) for text in _addresses(settings, seen, names)),
         *(("duplicate", text) for text in _duplicates(settings, seen, names)),
@@ -45,12 +46,23 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
         *_arrivals(settings, seen, layout, names, apart),
         *(("mtu", text) for text in _sizes(settings, seen, layout, names)),
         *_header_bits(settings, seen, layout, names),
+        *(("loss", text) for text in loss_findings(lossy, names)),
     ]
     if seen.rates is not None:
-        said += [("rate", text) for text in rate_findings(seen.rates, names, settings.slow_share)]
+
+        def is_excused(flow: Flow) -> bool:
+            return is_hampered(flow, lossy, layout)
+
+        said += [("rate", text) for text in rate_findings(seen.rates, names, settings.slow_share, is_excused)]
     if seen.incasts is not None:
         said += [("congestion", text) for text in congestion_findings(seen.incasts, names, bleached_pairs(seen))]
     return [Finding(kind, text) for kind, text in said]
+
+
+def layout_of(settings: CheckSettings, seen: Observed, apart: Collection[Pair] = ()) -> Layout:
+    """The paths that were tried."""
+    traces = {(each.source, each.target, each.path): each.hops for each in seen.probed.traces}
+    return Layout(seen.stations, settings.paths, traces, set(apart) | local_pairs(seen.stations, seen.facts))
 
 
 # -- what hosts say of themselves ----------------------------------------------------------------------------

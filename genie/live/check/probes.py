@@ -1,7 +1,8 @@
 """UDP datagrams from each host to each other: which arrive, with which TOS, and what comes back instead.
 
 Each direction is told apart, because receivers say what they have seen, through the rendezvous. In a round each host
-has one partner. What has not arrived is sent again, twice: a single loss is no finding.
+has one partner. What has not arrived is sent again, twice, in several copies: here only what never arrives counts, and
+losses.py counts the rest.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ IPV6_RECVTCLASS, IPV6_TCLASS = 66, 67  # linux/in6.h; the socket module does not
 PROBE = struct.Struct("!8sIIII")  # what it is, seed (32 bits), sending rank, what it tries, path
 MARK = b"genieAID"
 WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, in each try
+AGAIN_COPIES = 3  # so that a path that loses a fifth of its packets is not taken for one that lets none pass
 DRAIN_S = 0.02  # for what is late at the end of a try
 RECEIVE_BYTES = 4 << 20
 
@@ -54,8 +56,9 @@ class Prober:
         self._rank_at = {address: rank for rank, address in reversed(list(enumerate(settings.addresses)))}
         self._sockets: list[socket.socket] = []
         try:
-            self._receivers = [self._receiver(port) for port in (settings.udp_port, 0)]
+            # First, so that the port that the kernel chooses is none of theirs.
             self._senders = [self._sender(port) for port in settings.probe_ports]
+            self._receivers = [self._receiver(port) for port in (settings.udp_port, 0)]
         except OSError:
             self.close()
             raise
@@ -95,9 +98,14 @@ class Prober:
             self._set_tos(path, tos_of(self.settings, what))
             size = PROBE.size if what in SMALL else what + TRANSPORT_BYTES
             port = other_port if what == OTHER else self.settings.udp_port
-            self._send_one(target, port, what, path, size)
+            self.send_one(target, port, what, path, size)
 
-    def _send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
+    def send_as(self, tos: int) -> None:
+        """All that follows goes out with such a TOS."""
+        for path in range(len(self._senders)):
+            self._set_tos(path, tos)
+
+    def send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
         """One datagram, which carries what it is."""
         data = PROBE.pack(MARK, self._seed, self.rank, what, path).ljust(size, b"\0")
         deadline = time.monotonic() + 0.2
@@ -146,7 +154,7 @@ class Prober:
     def receive(self, expected: set[tuple[int, int, int]], limit_s: float) -> set[tuple[int, int, int]]:
         """Take what comes until all that is expected (sender, what, path) is there; what is missing."""
         deadline = time.monotonic() + limit_s
-        while missing := expected - self.arrived.keys():
+        while missing := {each for each in expected if each not in self.arrived}:
             left = deadline - time.monotonic()
             ready = select.select(self._receivers, [], [], max(left, 0))[0]
             if not ready:
@@ -203,11 +211,13 @@ def probe(
         for source, target in (pair, pair[::-1])
     }
     for wait_s in WAITS_S:
+        copies = 1 if wait_s == WAITS_S[0] else AGAIN_COPIES
         if prober:
             for partner in partners:
                 if partner is None:
                     continue
-                prober.send(partner, ports[partner], sorted(wanted.get((meet.rank, partner), ()), key=_by_path))
+                probes = sorted(wanted.get((meet.rank, partner), ()), key=_by_path)
+                prober.send(partner, ports[partner], probes * copies)
                 prober.receive({(partner, *each) for each in wanted.get((partner, meet.rank), ())}, wait_s)
                 meet.alive()
             for path in paths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,11 +14,12 @@ from genie.live.check.congestion import controlled, measure_incasts, why_no_inca
 from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.facts import facts_of
 from genie.live.check.findings import apart_of, findings_of, unasked
+from genie.live.check.losses import count_losses
 from genie.live.check.names import Names
 from genie.live.check.probes import Prober, merged, partners_of, probe
 from genie.live.check.rate_plans import sound_pairs
 from genie.live.check.rates import measure_rates
-from genie.live.check.settings import CheckSettings, Facts, Observed
+from genie.live.check.settings import CheckSettings, Facts, Observed, Sound, Tally
 from genie.live.check.stations import local_pairs, mtu_of, rails_of, stations_of
 from genie.live.check.streams import Streams
 from genie.live.check.traces import traces_to
@@ -86,18 +88,32 @@ class CheckRank:
             seen.notes.append(problem)
         if self.rank == 0 and apart_of(self.settings, seen):
             seen.notes.append("between different rails nothing arrives for any host: taken as meant")
+        plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
+        sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
+        self._say("losses")
+        seen.tallies = self._tallies(partners, sound)
         if not self.settings.quick:
-            self._traffic(seen)
+            self._traffic(seen, sound)
         self._finish(seen)
 
-    def _traffic(self, seen: Observed) -> None:
+    def _tallies(self, partners: Sequence[int | None], sound: Sound) -> list[Tally]:
+        """How many packets are lost, of all ranks at rank 0."""
+        prober = self._prober()
+        try:
+            own = count_losses(self.meet, prober, self.settings, partners, sound)
+        finally:
+            if prober:
+                prober.close()
+        self.meet.agree(None)  # all ports are free again
+        payloads = self.meet.collect(msgspec.msgpack.encode(own)) or []
+        return [each for payload in payloads for each in msgspec.msgpack.decode(payload, type=list[Tally])]
+
+    def _traffic(self, seen: Observed, sound: Sound) -> None:
         """Rates and incasts between pairs that are sound, over softroce."""
         settings = self.settings
         if VERBS in settings.kinds:
             seen.notes.append("rates and congestion control were not tried: they are softroce's: see genie bench")
             return
-        plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
-        sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
         self._say("rates")
         streams = Streams(self.meet, settings, self.stations, sound)
         seen.rates = measure_rates(streams, seen, sound)

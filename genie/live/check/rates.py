@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from genie.live.bench.rounds import rounds_of
+from genie.live.check.findings import layout_of
+from genie.live.check.loss_findings import lossy_ends, lossy_parts
 from genie.live.check.rate_plans import doubtful_flows, doubtful_links, link_tests, slow_hosts
 from genie.live.check.settings import Flow, LinkTest, Observed, Rated, Rates, Sound, pair_of
 from genie.live.check.stations import rails_of
@@ -39,7 +41,12 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
     for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
         keep([flow], ALONE_S)
     tests: list[LinkTest] = []
-    batches = _decided(streams, lambda: link_tests(seen, sound, slow_hosts(best, share), paths), list[list[LinkTest]])
+
+    def planned() -> list[list[LinkTest]]:
+        lossy = lossy_ends(lossy_parts(seen.tallies, layout_of(streams.settings, seen)))
+        return link_tests(seen, sound, slow_hosts(best, share) | lossy, paths)
+
+    batches = _decided(streams, planned, list[list[LinkTest]])
     for batch in batches:
         tests += _tried(streams, batch)
     for number in _decided(streams, lambda: doubtful_links(tests, share), list[int]):

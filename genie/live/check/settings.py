@@ -137,6 +137,15 @@ class Rates(Struct, kw_only=True):
     links: list[LinkTest] = []
 
 
+class Tally(Struct, frozen=True):
+    """Of how many packets on each path of a pair, how many were lost, by path."""
+
+    source: int
+    target: int
+    sent: int
+    lost: list[int]
+
+
 class Incast(Struct, frozen=True, kw_only=True):
     """Several hosts that send to one, and what their NICs counted; lists by sender."""
 
@@ -155,6 +164,7 @@ class Observed(Struct, kw_only=True):
     stations: list[int]  # ranks that sent and received
     mtu_bytes: dict[int, int] = {}  # by station: the largest path MTU of RoCE that its interface carries
     probed: Probed
+    tallies: list[Tally] = []
     rates: Rates | None = None  # None: not measured
     incasts: list[Incast] | None = None  # None: not tried
     notes: list[str] = []  # what was not tried, and why
