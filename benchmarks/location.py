@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,11 +28,12 @@ from arguments import add_json, positive, some_of
 from detection import interval
 from validation import fresh, machine
 
+from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
 
-SEED = 20261122
+SEED = 20261201
 LEAVES, SPINES, HOSTS = 2, 2, 8
 ITERATIONS, WARMUP = 16, 1
 SIZE_BYTES = 1 << 20
@@ -90,26 +92,33 @@ def drawn(condition: str, number: int) -> tuple[str, list[str]]:
 
 
 def genie(*words: str, limit_s: float = 120) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-c", "import sys; from genie.cli import entry; sys.exit(entry())", *words]
+    """One command, ended when it takes longer. Raises TimeoutExpired."""
+    line = [sys.executable, "-m", "genie", *words]
     return subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
 
 
 def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
     """One run: what was slow, and what the verdict says."""
     fault, links = drawn(condition, number)
-    share, out = CONDITIONS[condition][1], scratch / "run"
+    share, out, fabric = CONDITIONS[condition][1], scratch / "run", str(scratch / "fabric.toml")
+    shutil.rmtree(out, ignore_errors=True)  # an earlier run's verdict is none of this one's
     given = ["--lab-fault", f"{fault} rate={share:.0%}"] if share is not None else []
     began = time.monotonic()
-    done = genie(
-        "validate", str(scratch / "trace"), "--lab", str(scratch / "fabric.toml"), "--source-ports", "pinned",
-        "-n", str(ITERATIONS), "--warmup", str(WARMUP), "--seed", str(1 + number), "-o", str(out), *given,
-    )  # fmt: skip
-    row: dict[str, Any] = {"condition": condition, "number": number, "fault": fault, "code": done.returncode,
-                           "wall_s": round(time.monotonic() - began, 1), "load": os.getloadavg()[0]}  # fmt: skip
+    code, said = None, "took too long"
     try:
-        verdict = json.loads((out / "verdict.json").read_text())
-    except OSError:  # a run that did not end is not right
-        return {**row, "right": False, "line": " ".join(done.stderr.split())[-300:]}
+        done = genie(
+            "validate", str(scratch / "trace"), "--lab", fabric, "--source-ports", "pinned", "-n", str(ITERATIONS),
+            "--warmup", str(WARMUP), "--seed", str(1 + number), "-o", str(out), *given,
+        )  # fmt: skip
+        code, said = done.returncode, " ".join(done.stderr.split())[-300:]
+    except subprocess.TimeoutExpired:  # it had no time to take its fault out of the lab
+        genie("lab", "down", fabric)
+        genie("lab", "up", fabric)
+    row: dict[str, Any] = {"condition": condition, "number": number, "fault": fault, "code": code,
+                           "wall_s": round(time.monotonic() - began, 1), "load": os.getloadavg()[0]}  # fmt: skip
+    if code not in (EXIT_OK, EXIT_FAILED) or not (out / "verdict.json").exists():
+        return {**row, "right": False, "line": said}
+    verdict = json.loads((out / "verdict.json").read_text())
     suspects = verdict["suspects"]
     first = suspects[0] if suspects else {"kind": "", "ranks": [], "links": []}
     if share is None:

@@ -111,6 +111,33 @@ def test_a_collective_is_judged_by_the_permutation_of_the_same_run() -> None:
     assert alone["missed"] == []
 
 
+@pytest.mark.usefixtures("benchmarks")
+def test_a_run_that_was_not_judged_has_not_found_its_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    location: Any = importlib.import_module("location")
+    asked: list[str] = []
+
+    def ending(code: int | None, verdict: bool) -> bool:
+        def genie(*words: str, **_: object) -> subprocess.CompletedProcess[str]:
+            asked.append(" ".join(words[:2]))
+            if words[0] == "validate" and verdict:
+                (tmp_path / "run").mkdir()
+                (tmp_path / "run" / "verdict.json").write_text('{"suspects": [], "result": "pass", "summary": ""}')
+            if words[0] == "validate" and code is None:
+                raise subprocess.TimeoutExpired("genie", 120)
+            return subprocess.CompletedProcess(words, code or 0, "", "no lab")
+
+        monkeypatch.setattr(location, "genie", genie)
+        right: bool = location.one(tmp_path, "clean", 0)["right"]
+        return right
+
+    assert ending(0, verdict=True)
+    assert not ending(3, verdict=False), "the verdict that lies there is that of the run before"
+    assert not ending(3, verdict=True)
+    assert asked == [f"validate {tmp_path / 'trace'}"] * 3
+    assert not ending(None, verdict=True), "it took too long"
+    assert asked[-2:] == ["lab down", "lab up"], "its fault may be there still"
+
+
 def run_beside_benchmarks(code: str) -> None:
     """In a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}

@@ -15,18 +15,20 @@ from typing import Annotated, Any
 
 import typer
 
-from genie.cli.labs import ground_of
+from genie.cli.labs import Ground, ground_of, planned
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
-from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of
+from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of, transports_of
 from genie.config.hosts import Hosts, load_hosts
 from genie.live.bench.sizes import SIZE_MAX, parse_size
 from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
 from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
+from genie.live.transport import VERBS
 from genie.record import hold_folder, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
-from simtwin.fabric import load_fabric
+from hosts.lab import Lab
+from simtwin.fabric import load_fabric, with_host_latency
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
 
@@ -53,9 +55,9 @@ Kept = Annotated[Path | None, typer.Option("-o", "--out", help=_KEPT)]
 KeptLong = Annotated[Path | None, typer.Option("--out", help=_KEPT)]  # where -o is nccl-tests'
 
 
-def check_started_by_hand(transport: str) -> None:
+def check_started_by_hand(transport: str, lab: Path | None = None) -> None:
     """Benches start ranks themselves."""
-    check_live(transport, "plain", None)
+    check_live(transport, "plain", lab)
     refuse_launched()
     refuse_half_a_launch()
 
@@ -72,6 +74,29 @@ class Stage:
     hosts: Hosts
     fabric: Fabric | None = None  # of both worlds; None: no file describes it
     wrapper: tuple[str, ...] = ()  # put before each rank's command
+    lab: Lab | None = None  # that the hosts are in
+    faults: tuple[str, ...] = ()  # of its links, while ranks are measured
+
+    @property
+    def ground(self) -> Ground:
+        """The same without the network."""
+        return Ground(self.play, self.live, self.lab, self.faults)
+
+    def calibrated(self, out: Path) -> Stage:
+        """With hosts that cost what they are known to, or measured now, in the folder `out`, to cost.
+
+        Devices' costs nobody measures. Raises LaunchError.
+        """
+        if self.hosts.calibration is not None or VERBS in transports_of(self.live, self.hosts):
+            return self
+        from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
+
+        hosts = calibrated(self.ground, self.hosts, out)
+        found = hosts.calibration
+        if self.fabric is None or found is None:
+            return replace(self, hosts=hosts)
+        fabric = with_host_latency(self.fabric, found.packet_latency_ns, found.message_latency_ns)
+        return replace(self, hosts=hosts, fabric=fabric)
 
     def command(self, settings: RunSettings, module: str = RANK_MODULE) -> list[str]:
         """What starts all ranks."""
@@ -84,15 +109,25 @@ def staged(
 ) -> Iterator[Stage]:
     """The stage that files and options describe. `runs`: ranks will be there, not only the twin.
 
-    Without --ranks and --hosts each host of the fabric has a rank.
+    Without --ranks and --hosts each host of the fabric has a rank. A lab is built for ranks alone.
     """
-    with ground_of(play, live, lab, faults) as ground, ground.spoiled():
+    known = None
+    if not runs:
+        if faults:
+            raise UsageError("--lab-fault: is of a lab that ranks run in, and with --simulate none do: leave it out")
+        if lab is not None:
+            play, known = planned(play, lab)
+    with ground_of(play, live, lab if runs else None, faults) as ground:
         play, live = ground.play, ground.live
         if ranks is None and play.hosts is None and play.fabric is not None:
             ranks = build_network(play.as_built or load_fabric(play.fabric)).hosts
-        placed = ground.hosts(ranks or 0) if lab else places_of(play.hosts, ranks, live.udp_port if runs else None)
+        if ground.lab is not None:
+            placed = ground.hosts(ranks or 0)
+        else:
+            placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
+            placed = placed if known is None else replace(placed, calibration=known)
         fabric = fabric_of(play, placed.ranks, placed) if play.fabric is not None else None
-        yield Stage(play, live, placed, fabric, ground.wrapper(placed.ranks))
+        yield Stage(play, live, placed, fabric, ground.wrapper(placed.ranks), ground.lab, ground.faults)
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:

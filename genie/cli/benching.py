@@ -6,7 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,13 +28,16 @@ from genie.cli.bench_runs import (
     write_json,
 )
 from genie.cli.benching_worlds import LiveWorld, TwinWorld, World
+from genie.cli.exits import text_of
 from genie.cli.resolve import Live, Play, UsageError
+from genie.cli.wire import lowering_of
 from genie.collectives import ALGORITHMS
 from genie.live.bench import comparison, nccl_json, nccl_table
 from genie.live.bench.asked import Asked, Average, Blocking
 from genie.live.bench.collectives import OPERATIONS, SENDRECV, Operation, chain
 from genie.live.bench.measured import Measured, measured
 from genie.live.endings import EXIT_FAILED
+from genie.live.launcher import LaunchError
 from genie.live.transport import SOFTROCE
 from genie.plan.facts import facts_of_build
 
@@ -149,11 +154,12 @@ def collective(
     join_limit: options.Join = 60.0,
     stall: options.Stall = 10.0,
 ) -> int:
+    """The command of each operation, which its name says."""
     name = str(context.info_name)
     operation = OPERATIONS[ALIASES.get(name, name)]
     runs, simulates = compare or not simulate, compare or simulate
     if runs:
-        check_started_by_hand(transport)
+        check_started_by_hand(transport, lab)
     check_json(as_json)
     minimum_gb_per_s = flags.minimum_bandwidth()
     asked = replace(
@@ -183,6 +189,7 @@ def collective(
         ranks_per_node=ranks_per_node,
         slice_delay=slice_delay,
     )
+    lowering_of(play)  # what it refuses is said before a table begins
     live = Live(
         offload=not no_offload,
         udp_port=udp_port,
@@ -195,47 +202,74 @@ def collective(
         icrc=icrc,
         verbs=tuple(verbs or ()),
     )
-    started, mtu_bytes = time.strftime(nccl_table.TIME_FORMAT), mtu_from(mtu)
-    ours: dict[str, Any] = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
+    mtu_bytes = mtu_from(mtu)
+    ours = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
     with (
+        Report(as_json, ours, minimum_gb_per_s) as report,
         staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as stage,
         workplace(out, stage.hosts if runs else None) as folder,
     ):
         asked = replace(asked, ranks=stage.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
-        tables: list[Table] = []
         twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
             spin, limit_s = False if events else None, timeout or None
             network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
-            tables.append(Table(network, asked, operations, minimum_gb_per_s).filled())
-            ours["run"] = tables[0].info
-            mtu_bytes = int(ours["run"]["settings"]["mtu"])
+            # Before the lab's faults, as they are none of the hosts'.
+            stage = stage.calibrated(folder / "calibration") if compare else stage
+            with stage.ground.spoiled():
+                measured_table = report.of(Table(network, asked, operations, minimum_gb_per_s))
+                measured_table.fill()
+            mtu_bytes = int(measured_table.info["settings"]["mtu"])
         if twin is not None:
-            twin = twin.with_mtu(mtu_bytes) if runs else twin
+            if runs:  # with what ranks have found, and what their hosts cost
+                twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
             twin.remark()
-            tables.append(Table(twin, asked, operations, None if runs else minimum_gb_per_s).filled())
-            ours["twin" if runs else "run"] = tables[-1].info
-    first = tables[0]
-    if len(tables) > 1:
-        ours |= _beside(asked, *tables)
-    if as_json is not None:
+            report.of(Table(twin, asked, operations, None if runs else minimum_gb_per_s)).fill()
+        if compare:
+            for text in ["#", *comparison.table(*(table.lines for table in report.tables))]:
+                print(text, flush=True)
+    return _judged([line for _, line in report.tables[0].lines], minimum_gb_per_s)
+
+
+class Report:
+    """The file of -J: written at the end, with the lines that there are, whatever the end."""
+
+    def __init__(self, path: Path | None, ours: dict[str, Any], minimum_gb_per_s: float | None) -> None:
+        self._path, self._ours, self._minimum = path, ours, minimum_gb_per_s
+        self._started = time.strftime(nccl_table.TIME_FORMAT)
+        self.tables: list[Table] = []  # what was measured, what was simulated
+
+    def of(self, table: Table) -> Table:
+        """It is about this table too."""
+        self.tables.append(table)
+        return table
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._path is None or not self.tables or not self.tables[0].lines:
+            return
+        if error is None:
+            write_json(self._path, self._object([]))
+            return
+        with suppress(LaunchError):  # of what went wrong the first is said
+            write_json(self._path, self._object([text_of(error) if isinstance(error, Exception) else "interrupted"]))
+
+    def _object(self, errors: list[str]) -> dict[str, Any]:
+        first, *others = self.tables
+        ours = {**self._ours, "run": first.info}
+        for twin in (table for table in others if table.lines):
+            ours["twin"] = twin.info
+            ours["simulated"] = [nccl_json.result(operation, first.asked, line) for operation, line in twin.lines]
+            ours["compared"] = comparison.compared(first.lines[: len(twin.lines)], twin.lines)
         about = nccl_json.Circumstances(
-            sys.argv, os.environ, started, time.strftime(nccl_table.TIME_FORMAT), first.devices, minimum_gb_per_s
-        )
-        write_json(as_json, nccl_json.report(asked, first.lines, about, ours))
-    return _judged([line for _, line in first.lines], minimum_gb_per_s)
-
-
-def _beside(asked: Asked, live: Table, twin: Table) -> dict[str, Any]:
-    """Print both tables as one; what the JSON has of the twin's."""
-    for text in ["#", *comparison.table(live.lines, twin.lines)]:
-        print(text, flush=True)
-    return {
-        "simulated": [nccl_json.result(operation, asked, line) for operation, line in twin.lines],
-        "compared": comparison.compared(live.lines, twin.lines),
-    }
+            sys.argv, os.environ, self._started, time.strftime(nccl_table.TIME_FORMAT), first.devices, self._minimum,
+            errors,
+        )  # fmt: skip
+        return nccl_json.report(first.asked, first.lines, about, ours)
 
 
 class Table:
@@ -244,14 +278,14 @@ class Table:
     def __init__(
         self, world: World, asked: Asked, operations: Sequence[Operation], minimum_gb_per_s: float | None
     ) -> None:
-        self._world, self._asked, self._operations, self._minimum = world, asked, operations, minimum_gb_per_s
+        self._world, self.asked, self._operations, self._minimum = world, asked, operations, minimum_gb_per_s
         self.devices = world.devices()
         self.lines: list[tuple[Operation, Measured]] = []
         self.info: dict[str, Any] = {}  # run.json of the last size
 
-    def filled(self) -> Table:
+    def fill(self) -> None:
         """Measure all. Raises LaunchError or SimulationError at the first size that does not end well."""
-        asked, operations = self._asked, self._operations
+        asked, operations = self.asked, self._operations
         width = max(len(device.host) for device in self.devices)
         places = [f"on {device.host:>{width}} {device.what}" for device in self.devices]
         for text in nccl_table.head(operations[0], asked, places, self._world.notes()):
@@ -267,17 +301,16 @@ class Table:
         for text in nccl_table.foot(operations[0], lines, self._minimum):
             print(text, flush=True)
         remark_on_retransmits(nccl_table.retransmitted(lines))
-        return self
 
     def _measure(self, operation: Operation, size_bytes: int, cycle: int) -> Measured:
         what, name = f"{operation.name} of {size_bytes} bytes", f"{operation.name}-{size_bytes}"
         name += f"-root{operation.root}" if len(self._operations) > 1 else ""
-        name += f"-cycle{cycle}" if self._asked.cycles > 1 else ""
+        name += f"-cycle{cycle}" if self.asked.cycles > 1 else ""
         show_progress(what)
-        run = self._world.play(chain(operation, self._asked, size_bytes), name, what)
+        run = self._world.play(chain(operation, self.asked, size_bytes), name, what)
         show_progress("")
         self.info = run.info
-        return measured(operation, self._asked, size_bytes, run)
+        return measured(operation, self.asked, size_bytes, run)
 
 
 def _judged(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> int:

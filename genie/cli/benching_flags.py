@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from genie.cli.bench_runs import size_from
 from genie.cli.resolve import UsageError
-from genie.live.bench.asked import Asked, Average, Blocking
+from genie.live.bench.asked import Asked
 from genie.live.bench.collectives import ELEMENT_BYTES, NO_REDUCTION, REDUCTIONS, Operation
 
 SIZES_MAX = 1000
@@ -148,6 +148,7 @@ class NcclTestsCommand(TyperCommand):
     """A command that takes those flags at the value that changes nothing, and refuses others by name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The others', as any command's. Raises UsageError."""
         return super().parse_args(ctx, list(without_meaningless(args)))
 
 
@@ -191,16 +192,6 @@ def asked_from(
         check=0,
         skipped=skipped,
     )
-
-
-def average_of(value: int) -> Average:
-    """-a"""
-    return Average(value)
-
-
-def blocking_of(value: int) -> Blocking:
-    """-z"""
-    return Blocking(value)
 
 
 def operations_from(operation: Operation, data_type: str, reduction: str, root: str, ranks: int) -> list[Operation]:

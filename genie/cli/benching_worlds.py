@@ -83,6 +83,7 @@ class LiveWorld:
         return devices
 
     def notes(self) -> list[str]:
+        """None: a table that says nothing else was measured."""
         return []
 
     def play(self, workload: Workload, name: str, what: str) -> Run:
@@ -137,19 +138,12 @@ class TwinWorld:
         check_rate(play, self._rates)
         self._twin = twin_of(fabric, play, ranks, stage.hosts, threads)
 
-    def with_mtu(self, mtu_bytes: int) -> TwinWorld:
-        """The same with the path MTU that ranks have found."""
-        if mtu_bytes == self._twin.fabric.transport.mtu:
-            return self
-        return TwinWorld(self._stage, self._folder, level=self._level, threads=self._threads, mtu_bytes=mtu_bytes)
-
     def remark(self) -> None:
         """Say what the twin assumes of the hosts."""
         if self._stage.hosts.calibration is None:
-            print(
-                "genie: no calibrated host latency given: the twin's hosts cost nothing (genie calibrate --hosts)",
-                file=sys.stderr,
-            )
+            lab = self._stage.play.as_built and self._stage.play.fabric
+            how = f"genie lab up {lab}, then genie calibrate --lab {lab}" if lab else "genie calibrate --hosts"
+            print(f"genie: no calibrated host latency given: the twin's hosts cost nothing ({how})", file=sys.stderr)
         else:
             remark_on_calibration(self._stage.play, self._stage.hosts, self._rates)
 
@@ -164,10 +158,15 @@ class TwinWorld:
         return devices
 
     def notes(self) -> list[str]:
+        """How it was simulated, and what the hosts cost in it where that was measured."""
         where = f"fabric {self._twin.fabric.name}" + (
             f" ({self._stage.play.fabric})" if self._stage.play.fabric else ""
         )
-        return [f"Simulated by the twin: level {self._level}, seed {self._stage.play.seed}, {where}"]
+        notes = [f"Simulated by the twin: level {self._level}, seed {self._stage.play.seed}, {where}"]
+        if (found := self._stage.hosts.calibration) is not None:
+            spread = f"spread {found.packet_latency_spread_ns / 1000:.1f} us"
+            notes.append(f"Hosts cost {found.packet_latency_ns / 1000:.1f} us a packet, as calibrated ({spread})")
+        return notes
 
     def play(self, workload: Workload, name: str, what: str) -> Run:
         """Raises SimulationError when ranks wait for what never comes."""

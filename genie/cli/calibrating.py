@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,19 @@ from genie.record import open_run, prepare_folder
 from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.simulate import arrivals_of
+
+
+def calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:
+    """The hosts with a latency measured now, because nothing says theirs. Raises LaunchError."""
+    print("genie: no calibrated host latency given: measuring it first", file=sys.stderr, flush=True)
+    found = measured_on(ground, hosts, out)
+    print(
+        f"genie: packet latency {found.packet_latency_ns / 1000:.1f} us "
+        f"(spread {found.packet_latency_spread_ns / 1000:.1f} us, {found.samples} samples)",
+        file=sys.stderr,
+        flush=True,
+    )
+    return replace(hosts, calibration=found)
 
 
 def measured_on(ground: Ground, hosts: Hosts, out: Path) -> Calibration:
@@ -50,7 +64,12 @@ def measure(
             if play.fabric
             else loopback_fabric(hosts.ranks, rate_of(play, None, hosts, hosts.ranks))
         )
-        play = replace(play, workload=str(folder), algorithm=("all_gather=ring",))
+        # One message a hop, whatever the job's own are made of: the twin below plays such ones.
+        play = Play(
+            str(folder), hosts=play.hosts, fabric=play.fabric, rate=play.rate, dilation=play.dilation,
+            algorithm=("all_gather=ring",), seed=play.seed, queue_pairs=play.queue_pairs, split=play.split,
+            congestion=play.congestion, as_built=play.as_built,
+        )  # fmt: skip
         live = Live(ITERATIONS, WARMUP, offload=offload, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)
         outcome = launch(settings, mpirun_line(settings, remote_hosts(hosts), wrapper=wrapper))

@@ -186,7 +186,10 @@ def _validate(ground: Ground, out: Path) -> int:
     refuse_running(out)
     prepare_folder(out)
     if placed.calibration is None and VERBS not in settings.kinds:
-        placed = _calibrated(ground, placed, out)
+        from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
+
+        limited = replace(ground, play=_limited(play))
+        placed = calibrated(limited, placed, out / "calibration")
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
         _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
@@ -203,8 +206,12 @@ def _settings(play: Play, live: Live, out: Path, workload: Workload, hosts: Host
     twin_of(fabric, play, workload.world_size, hosts)  # a fabric that does not fit is said before anything runs
     if play.fabric is None and VERBS in transports_of(live, hosts):
         raise UsageError("--transport verbs: give --fabric FILE, which describes the network that the devices are on")
-    limited = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
-    return settings_of(limited, live, out / "live", workload, hosts, fabric)
+    return settings_of(_limited(play), live, out / "live", workload, hosts, fabric)
+
+
+def _limited(play: Play) -> Play:
+    """With a line rate, as something must limit the soft NICs."""
+    return replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
 
 
 def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
@@ -262,20 +269,3 @@ def _twin_of_run(play: Play, hosts: Hosts, fabric: Fabric, workload: Workload, o
         nccl_variables=measured.info["nccl_variables"],
     )
     return measured, simulated
-
-
-def _calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:
-    """The hosts with a latency measured now, because their file has none."""
-    from genie.cli.calibrating import measured_on
-
-    print("genie: no calibrated host latency given: measuring it first", file=sys.stderr, flush=True)
-    play = ground.play
-    play = replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
-    calibration = measured_on(replace(ground, play=play), hosts, out / "calibration")
-    print(
-        f"genie: packet latency {calibration.packet_latency_ns / 1000:.1f} us "
-        f"(spread {calibration.packet_latency_spread_ns / 1000:.1f} us, {calibration.samples} samples)",
-        file=sys.stderr,
-        flush=True,
-    )
-    return replace(hosts, calibration=calibration)

@@ -15,7 +15,8 @@ from genie.cli.resolve import Live, Play, UsageError, hosts_of
 from genie.config.hosts import Calibration, Hosts
 from genie.live.settings import RunSettings
 from genie.record import RecordWriteError
-from hosts.lab import Lab, parse_change, up_for
+from hosts.lab import Lab, Plan, find, parse_change, plan_of, up_for
+from simtwin.fabric import load_fabric
 
 LAB_FILE = "lab.json"  # in the folder of a run
 RECORDED = ("name", "fabric", "faults", "cannot")  # of it, in run.json too
@@ -85,15 +86,35 @@ def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | 
             raise UsageError("--lab-fault: is about a lab's links: give --lab FABRIC.toml too")
         yield Ground(play, live)
         return
+    _refuse_beside(play, lab)
+    with up_for(lab) as built:
+        for text in faults or ():
+            parse_change(text, built.plan.links)  # what is wrong with it is said before anything runs
+        # A token bucket would take an offloaded send of many packets for one.
+        yield Ground(_as_built(play, lab, built.plan), replace(live, offload=False), built, tuple(faults or ()))
+
+
+def planned(play: Play, lab: Path) -> tuple[Play, Calibration | None]:
+    """For the twin alone: the fabric as the lab of its file is built, and what its hosts cost where that is up and
+    was calibrated. Nothing is built.
+
+    Raises UsageError, LabError, FabricError.
+    """
+    _refuse_beside(play, lab)
+    fabric = load_fabric(lab)
+    built = find(lab, lab.read_text())
+    if built is None:
+        return _as_built(play, lab, plan_of(fabric)), None
+    return _as_built(play, lab, built.plan), built.state.calibration
+
+
+def _refuse_beside(play: Play, lab: Path) -> None:
     if play.hosts is not None:
         raise UsageError(f"--lab {lab}: has its own hosts: leave --hosts out")
     if play.fabric is not None and play.fabric.resolve() != lab.resolve():
         raise UsageError(f"--lab {lab}: is the fabric too: leave --fabric out")
-    with up_for(lab) as built:
-        for text in faults or ():
-            parse_change(text, built.plan.links)  # what is wrong with it is said before anything runs
-        # Its nodes' addresses name the paths that ranks learn.
-        as_built = msgspec.structs.replace(built.plan.fabric, addresses=built.addresses)
-        play = replace(play, fabric=lab, as_built=as_built)
-        # A token bucket would take an offloaded send of many packets for one.
-        yield Ground(play, replace(live, offload=False), built, tuple(faults or ()))
+
+
+def _as_built(play: Play, lab: Path, plan: Plan) -> Play:
+    """With the network that a lab is, whose nodes' addresses name the paths that ranks learn."""
+    return replace(play, fabric=lab, as_built=msgspec.structs.replace(plan.fabric, addresses=plan.addresses))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from test_usage import in_this_process
 
 from genie.cli import benching_worlds
 from genie.cli.benching_flags import MEANINGLESS
+from genie.cli.main import Interrupted
 from genie.live.bench.collectives import OPERATIONS
 from genie.live.launcher import LaunchError
 from genie.live.settings import RunSettings
@@ -206,6 +208,13 @@ def test_flags_without_a_meaning_are_refused_by_name(flag: str) -> None:
         assert ended.stderr.endswith("; leave it out\n")
 
 
+@pytest.mark.parametrize("wrong", [("--wire", "tin"), ("--algorithm", "nosuch"), ("--slice-delay", "long")])
+def test_no_table_begins_that_is_refused(wrong: tuple[str, str]) -> None:
+    rows, ended = simulated(*wrong, code=2)
+    assert (rows, ended.stdout) == ([], "")
+    assert ended.stderr.startswith(f"genie: {wrong[0]} ")
+
+
 def test_measured_beside_simulated(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     ended = genie(
@@ -243,3 +252,34 @@ def test_an_earlier_trace_with_more_ranks_is_replaced(tmp_path: Path) -> None:
         ended = in_this_process("bench", "reduce", "--hosts", loopback(tmp_path, ranks=ranks), *options)
         assert ended.code == 0, ended.stderr
     assert len(list((tmp_path / "kept" / "reduce-1024.trace").glob("*.et"))) == 2
+
+
+@pytest.mark.parametrize("world", ["LiveWorld", "TwinWorld"])
+def test_lines_are_kept_when_a_later_size_fails(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, path = getattr(benching_worlds, world), tmp_path / "report.json"
+    real = chosen.play
+    error, code, words = {
+        "LiveWorld": (LaunchError("a cable was pulled", 1), 1, "a cable was pulled"),
+        "TwinWorld": (Interrupted(signal.SIGINT), 130, "interrupted"),
+    }[world]
+
+    def play(self: Any, workload: Any, name: str, what: str) -> Any:
+        if what.endswith(" 4096 bytes"):
+            raise error
+        return real(self, workload, name, what)
+
+    monkeypatch.setattr(chosen, "play", play)
+    ended = in_this_process(
+        *("bench", "all_reduce", "--hosts", loopback(tmp_path, ranks=2), "-b", "1K", "-e", "8K", "-n", "2"),
+        *("--rate", "200Mb/s", "--compare", "-J", str(path)),
+    )
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (code, f"genie: {words}")
+    report = json.loads(path.read_text())
+    sizes = [each["size"] for each in report["results"]]
+    assert sizes == ([1024, 2048] if world == "LiveWorld" else [1024, 2048, 4096, 8192])
+    assert report["errors"] == [words]
+    assert len(report["genie"]["lines"]) == len(sizes)
+    assert report["genie"]["run"]["world"] == "live"
+    for key in ("simulated", "compared"):
+        found = [each["size"] for each in report["genie"].get(key, [])]
+        assert found == ([] if world == "LiveWorld" else [1024, 2048])

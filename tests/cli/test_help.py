@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from live_runs import genie, in_this_process
@@ -64,6 +66,12 @@ def test_examples_keep_their_lines(command: tuple[str, ...], monkeypatch: pytest
         assert line in lines[at:], f"'{line}' is not a line of its own"
         at = lines.index(line, at) + 1
     assert "[[" not in shown.stdout or "[[rate]]" in shown.stdout  # no markup was eaten
+
+
+def test_python_runs_it_as_a_module() -> None:
+    shown = subprocess.run([sys.executable, "-m", "genie", "doctor", "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0
+    assert "Usage: python -m genie doctor" in shown.stdout
 
 
 def test_without_arguments_it_explains_itself() -> None:

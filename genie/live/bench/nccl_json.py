@@ -37,6 +37,7 @@ class Circumstances:
     ended: str
     devices: Sequence[Device]
     minimum_gb_per_s: float | None = None
+    errors: Sequence[str] = ()
 
 
 def report(
@@ -60,7 +61,7 @@ def report(
             "bandwidth": average_bus_bytes_per_s(lines) / GIGA,
             "okay": "unchecked" if fast is None else _word(fast),
         },
-        "errors": [],
+        "errors": list(about.errors),
         "end_time": about.ended,
         "genie": {**ours, "lines": [extras(line) for line in lines]},
     }  # fmt: skip

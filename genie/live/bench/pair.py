@@ -57,7 +57,8 @@ class PairEnd(Protocol):
     def open(self, mtu_bytes: int) -> None:
         """Raises TransportError."""
 
-    def card(self) -> PairCard: ...
+    def card(self) -> PairCard:
+        """For the peer's `connect`."""
 
     def connect(self, peer: PairCard) -> None:
         """Raises TransportError."""
@@ -83,10 +84,12 @@ class PairEnd(Protocol):
     def idle(self) -> None:
         """Answer the peer for a moment."""
 
-    def counters(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]:
+        """By name, since it was made."""
 
     @property
-    def error(self) -> str: ...
+    def error(self) -> str:
+        """The first that went wrong, in words."""
 
 
 def pattern(size_bytes: int, seed: int) -> NDArray[np.uint8]:

@@ -29,6 +29,7 @@ class SoftRocePair:
         self._arrive_at = max(settings.sizes_bytes)  # messages come from below it
 
     def open(self, mtu_bytes: int) -> None:
+        """Take a UDP port and make the queue pairs. Raises TransportError."""
         settings = self._settings
         config = nic_config(settings, self._rank, 0, self._rkey)
         config.see_headers = settings.icrc == "strict"
@@ -44,6 +45,7 @@ class SoftRocePair:
         ]
 
     def card(self) -> PairCard:
+        """Memory begins at address 0."""
         return PairCard(
             address=self._settings.addresses[self._rank],
             queue_pairs=[self._nic.qpn(number) for number in self._queue_pairs],
@@ -51,6 +53,7 @@ class SoftRocePair:
         )
 
     def connect(self, peer: PairCard) -> None:
+        """Each queue pair from a UDP source port of its own. Raises TransportError."""
         settings, own, other = self._settings, self._rank, 1 - self._rank
         ports, count = SourcePorts(settings.source_ports), len(self._queue_pairs)
         self._peer_rkey = peer.rkey
@@ -69,18 +72,22 @@ class SoftRocePair:
             raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
 
     def fill(self, size_bytes: int, seed: int) -> None:
+        """Write the pattern into both halves of the memory."""
         memory, at = self._nic.memory, self._arrive_at
         memory[:size_bytes] = memory[at : at + size_bytes] = pattern(size_bytes, seed)
 
     def differs(self, size_bytes: int, seed: int) -> int:
+        """Bytes of the second half of the memory that are not the pattern's."""
         arrived = self._nic.memory[self._arrive_at : self._arrive_at + size_bytes]
         return int(np.count_nonzero(arrived != pattern(size_bytes, seed)))
 
     def forget(self) -> None:
+        """Count arrivals from 0."""
         self._nic.forget_arrivals()
         self._answered = 0
 
     def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
+        """All rounds in the native core: whether they were done, and their times in ps."""
         early = 0
         if not begins:
             # The other end may have begun before this one was ready: what has come is answered now.
@@ -108,6 +115,7 @@ class SoftRocePair:
         return len(times) == rounds if begins else self.serve(0, 0.0).messages >= self._answered, times
 
     def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
+        """WRITEs on all queue pairs in turn; ps, or -1 when the last completion did not come."""
         return self._nic.stream(
             self._queue_pairs,
             "write",
@@ -120,14 +128,18 @@ class SoftRocePair:
         )
 
     def serve(self, messages: int, limit_s: float) -> Arrivals:
+        """Acknowledge until so many messages have come since `forget`, or time is up."""
         return Arrivals(*self._nic.serve(limit_s, messages))
 
     def idle(self) -> None:
+        """Acknowledge for a moment."""
         self._nic.poll(IDLE_S)
 
     def counters(self) -> dict[str, int]:
+        """The soft NIC's."""
         return dict(self._nic.counters())
 
     @property
     def error(self) -> str:
+        """The soft NIC's, "" while there is none."""
         return self._nic.error

@@ -51,6 +51,7 @@ class VerbsPair:
     # -- setting up ------------------------------------------------------------------------------------------
 
     def open(self, mtu_bytes: int) -> None:
+        """Take memory and make the queue pairs, as far as the device allows. Raises TransportError."""
         settings, device = self._settings, self._device
         for what, has, needs in (
             ("carries a path MTU of", device.active_mtu_bytes, mtu_bytes),
@@ -77,6 +78,7 @@ class VerbsPair:
         self._memory = np.frombuffer(device.memory.pages, np.uint8)
 
     def card(self) -> PairCard:
+        """With the address of its memory, which the device maps."""
         return PairCard(
             address=self._settings.addresses[self._rank] if self.over_ip else "",
             queue_pairs=list(self._numbers),
@@ -87,6 +89,7 @@ class VerbsPair:
         )
 
     def connect(self, peer: PairCard) -> None:
+        """Each queue pair with the peer's of its place. Raises TransportError."""
         own, other, seed = self._rank, 1 - self._rank, self._settings.seed
         self._rkey, self._remote = peer.rkey, peer.memory_address
         try:
@@ -107,17 +110,21 @@ class VerbsPair:
     # -- measuring -------------------------------------------------------------------------------------------
 
     def fill(self, size_bytes: int, seed: int) -> None:
+        """Write the pattern into both halves of the memory."""
         memory, at = self._memory, self._size_bytes
         memory[:size_bytes] = memory[at : at + size_bytes] = pattern(size_bytes, seed)
 
     def differs(self, size_bytes: int, seed: int) -> int:
+        """Bytes of the second half of the memory that are not the pattern's."""
         arrived = self._memory[self._size_bytes : self._size_bytes + size_bytes]
         return int(np.count_nonzero(arrived != pattern(size_bytes, seed)))
 
     def forget(self) -> None:
+        """Count arrivals from 0."""
         self._came = self._expected = self._counted_bytes = self._first_ns = self._last_ns = 0
 
     def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
+        """Post, and poll until the answer is there: whether all rounds were done, and their times in ps."""
         times: list[int] = []
         limit_ns = time.monotonic_ns() + round(limit_s * 1e9)
         for _ in range(rounds):
@@ -136,6 +143,7 @@ class VerbsPair:
         return not self.error, times
 
     def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
+        """WRITEs on all queue pairs in turn; ps, or -1 when the last completion did not come."""
         count = len(self._queue_pairs)
         left = [len(range(at, messages, count)) for at in range(count)]  # whole messages, on each in turn
         began_ns, limit_ns, until = time.perf_counter_ns(), time.monotonic_ns() + round(limit_s * 1e9), self._sent
@@ -163,6 +171,7 @@ class VerbsPair:
         time.sleep(IDLE_S)
 
     def counters(self) -> dict[str, int]:
+        """Its own, and the port's since it was opened."""
         return {**self._counts, **counted_since(self._before, self._port.port)}
 
     def _send(self, at: int, size_bytes: int, messages: int) -> int:

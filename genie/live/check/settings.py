@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from genie.live.settings import RunSettings
 
-QUEUE_PAIRS_MAX = 1024  # of a host
+HOST_QUEUE_PAIRS_MAX = 1024
 FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
 ROCE, OTHER, ECT0, ECT1 = range(1, 5)  # what a probe tries; larger numbers are path MTUs in bytes
 SMALL = (ROCE, OTHER, ECT0, ECT1)
@@ -34,7 +34,7 @@ class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_onl
     @property
     def stream_paths(self) -> int:
         """Paths from each host to each other that have a queue pair: fewer where there are many hosts."""
-        return max(min(self.paths, QUEUE_PAIRS_MAX // max(self.ranks, 1)), 1)
+        return max(min(self.paths, HOST_QUEUE_PAIRS_MAX // max(self.ranks, 1)), 1)
 
     @property
     def probe_ports(self) -> list[int]:

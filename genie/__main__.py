@@ -1,0 +1,5 @@
+"""`python -m genie`: the `genie` command."""
+
+from genie.cli import entry
+
+entry()
