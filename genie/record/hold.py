@@ -46,16 +46,19 @@ def let_go_of_folders() -> None:
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """A folder that is removed afterwards: should this process be killed, by the next one that wants such a folder."""
     _sweep(prefix)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix))
-        with suppress(BlockingIOError, FileNotFoundError):  # swept before it was locked
-            descriptor = _locked(folder)
-            if folder.is_dir():
-                break
-    try:
-        yield folder
+    made: list[Path] = []
+    descriptor = None
+    try:  # at once, as a signal may come at any time
+        while True:
+            made.append(Path(tempfile.mkdtemp(prefix=prefix)))
+            with suppress(BlockingIOError, FileNotFoundError):  # swept before it was locked
+                descriptor = _locked(made[-1])
+                if made[-1].is_dir():
+                    break
+        yield made[-1]
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
 
