@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "hosts.lab": {"genie.config", "simtwin"},
 }
 ROOMS["genie.cli"] = {*ROOMS, CORE}
+ROOMS["genie.__main__"] = {"genie.cli"}
 
 OURS = {room.split(".")[0] for room in ROOMS}
 
