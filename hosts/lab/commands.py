@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from hosts.lab.as_built import caught_up_bytes
@@ -27,9 +27,14 @@ _SYSCTLS = {
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
 
+# The one core that takes what arrives at a node. Otherwise a packet waits at the core that sent it, and packets of a
+# sender that moves to another core overtake those that wait at the first. Only devices made later heed it.
+RPS_MASK = "net/core/rps_default_mask"
+
 # What follows where a kernel has no such setting; the others are as old as what else a lab needs.
 _WITHOUT = {
     "net/ipv4/fib_multipath_hash_seed": "a flow's path is another one in every lab of the file (Linux before 6.11)",
+    RPS_MASK: "packets of a flow may overtake each other when ranks move between cores (Linux before 6.3)",
     "net/ipv4/fib_multipath_hash_policy": "paths follow addresses alone, not UDP ports",
 }
 
@@ -41,12 +46,18 @@ def without(missing_settings: Iterable[str]) -> Iterator[str]:
             yield f"This kernel has no setting {path.replace('/', '.')}: {follows}."
 
 
-def sysctls(plan: Plan, node: int) -> dict[str, str]:
-    """Path below /proc/sys -> value."""
+def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,)) -> dict[str, str]:
+    """Path below /proc/sys -> value, to be set before the node has devices. `cores`: that take packets in turn."""
     forwards = "0" if node < plan.hosts else "1"  # hosts never do
     # Switches must not choose alike, and a lab's paths must be the same each time.
     seed = zlib.crc32(plan.nodes[node].encode()) or 1
-    return {**_SYSCTLS, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
+    core = core_mask(cores[node % len(cores)])
+    return {**_SYSCTLS, RPS_MASK: core, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
+
+
+def core_mask(core: int) -> str:
+    """As the kernel writes sets of cores: words of 32 bits, the highest first."""
+    return ",".join([f"{1 << core % 32:x}", *["00000000"] * (core // 32)])
 
 
 def cables(plan: Plan) -> list[str]:

@@ -77,8 +77,11 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
         _become_root_of_a_user_namespace()
     first, nodes, marks = order["first_fd"], order["nodes"], True
     missing: set[str] = set()
-    for number in range(len(nodes)):
+    for number, node in enumerate(nodes):
         _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")
+        for path, value in node["sysctls"].items():
+            if not _is_set(Path("/proc/sys") / path, value):
+                missing.add(path)
         made = os.open("/proc/self/ns/net", os.O_RDONLY)
         os.dup2(made, first + number)
         os.close(made)
@@ -89,12 +92,6 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
     for number, node in enumerate(nodes):
         _go_on()
         _check(_libc.setns(first + number, NEW_NETWORK), "a namespace cannot be entered")
-        for path, value in node["sysctls"].items():
-            setting = Path("/proc/sys") / path
-            if setting.exists():
-                setting.write_text(value)
-            else:
-                missing.add(path)
         _run(held, node["ip"], "ip", "-batch", "-")
         _run(held, node["tc"], "tc", "-batch", "-")
         if node["marks"] and marks:
@@ -102,6 +99,15 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
     _check(_libc.setns(home, NEW_NETWORK), "a namespace cannot be entered")
     os.close(home)
     return {"in_user_namespace": not is_allowed, "marks": marks, "missing_settings": sorted(missing)}
+
+
+def _is_set(setting: Path, value: str) -> bool:
+    """Set what this kernel has, for this user."""
+    try:
+        setting.write_text(value)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _marks(held: list[int], lines: str) -> bool:

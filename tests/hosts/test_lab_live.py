@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from lab_fabrics import HOST_RATE_BPS, SPINE_RATE_BPS, carried, leaf_spine, send, written
 
 from hosts.lab import Lab, parse_change, up_for
+from hosts.lab.commands import RPS_MASK
 
 WIRE_BYTES = 28 + 38  # IP, UDP and [frame] overhead_bytes
 ECN = '[ecn]\nminimum = "16KiB"\nmaximum = "16KiB"\n'
@@ -36,6 +38,17 @@ def rate_bps(lab: Lab, source: str, target: str, size: int = 1000) -> float:
 def test_every_host_reaches_every_other(lab: Lab) -> None:
     for source, target in itertools.permutations(lab.plan.nodes[: lab.plan.hosts], 2):
         assert send(lab, source, target, count=3)["packets"] == 3
+
+
+def test_one_core_takes_what_arrives_at_a_node_so_that_packets_stay_in_order(lab: Lab) -> None:
+    if RPS_MASK in lab.state.missing_settings:
+        pytest.skip("this kernel cannot (Linux before 6.3)")
+    show = "mount -t sysfs none /sys && cat /sys/class/net/cable*/queues/rx-*/rps_cpus"
+    for name in lab.plan.nodes:
+        line = ["unshare", "--mount", *lab.inside(name, "sh", "-c", show)]
+        masks = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout.split()
+        assert len(set(masks)) == 1, name
+        assert int(masks[0].replace(",", ""), 16).bit_count() == 1, name
 
 
 @pytest.mark.parametrize("size", [500, 4100])
