@@ -189,7 +189,6 @@ def collective(
         ranks_per_node=ranks_per_node,
         slice_delay=slice_delay,
     )
-    lowering_of(play)  # what it refuses is said before a table begins
     live = Live(
         offload=not no_offload,
         udp_port=udp_port,
@@ -209,6 +208,7 @@ def collective(
         staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as stage,
         workplace(out, stage.hosts if runs else None) as folder,
     ):
+        lowering_of(stage.play)  # what it refuses is said before a table begins
         asked = replace(asked, ranks=stage.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
         twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
