@@ -41,10 +41,11 @@ def test_a_job_runs_under_each_control(control: str, tmp_path: Path) -> None:
 
 
 def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
-    takes = []
+    """At a rate at which a packet takes 3 us: on loopback acknowledgements are back within a slower one's own time."""
+    takes, fast = [], FABRIC.replace("200Mb/s", "10Gb/s")
     for number, window in enumerate(("4200B", "1MiB")):
         fabric = tmp_path / f"fabric{number}.toml"
-        fabric.write_text(f'{FABRIC}[congestion_control]\nkind = "window"\nwindow = "{window}"\n')
+        fabric.write_text(f'{fast}[congestion_control]\nkind = "window"\nwindow = "{window}"\n')
         out = tmp_path / f"out{number}"
         workload = rings(tmp_path / f"w{number}", 2, size_bytes=1 << 20)
         ended = genie(
@@ -53,7 +54,7 @@ def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
         assert ended.code == 0, ended.stderr
         transfers = pl.read_parquet(out / "transfers.parquet")
         takes.append((transfers["last_ns"] - transfers["first_ns"]).median())
-    assert takes[0] > 1.1 * takes[1]  # type: ignore[operator]
+    assert takes[0] > 1.5 * takes[1], takes  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
