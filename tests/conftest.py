@@ -17,20 +17,23 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What plays in real time or starts machines: one after another, in one process; the rest computes meanwhile.
-REAL_TIME = ("cli", "hosts", "live", "rxe", "test_main_job.py")
+# What plays in real time: one after another, in one process; the rest computes meanwhile, the emulated machines too.
+REAL_TIME = ("cli", "hosts", "live", "test_main_job.py")
+MACHINES = "rxe"
 COMPUTES = ("cli/test_help.py", "cli/test_usage.py")  # of these rooms, what plays nothing
 
 
 def scope_of(nodeid: str) -> str:
     """What stays together in one process."""
     file = nodeid.split("::")[0].removeprefix("tests/")
+    if file.startswith(f"{MACHINES}/"):
+        return MACHINES
     return "real time" if file.split("/")[0] in REAL_TIME and file not in COMPUTES else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what takes longest, and beside it the wheel, so that it is there when guests want it."""
-    first = ("real time", "test_packaging.py")
+    """First what takes longest, and beside it the wheel and then the guests that want it."""
+    first = ("real time", "test_packaging.py", MACHINES)
     items.sort(key=lambda item: [scope_of(item.nodeid) != scope for scope in first])
 
 
