@@ -28,6 +28,7 @@ class Wire:
         self.draw = random.Random(seed)
         self.fail: Callable[[FakeQueuePair], bool] = lambda pair: False
         self.drop = False
+        self.slow_completions = False  # a send's completion comes after what its peer answered
         self.flip = 0  # so many messages are to come with a wrong byte
         self.posted: list[tuple[int, int]] = []  # length of a list, signals in it
         self.lock = threading.Lock()
@@ -59,6 +60,8 @@ class FakeDevice:
         self.work_requests_max, self.completions_max, self.queue_pairs_max = 4096, 100_000, 1000
         self.rkey = 0x1234
         self.found: deque[Any] = deque()
+        self.held: deque[Any] = deque()
+        self.quiet = 0  # polls since one found something
         self.pairs: list[FakeQueuePair] = []
 
     def take_memory(self, size_bytes: int, *, huge_pages: bool) -> None:
@@ -100,6 +103,10 @@ class FakeDevice:
             for pair in self.pairs:
                 self._carry(pair)
         taken = [self.found.popleft() for _ in range(min(len(self.found), 3))]
+        self.quiet = 0 if taken else self.quiet + 1
+        if taken or self.quiet > 100:
+            self.found.extend(self.held)
+            self.held.clear()
         assert len(self.found) <= self.entries
         return taken
 
@@ -144,7 +151,7 @@ class FakeDevice:
 
     def _complete(self, pair: FakeQueuePair, request: WorkRequest, status: int) -> None:
         pair.unsignaled.clear()
-        self.found.append(
+        (self.held if self.wire.slow_completions else self.found).append(
             SimpleNamespace(
                 wr_id=request.sequence, status=status, opcode=WRITE, byte_len=0, imm_data=0, qp_num=pair.qp_num,
                 vendor_err=0x81 if status else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,9 @@ def beside(body: Callable[[], Any]) -> Callable[[], Any]:
     return end
 
 
-def test_messages_go_to_and_fro(wire: Wire) -> None:
+@pytest.mark.parametrize("slow_completions", [False, True])
+def test_messages_go_to_and_fro(wire: Wire, slow_completions: bool) -> None:
+    wire.slow_completions = slow_completions
     here, there = ends()
     here.fill(SIZE_BYTES, 1)
     there.fill(SIZE_BYTES, 2)
@@ -74,7 +77,8 @@ def test_messages_go_to_and_fro(wire: Wire) -> None:
         played.set()
         assert (done, len(times), min(times) > 0) == (True, 5, True)
         assert answers() == (True, [])
-        assert here.counters()["messages_received"] == there.counters()["messages_received"] == 5 * turn
+        for end, what in itertools.product((here, there), ("messages_sent", "messages_received")):
+            assert end.counters()[what] == 5 * turn
     assert (here.differs(SIZE_BYTES, 2), there.differs(SIZE_BYTES, 1)) == (0, 0)
     assert here.differs(SIZE_BYTES, 1) > SIZE_BYTES // 2
 
