@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import Run, open_run, write_run
+from genie.record import RecordWriteError, Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
 from simtwin.remarks import remark
-from simtwin.simulate import FollowError, Twin, arrivals_of
+from simtwin.simulate import FollowError, SimulationError, Twin, arrivals_of
 from simtwin.topology import Network
+from simtwin.watching import Stopped, Watch
 
 if TYPE_CHECKING:
     import polars as pl
-
-Progress = Any
 
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
@@ -46,12 +45,13 @@ def simulate_to_folder(
     iterations: int = 1,
     follow: Run | None = None,
     compute: str | None = None,
-    progress: Progress = None,
+    watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
     """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError.
 
-    `nccl_variables`: those that are set, and what they do, for the record.
+    A simulation that stopped early, or failed, is written as far as it came. `nccl_variables`: those that are set, and
+    what they do, for the record.
     """
     arrivals = None
     numbers: list[int] = list(range(iterations))
@@ -65,9 +65,15 @@ def simulate_to_folder(
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
-    result = twin.play(
-        workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
-    )
+    watch, failure = watch or Watch(), None
+    try:
+        result = twin.play(
+            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
+        )
+    except SimulationError as error:
+        if error.partial is None:
+            raise
+        result, failure = error.partial, error
     network = twin.network
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
@@ -80,7 +86,7 @@ def simulate_to_folder(
     info = {
         "world": "twin",
         "level": "packet",
-        "complete": True,
+        **_ending(result.stopped),
         **facts_of_build(),
         "workload": workload_path,
         "ranks": workload.world_size,
@@ -103,15 +109,38 @@ def simulate_to_folder(
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
         "wall_s": round(result.counters["wall_s"], 6),
+        "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
+        "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))
+        if watch.series and watch.series.cut
+        else None,
     }
     links = [
         {"link": name, **{key: values[number] for key, values in result.counters["links"].items()}}
         for number, name in enumerate(network.link_names)
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
-    write_run(out, info, result.timeline, result.transfers, counters, paths.table)
-    (out / "fabric.toml").write_text(to_toml(twin.fabric))
+    series = watch.series.table() if watch.series else None
+    try:
+        write_run(out, info, result.timeline, result.transfers, counters, paths.table, series)
+        (out / "fabric.toml").write_text(to_toml(twin.fabric))
+    except RecordWriteError:
+        if failure is None:  # otherwise the first problem is the one to report
+            raise
+    if failure is not None:
+        raise SimulationError(f"{failure}; what was played until then is in {out}") from failure
     return open_run(out)
+
+
+def _ending(stopped: Stopped | None) -> dict[str, Any]:
+    """How it ended, for run.json."""
+    if stopped is None:
+        return {"complete": True}
+    return {
+        "complete": False,
+        "problem": stopped.why,
+        "stopped_at_ns": stopped.at_ps // 1000,
+        "stopped_iteration": stopped.iteration,
+    }
 
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:
