@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from genie.config.units import Duration, format_duration
 from simtwin.series import NEVER_PS, Series
 
 EVENTS_PER_CALL = 200_000  # between two looks
 
-# A simulator: start(), run(events) → whether anything is left, now_ps, events. Where it can stand still at a time it
-# has run(events, until_ps) → whether anything is left before that, `over` when nothing is left at all, and sample().
+# A simulator: start(), run(events) → whether anything is left, now_ps, events, and share_done where it knows. One that
+# can stand still at a time has run(events, until_ps) → whether anything is left before that, `over` when nothing is
+# left at all, `done`, and what series.Sampled says.
 Simulator = Any
 
 
@@ -43,11 +45,14 @@ class Watch:
 
         Sampling instants and stops part what is played without a change to it.
         """
+        stands = hasattr(simulator, "sample")
+        if not stands and (self.series is not None or self.stop_after_ps is not None):
+            raise ValueError("this level has no packets to stand still: series and stop_after_ps are level packet's")
         series = None if self.series is None or self.series.is_full else self.series
         sampled_ps = 0
         next_ps = NEVER_PS if series is None else series.interval_ps
         limit_ps = self.stop_after_ps or NEVER_PS
-        why: str | None = None
+        why, is_told = f"told to stop after {format_duration(Duration(self.stop_after_ps or 0))}", False
 
         def share() -> float | None:
             done = share_done(simulator)
@@ -55,6 +60,12 @@ class Watch:
 
         simulator.start()
         while True:
+            if not is_told and self.stop is not None and (told := self.stop()):
+                is_told, why = True, told
+                if not stands:
+                    return Stopped(iteration, simulator.now_ps, why)
+                # A little further, until all have come to one time.
+                limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
             until_ps = min(next_ps, limit_ps)
             more = simulator.run(EVENTS_PER_CALL, *([] if until_ps == NEVER_PS else [until_ps]))
             if self.progress is not None:
@@ -72,12 +83,7 @@ class Watch:
             if is_end:
                 if series is not None:
                     series.take(simulator, iteration)
-                return None if is_over else Stopped(iteration, limit_ps, why or "the time to stop after had come")
-            if why is None and self.stop is not None and (why := self.stop()):
-                if not hasattr(simulator, "over"):
-                    return Stopped(iteration, simulator.now_ps, why)
-                # A little further, until all have come to one time.
-                limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
+                return None if is_over else Stopped(iteration, limit_ps, why)
 
 
 def share_done(simulator: Simulator) -> float | None:

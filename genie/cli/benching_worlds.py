@@ -174,12 +174,13 @@ class TwinWorld:
         out = self._folder / f"{name}-twin"
         prepare_folder(out)
         lowering = lowering_of(self._stage.play)
-        return simulate_to_folder(
-            self._twin,
-            workload,
-            out,
-            workload_path=str(self._folder / f"{name}.trace"),
-            lowering=lowering,
-            watch=Watch(progress=Progress()),
-            nccl_variables=twin_variables(self._stage.play, lowering, workload, self._stage.hosts),
-        )
+        with Progress() as progress:
+            return simulate_to_folder(
+                self._twin,
+                workload,
+                out,
+                workload_path=str(self._folder / f"{name}.trace"),
+                lowering=lowering,
+                watch=Watch(progress),
+                nccl_variables=twin_variables(self._stage.play, lowering, workload, self._stage.hosts),
+            )

@@ -142,27 +142,23 @@ def simulate(
     twin = twin_of(built, play, loaded.world_size, placed, threads)
     if threads > 1 and isinstance(built.control, Hpcc):
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
+    kept = Series(series_ps, twin.network.link_names) if series_ps else None
     refuse_running(out)
     prepare_folder(out)
-    progress, stop = Progress(), StopSignals()
-    watch = Watch(progress, stop, stop_after_ps, Series(series_ps, twin.network.link_names) if series_ps else None)
-    with stop:
-        try:
-            run = simulate_to_folder(
-                twin,
-                loaded,
-                out,
-                workload_path=str(Path(workload).resolve()),
-                slots=slots,  # type: ignore[arg-type]
-                lowering=lowering,
-                iterations=iterations or 1,
-                follow=live,
-                compute=compute,
-                watch=watch,
-                nccl_variables=twin_variables(play, lowering, loaded, placed),
-            )
-        finally:
-            progress.end()
+    with StopSignals() as stop, Progress() as progress:
+        run = simulate_to_folder(
+            twin,
+            loaded,
+            out,
+            workload_path=str(Path(workload).resolve()),
+            slots=slots,  # type: ignore[arg-type]
+            lowering=lowering,
+            iterations=iterations or 1,
+            follow=live,
+            compute=compute,
+            watch=Watch(progress, stop, stop_after_ps, kept),
+            nccl_variables=twin_variables(play, lowering, loaded, placed),
+        )
     if stop.number is not None:
         played = "all of it" if run.info["complete"] else "what was played until then"
         print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)

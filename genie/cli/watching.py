@@ -26,16 +26,21 @@ class Progress:
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._began = self._last = time.monotonic()
-        self._events, self._place = 0, -1  # at the last line
+        self._place = self._events = 0  # of the iteration that plays
+        self._before = 0  # events of those before it
+        self._told = 0  # events of all, at the last line
         self._shown = False
 
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
+        if place != self._place:
+            self._place, self._before = place, self._before + self._events
+        self._events = simulator.events
         now = time.monotonic()
         if now - self._last < (TERMINAL_S if self._terminal else LOG_S):
             return
-        before = self._events if place == self._place else 0
-        rate = (simulator.events - before) / (now - self._last) / 1e6
-        self._last, self._events, self._place = now, simulator.events, place
+        events = self._before + self._events
+        rate = (events - self._told) / (now - self._last) / 1e6
+        self._last, self._told = now, events
         which = f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
         line = f"genie: {which}{simulator.now_ps / 1e9:.3f} ms simulated, {rate:.2f} M events/s"
         if (share := share_done(simulator)) is not None:
@@ -48,7 +53,10 @@ class Progress:
         words = f", {int(share * 100)} % done"
         return f"{words}, about {_rough(played_s * (1 - share) / share)} left" if share > 0.001 else words
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Leave the terminal's line empty."""
         if self._terminal and self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

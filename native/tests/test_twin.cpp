@@ -67,7 +67,7 @@ class Drawn {
   void play() {
     const std::vector<std::uint64_t> alone = outcome(1);
     for (const std::uint32_t threads : {2u, 3u}) CHECK_IN(outcome(threads) == alone, name_);
-    const auto interval = static_cast<TimePs>(1 + draw(40)) * 137 * kPsPerNs;
+    const auto interval = static_cast<TimePs>(1 + draw(20)) * 1371 * kPsPerNs;
     std::vector<std::uint64_t> looked_at, others;
     const std::vector<std::uint64_t> sampled = outcome(1, interval, &looked_at);
     if (alone.front() == 1) CHECK_IN(sampled == alone, name_);

@@ -144,8 +144,8 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
   // In the middle of a window: false where some have not come to that time.
   const auto all_come_to = [&](TimePs time) {
     own.behind = !play_until(time);
-    own.failed = own_failed;
     if (!alone) barrier_->arrive_and_wait();
+    own.failed = own_failed;  // not before all have read how others stood before this window
     bool behind = false;
     for (const Standing& standing : standings_) behind |= standing.behind;
     if (!alone) links_.take_mail(thread);

@@ -147,6 +147,7 @@ class Simulator {
   std::vector<std::uint32_t> share_out() const;
   void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
   void plan_sources();
+  std::int64_t allowed_bps(const Connection* begin, const Connection* end, TimePs now) const;
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   void find_path(const Connection& connection, std::vector<std::uint32_t>& path) const;
   const Pinned* pinned_for(const Connection& connection) const;

@@ -66,7 +66,6 @@ def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> 
     ):
         clock[0] = 100.0 + second
         progress(SimpleNamespace(events=events, now_ps=second * 10**9, share_done=share), place, 2)
-    progress.end()
     assert shown.getvalue().splitlines() == [
         "genie: iteration 1 of 2: 10.000 ms simulated, 2.00 M events/s, 10 % done, about 90 s left",
         "genie: iteration 2 of 2: 30.000 ms simulated, 0.40 M events/s, 75 % done, about 10 s left",
@@ -75,11 +74,10 @@ def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_line_of_a_terminal_is_gone_at_the_end(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen(monkeypatch, is_terminal=True)
-    progress = Progress()
-    for half_seconds in range(1, 4):
-        clock[0] = 100.0 + half_seconds / 2
-        progress(SimpleNamespace(events=1_000_000 * half_seconds, now_ps=10**9), 0, 1)
-    progress.end()
+    with Progress() as progress:
+        for half_seconds in range(1, 4):
+            clock[0] = 100.0 + half_seconds / 2
+            progress(SimpleNamespace(events=1_000_000 * half_seconds, now_ps=10**9), 0, 1)
     line = "\r\x1b[Kgenie: 1.000 ms simulated, 2.00 M events/s"
     assert shown.getvalue() == 3 * line + "\r\x1b[K"
 

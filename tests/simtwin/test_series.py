@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from test_threads import fabric as crowded
-from twin_fabrics import GBPS, NS, US, incast, leaf_spine, single_switch, twin_of, wire_bytes
+from twin_fabrics import GBPS, NS, US, crowded, incast, leaf_spine, single_switch, twin_of, wire_bytes
 
 from genie.config.congestion import Dcqcn, Swift, Window
 from genie.config.units import Duration, Rate
@@ -212,6 +211,31 @@ def test_a_simulation_that_is_stopped() -> None:
         whole.filter((pl.col("time_ns") <= end_ns) & (pl.col("iteration") == 0)), null_equal=True
     )
     assert part["time_ns"].max() == end_ns
+
+
+def test_somebody_who_says_stop() -> None:
+    """In the middle, and before many short iterations are over."""
+    built, workload = single_switch(4), collective(Op.ALL_REDUCE, 4, 64 * MIB)
+    answers = iter([None, "enough"])
+    result = twin_of(built).play(workload, watch=Watch(stop=lambda: next(answers)))
+    assert result.stopped is not None
+    assert (result.stopped.iteration, result.stopped.why) == (0, "enough")
+    assert 0 < result.stopped.at_ps < 10**12
+    assert result.timeline["end_ns"].to_list() == [-1] * 4
+    answers = iter([None] * 5 + ["enough"])
+    result = twin_of(built).play(
+        collective(Op.ALL_REDUCE, 4, KIB), iterations=range(1000), watch=Watch(stop=lambda: next(answers))
+    )
+    assert result.stopped is not None
+    assert 1 < result.stopped.iteration < 6
+    ended = result.timeline.filter(pl.col("iteration") < result.stopped.iteration)
+    assert ended["end_ns"].min() > 0  # type: ignore[operator]
+    assert ended["iteration"].n_unique() == result.stopped.iteration
+
+
+def test_a_level_that_cannot_stand_still_says_so() -> None:
+    with pytest.raises(ValueError, match="this level has no packets to stand still"):
+        Watch(stop_after_ps=US).play(object(), 0)
 
 
 def test_a_simulation_that_cannot_go_on_keeps_what_it_has() -> None:

@@ -6,33 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twin_fabrics import incast, twin_of
+from twin_fabrics import crowded, incast, twin_of
 
 from genie import _core
-from genie.config.congestion import Dcqcn
-from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
+from simtwin.fabric_schema import FatTree, LeafSpine, SingleSwitch
 from simtwin.simulate import Twin
 from simtwin.topology import build_network
 
 KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
-
-
-def fabric(topology: Any, delay_ps: int = US // 2) -> Fabric:
-    """Buffers so small that ports pause, thresholds so low that they mark."""
-    return Fabric(
-        topology=topology,
-        link=Link(Rate(100 * GBPS), Duration(delay_ps)),
-        transport=Transport(mtu=1024, ack_every_packets=1, ack_timeout=Duration(10**10)),
-        switch=Switch(shared_buffer=Size(MIB)),
-        ecn=Ecn(minimum=Size(20 * KIB), maximum=Size(80 * KIB), probability=0.5),
-        pfc=Pfc(),
-        priority=Priority(data=3, control=6),
-        congestion_control=Dcqcn(),
-    )
 
 
 def bits_of(twin: Twin, workload: Workload, threads: int) -> tuple[dict[str, Any], int]:
@@ -51,10 +35,10 @@ def bits_of(twin: Twin, workload: Workload, threads: int) -> tuple[dict[str, Any
 
 
 CASES = {
-    "incast on a switch": (fabric(SingleSwitch(hosts=9)), incast(8, 256 * KIB)),
-    "all-to-all on a fat tree": (fabric(FatTree(k=4)), collective(Op.ALL_TO_ALL, 16, MIB)),
-    "all-reduce on leaves and spines": (fabric(LeafSpine(4, 2, 4)), collective(Op.ALL_REDUCE, 16, MIB)),
-    "links without a delay": (fabric(SingleSwitch(hosts=9), delay_ps=0), incast(8, 64 * KIB)),
+    "incast on a switch": (crowded(SingleSwitch(hosts=9)), incast(8, 256 * KIB)),
+    "all-to-all on a fat tree": (crowded(FatTree(k=4)), collective(Op.ALL_TO_ALL, 16, MIB)),
+    "all-reduce on leaves and spines": (crowded(LeafSpine(4, 2, 4)), collective(Op.ALL_REDUCE, 16, MIB)),
+    "links without a delay": (crowded(SingleSwitch(hosts=9), delay_ps=0), incast(8, 64 * KIB)),
 }
 
 
@@ -75,14 +59,14 @@ def test_results_do_not_depend_on_the_number_of_threads(case: str) -> None:
 
 
 def test_more_threads_than_there_is_to_do() -> None:
-    twin = twin_of(fabric(SingleSwitch(hosts=2)))
+    twin = twin_of(crowded(SingleSwitch(hosts=2)))
     one, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 1)
     many, _ = bits_of(twin, collective(Op.BROADCAST, 2, MIB), 64)
     assert all(np.array_equal(one[name], many[name]) for name in one)
 
 
 def test_a_twin_plays_on_as_many_threads_as_it_is_told() -> None:
-    built = fabric(FatTree(k=4))
+    built = crowded(FatTree(k=4))
     results = [
         Twin(built, build_network(built), range(16), threads=threads).play(collective(Op.ALL_TO_ALL, 16, MIB))
         for threads in (1, 2)

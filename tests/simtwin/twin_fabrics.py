@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie import _core
+from genie.config.congestion import Dcqcn
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
@@ -17,6 +18,7 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
 from simtwin.fabric_schema import (
     Downlink,
+    Ecn,
     Explicit,
     Fabric,
     Host,
@@ -25,6 +27,8 @@ from simtwin.fabric_schema import (
     NamedHost,
     NamedLink,
     NamedSwitch,
+    Pfc,
+    Priority,
     SingleSwitch,
     Switch,
     Transport,
@@ -32,6 +36,7 @@ from simtwin.fabric_schema import (
 from simtwin.simulate import Twin
 from simtwin.topology import build_network
 
+KIB, MIB = 1 << 10, 1 << 20
 GBPS = 10**9
 NS = 1000  # picoseconds
 US = 1000 * NS
@@ -78,6 +83,20 @@ def leaf_spine(
         link=Link(Rate(rate_bps), Duration(delay_ps)),
         switch=Switch(Size(buffer_bytes)),
         transport=Transport(**transport),
+    )
+
+
+def crowded(topology: Any, delay_ps: int = US // 2) -> Fabric:
+    """Buffers so small that ports pause, thresholds so low that they mark."""
+    return Fabric(
+        topology=topology,
+        link=Link(Rate(100 * GBPS), Duration(delay_ps)),
+        transport=Transport(mtu=1024, ack_every_packets=1, ack_timeout=Duration(10**10)),
+        switch=Switch(shared_buffer=Size(MIB)),
+        ecn=Ecn(minimum=Size(20 * KIB), maximum=Size(80 * KIB), probability=0.5),
+        pfc=Pfc(),
+        priority=Priority(data=3, control=6),
+        congestion_control=Dcqcn(),
     )
 
 
