@@ -5,7 +5,7 @@ A page is HTML parts made in Python (`parts`), data for its figures, and scripts
 
 from genie.page.document import Asset, document
 from genie.page.parts import as_table, facts, key, section, select, table
-from genie.page.words import amount, count_of, duration, listed, percent, rate, times
+from genie.page.words import amount, count_of, duration, percent, rate, times
 
 __all__ = [
     "Asset",
@@ -16,7 +16,6 @@ __all__ = [
     "duration",
     "facts",
     "key",
-    "listed",
     "percent",
     "rate",
     "section",
