@@ -13,6 +13,11 @@ def percent(fraction: float | None) -> str:
     return "none" if fraction is None else f"{100 * fraction:.0f} %"
 
 
+def share(fraction: float) -> str:
+    """As `percent`, with two digits where it is small: `0.0034` → `0.34 %`."""
+    return f"{100 * fraction:.2g} %" if fraction < 0.0995 else percent(fraction)
+
+
 def times(slow_down: float) -> str:
     """`1.0` → `2.00x`."""
     return f"{1 + slow_down:.2f}x"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, table
+from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
 from simtwin.report.sentence import has_packets
 
@@ -52,10 +52,10 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
             ("An iteration", duration(sum(ends) / len(ends)), f"{several}{info['ranks']} ranks"),
             (
                 "Waiting for the network",
-                percent(shares[NETWORK]),
-                f"of a rank's time, the mean over ranks; {percent(shares[OTHERS])} more for other ranks",
+                share(shares[NETWORK]),
+                f"of a rank's time, the mean over ranks; {share(shares[OTHERS])} more for other ranks",
             ),
-            ("Computing", percent(shares[COMPUTING]), f"{percent(shares[IDLE])} with nothing to do"),
+            ("Computing", share(shares[COMPUTING]), f"{share(shares[IDLE])} with nothing to do"),
             (
                 "Moved",
                 amount(moved),

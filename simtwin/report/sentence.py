@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genie.page import count_of, duration, percent
+from genie.page import count_of, duration, share
 from simtwin.report.rank_time import NETWORK
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 
     `ends_ns`: when iterations ended; `shares`: of ranks' time by state; `loads`: the links, the hottest one first.
     """
-    said = [f"{_name(run)}: {_time(run, ends_ns)}; {percent(shares[NETWORK])} of it waiting for the network"]
+    said = [f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network"]
     if len(loads):
         said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
     else:
@@ -39,9 +39,9 @@ def busy(load: dict[str, object], total_ns: int) -> str:
     """`rail0leaf0->spine1, 97 % busy over 12 ms`: while it sent, where a series tells when."""
     name, sent, sent_ns = load["link"], load["sent"], load["sent_ns"]
     if isinstance(sent, float) and isinstance(sent_ns, float) and sent_ns > 0:
-        return f"{name}, {percent(sent)} busy over the {duration(min(sent_ns, total_ns))} in which it sent"
+        return f"{name}, {share(sent)} busy over the {duration(min(sent_ns, total_ns))} in which it sent"
     mean = load["mean"]
-    return f"{name}, {percent(mean if isinstance(mean, float) else None)} busy over {duration(total_ns)}"
+    return f"{name}, {share(mean if isinstance(mean, float) else 0.0)} busy over {duration(total_ns)}"
 
 
 def events(run: Run) -> str:

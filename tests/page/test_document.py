@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genie.page import amount, as_table, count_of, document, duration, percent, rate, select, table
+from genie.page import amount, as_table, count_of, document, duration, percent, rate, select, share, table
 from genie.page.lanes import lane_slices
 from genie.page.parts import TABLE_ROWS_MAX
 from genie.record.schemas import TIMELINE_SCHEMA
@@ -59,6 +59,9 @@ def test_a_choice_escapes_what_it_offers() -> None:
     [
         (percent(0.412), "41 %"),
         (percent(None), "none"),
+        (share(0.412), "41 %"),
+        (share(0.0034), "0.34 %"),
+        (share(0.0), "0 %"),
         (duration(12_345_678), "12.3 ms"),
         (duration(999_900), "1000 µs"),
         (duration(41), "41 ns"),

@@ -347,6 +347,18 @@ def test_a_run_that_moved_nothing_has_a_page_too(tmp_path: Path, opened: Opened)
     assert "no transfers between hosts" in tab.inner_text("#flows")
 
 
+def test_a_simulation_that_was_stopped_says_so_and_shows_what_was_played(tmp_path: Path) -> None:
+    folder = _incast(tmp_path / "run")
+    timeline = pl.read_parquet(folder / "timeline.parquet")
+    timeline.with_columns(end_ns=pl.lit(-1, pl.Int64)).write_parquet(folder / "timeline.parquet")
+    info = json.loads((folder / "run.json").read_text())
+    stopped = {"complete": False, "problem": "interrupted", "stopped_at_ns": 40_000, "stopped_iteration": 0}
+    (folder / "run.json").write_text(json.dumps({**info, **stopped}))
+    text = simulation_report(folder)
+    assert "<h1>incast on fabric: stopped after 40 µs; 100 % of it waiting for the network" in text
+    assert "<li>not complete: interrupted</li>" in text
+
+
 def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a run folder"):
         simulation_report(tmp_path)

@@ -15,7 +15,8 @@ const slow = value => `${Number(value.toPrecision(3))}×`;
 
 function drawFlowSizes(choice) {
   const rows = data.flows[choice].sizes, id = "flow-sizes", width = widthOf(id), left = 48, right = width - 10, top = 22, bottom = 240;
-  const svg = canvas(id, 292, "Slowdown by flow size");
+  const slot = (right - left) / rows.length, slanted = rows.some(row => row[0].length * 6.6 > slot - 6);
+  const svg = canvas(id, slanted ? 296 : 264, "Slowdown by flow size");
   const all = rows.flatMap(row => row.slice(2)), inTurn = 2 + OF_PERCENTILE.length;
   const axis = slowdownAxis(Math.min(...all), Math.max(1.2, ...all) * 1.05, bottom, top);
   for (const value of axis.values) {
@@ -23,12 +24,12 @@ function drawFlowSizes(choice) {
     node("text", { x: left - 8, y: axis.at(value) + 4, "text-anchor": "end", class: "soft small" }, svg, slow(value));
   }
   node("text", { x: 0, y: 10, class: "soft small" }, svg, "slowdown, by size of a flow");
-  const slot = (right - left) / rows.length, x = at => left + (at + 0.5) * slot;
+  const x = at => left + (at + 0.5) * slot;
   OF_PERCENTILE.forEach(([, colour], k) => {
     if (rows.length > 1) node("path", { d: rows.map((row, at) => `${at ? "L" : "M"}${x(at).toFixed(1)},${axis.at(row[k + 2]).toFixed(1)}`).join(""), fill: "none", stroke: `var(${colour})`, "stroke-width": 1.8 }, svg);
     rows.forEach((row, at) => {
       const alone = OF_PERCENTILE.every((_, other) => other >= k || Math.abs(axis.at(row[other + 2]) - axis.at(row[k + 2])) > 12);
-      if (slot > 90 && alone) node("text", { x: x(at) + 9, y: axis.at(row[k + 2]) + 4, class: "small" }, svg, slow(row[k + 2]));
+      if (slot > 90 && alone) node("text", { x: x(at) + 8, y: axis.at(row[k + 2]) - 5, class: "small" }, svg, slow(row[k + 2]));
     });
     rows.forEach((row, at) => node("circle", { cx: x(at), cy: axis.at(row[k + 2]), r: 4, fill: `var(${colour})` }, svg));
   });
@@ -36,7 +37,6 @@ function drawFlowSizes(choice) {
     const y = axis.at(row[inTurn]);
     if (row[inTurn] > 1.005) node("line", { x1: x(at) - Math.min(40, slot / 2 - 2), x2: x(at) + 6, y1: y, y2: y, stroke: "var(--ink)", "stroke-dasharray": "4 3", class: "in-turn" }, svg);
   });
-  const slanted = rows.some(row => row[0].length * 6.6 > slot - 6);
   rows.forEach((row, at) => {
     const group = node("g", { class: "flow-size", "data-tip": `${row[0]}: ${whole(row[1])} flow${row[1] === 1 ? "" : "s"}\n${OF_PERCENTILE.map(([name], k) => `${name} ${slow(row[k + 2])}`).join("\n")}${row[inTurn] > 1.005 ? `\none message after the other on an idle network ${slow(row[inTurn])}` : ""}` }, svg);
     node("rect", { x: left + at * slot, y: top, width: slot, height: bottom - top, fill: "transparent" }, group);
@@ -47,7 +47,7 @@ function drawFlowSizes(choice) {
 
 function drawFlowCdf(choice) {
   const points = data.flows[choice].cdf, id = "flow-cdf", width = widthOf(id), left = 44, right = width - 14, top = 22, bottom = 240;
-  const svg = canvas(id, 292, "Distribution of slowdowns");
+  const svg = canvas(id, 264, "Distribution of slowdowns");
   const axis = slowdownAxis(points[0][0], Math.max(1.2, points[points.length - 1][0] * 1.02), left, right, points[0][0] < 3), y = share => bottom - share * (bottom - top);
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
     node("line", { x1: left, x2: right, y1: y(share), y2: y(share), stroke: "var(--grid)" }, svg);
