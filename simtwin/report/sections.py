@@ -72,16 +72,17 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
     """Links on the drawn network, and the hottest as a table."""
     if drawn is None:
-        words = no_links(run)
-        return section("Links on the network", f"{words[:1].upper()}{words[1:]}.", name="topology")
+        why = no_links(run)
+        return section("Links on the network", f"{why[:1].upper()}{why[1:]}.", name="topology")
     columns = drawn["links"]
     shown = [name for name in METRICS if name in ("mean",) or any(columns[name])]
     cells = "each cable of a host, where hosts are many, is a cell under its switch: left half up, right half down"
     if not drawn["one_by_one"]:
         cells = "the cables of a switch's hosts are one cell under it, as the busiest of them: left up, right down"
     switches = network.nodes - network.hosts - int(network.is_bridge.sum())
+    nodes = f"{count_of(network.hosts, 'host')}, {count_of(switches, 'switch', 'switches')}"
     words = [
-        f"{network.hosts} hosts, {switches} switches, {network.links} directed links. "
+        f"{nodes}, {count_of(network.links, 'directed link')}. "
         f"Switches stand by their distance to hosts; {cells}. A cable is two lines, one each way."
     ]
     if drawn["left_out"]:
@@ -150,9 +151,8 @@ def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
             if longest and longest["longest_queue_bytes"]
             else ""
         )
-        what = "queues, marks and pauses" if packets else "utilisation and rates"
-        words = f"{none}This run kept no series.{known} To see {what} over time: {HOW_TO_GET_A_SERIES}"
-        return section(title, words, name="queues")
+        how = f"This run kept no series.{known} To see queues, marks and pauses over time: {HOW_TO_GET_A_SERIES}"
+        return section(title, how if packets else none, name="queues")
     if not drawn["links"]:
         return section(title, f"{none}Nothing was sent, and nothing waited.", name="queues")
     which = f"Iteration {drawn['iteration']}, which has the longest queue. " if _iterations(run) > 1 else ""
