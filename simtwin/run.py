@@ -12,6 +12,7 @@ from genie.plan.lowering import Lowering
 from genie.record import Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
+from simtwin.levels import PACKET
 from simtwin.remarks import remark
 from simtwin.simulate import FollowError, Twin, arrivals_of
 from simtwin.topology import Network
@@ -79,7 +80,7 @@ def simulate_to_folder(
         )
     info = {
         "world": "twin",
-        "level": "packet",
+        **twin.level.facts(),
         "complete": True,
         **facts_of_build(),
         "workload": workload_path,
@@ -90,7 +91,7 @@ def simulate_to_folder(
         "threads": twin.threads,
         "follow": follow is not None,
         "follows": str(follow.path) if follow else None,
-        "error_bound": 0.0,
+        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,

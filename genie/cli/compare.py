@@ -161,7 +161,7 @@ def validate(
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths, events,
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
-        check_level(level)
+        check_level(level, judged=True)
         if launched_by() is not None:
 
             def check() -> None:

@@ -80,7 +80,21 @@ LabFault = Annotated[
 FabricFile = Annotated[
     Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
 ]
-Level = Annotated[str, typer.Option(help="packet, packet+skip, flow or analytic.")]
+Level = Annotated[
+    str,
+    typer.Option(
+        help="packet: every packet, exact; flow: messages share links as fluid; analytic: closed forms; packet+skip."
+    ),
+]
+Sharing = Annotated[
+    str,
+    typer.Option(
+        help="With --level flow: max-min, or equal (TrioSim's: an even part of each link, whoever cannot use it)."
+    ),
+]
+Model = Annotated[
+    str, typer.Option(help="With --level analytic: genie, or astra-sim (--fabric NETWORK.yml --system SYSTEM.json).")
+]
 Threads = Annotated[
     int, typer.Option(min=1, max=1024, help="Threads of the simulation; the results are the same, bit for bit.")
 ]

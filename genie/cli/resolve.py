@@ -32,7 +32,8 @@ from simtwin.placement import host_of_rank
 from simtwin.round_trip import NEED_NONE
 from simtwin.round_trip import base_round_trip_ps as round_trip_of
 from simtwin.routing import shortest_path_routes
-from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
+from simtwin.levels import ANALYTIC, BUILT_LEVELS, FLOW, LEVELS, MODELS, PACKET, SHARINGS, Level
+from simtwin.simulate import Twin
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
 
@@ -135,12 +136,14 @@ def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
-def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts, threads: int = 1) -> Twin:
+def twin_of(
+    fabric: Fabric, play: Play, ranks: int, hosts: Hosts, threads: int = 1, level: Level | str = PACKET
+) -> Twin:
     """The twin of a fabric with the ranks on its hosts."""
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
-    return Twin(fabric, network, placed.tolist(), play.seed, threads)
+    return Twin(fabric, network, placed.tolist(), play.seed, threads, level)
 
 
 def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:
@@ -194,12 +197,25 @@ def rate_from(text: str) -> int:
         raise UsageError(f"--rate {text}: {error}; give for example 200Mb/s, 25Gb/s or unlimited") from error
 
 
-def check_level(level: str) -> None:
-    """Refuse levels that are not there, by name."""
+def check_level(level: str, *, judged: bool = False) -> None:
+    """Refuse levels that are not there, by name; `judged`: and those that a verdict cannot be built on."""
     if level not in LEVELS:
         raise UsageError(f"--level {level}: must be one of {', '.join(LEVELS)}")
     if level not in BUILT_LEVELS:
         raise UsageError(f"--level {level} is not built yet; built: {', '.join(BUILT_LEVELS)}")
+    if judged and level != PACKET:
+        raise UsageError(f"--level {level}: a verdict needs every packet: leave it out, or use genie simulate")
+
+
+def level_of(level: str, sharing: str, model: str) -> Level:
+    """The level with its variants, which other levels do not have. Raises UsageError."""
+    check_level(level)
+    for option, given, known, owner in (("--sharing", sharing, SHARINGS, FLOW), ("--model", model, MODELS, ANALYTIC)):
+        if given not in known:
+            raise UsageError(f"{option} {given}: must be one of {', '.join(known)}")
+        if given != known[0] and level != owner:
+            raise UsageError(f"{option} {given}: is for --level {owner}")
+    return Level(level, sharing, model)
 
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
