@@ -283,14 +283,16 @@ class Twin:
         simulator: Simulator
         if analytic is not None:
             costs_ps = costs_of(analytic.model, analytic.keys.keys)
+            costing_s = time.perf_counter() - began
             simulator = _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps)
         else:
+            costing_s = 0.0
             simulator = self.simulator(plan, 0 if following else iteration)
-            began = time.perf_counter()
         if isinstance(simulator, _core.Simulator):
             for loss in losses:
                 simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
             simulator.keep_trace(keep_trace)
+        began = time.perf_counter() - costing_s
         simulator.start()
         while simulator.run(EVENTS_PER_CALL):
             if progress:

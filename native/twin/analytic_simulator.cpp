@@ -1,7 +1,6 @@
 #include "twin/analytic_simulator.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include "core/mix.hpp"
 
@@ -21,8 +20,7 @@ AnalyticSimulator::AnalyticSimulator(const SharedPlan& shared, std::vector<const
 }
 
 void AnalyticSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t handle) {
-  heap_.push_back({time, ++order_, kind, place, handle});
-  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  agenda_.push(time, {kind, place, handle});
 }
 
 void AnalyticSimulator::start() {
@@ -36,14 +34,10 @@ void AnalyticSimulator::start() {
 bool AnalyticSimulator::run(std::uint64_t events) {
   const std::uint64_t until = events_ + events;
   while (events_ < until && !failed_) {
-    if (heap_.empty()) return false;
-    now_ = heap_.front().time;
-    while (!heap_.empty() && heap_.front().time == now_) {
-      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-      const Event event = heap_.back();
-      heap_.pop_back();
-      handle(event);
-    }
+    if (agenda_.empty()) return false;
+    now_ = agenda_.next_time();
+    agenda_.pop(current_);
+    for (const Event& event : current_) handle(event);
     for (const std::int32_t rank : std::exchange(to_walk_, {})) {
       operations_.clear();
       walkers_[index(rank)].advance(now_, ready_[index(rank)], operations_);

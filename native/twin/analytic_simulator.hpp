@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "twin/time_buckets.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -45,14 +46,9 @@ class AnalyticSimulator {
   };
   enum class Kind : std::uint8_t { kSleep, kMeeting, kMessage };
   struct Event {
-    TimePs time = 0;
-    std::uint64_t order = 0;
     Kind kind = Kind::kSleep;
     std::uint32_t place = 0;   // rank of a sleep, meeting, message
     std::uint64_t handle = 0;  // of a sleep
-    friend bool operator>(const Event& a, const Event& b) {
-      return a.time != b.time ? a.time > b.time : a.order > b.order;
-    }
   };
 
   void push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t handle);
@@ -74,8 +70,9 @@ class AnalyticSimulator {
   FlatMap<std::uint32_t> meeting_of_;  // (group, tag) -> its place + 1, while members are awaited
   std::vector<Message> messages_;
   FlatMap<TimePs> last_of_;  // (sender, receiver) -> its last message's arrival: they keep their order
-  std::vector<Event> heap_;
-  std::uint64_t order_ = 0, events_ = 0;
+  TimeBuckets<Event> agenda_;
+  std::vector<Event> current_;
+  std::uint64_t events_ = 0;
   std::vector<std::vector<Completion>> ready_;
   std::vector<std::int32_t> to_walk_;
   std::vector<Operation> operations_;

@@ -50,12 +50,12 @@ void FlowSharing::touch(std::uint32_t link) {
 void FlowSharing::begin(std::uint32_t flow) {
   Flow& own = flows_[flow];
   own.active = true;
-  if (own.count == 0) alone_.push_back(flow);
+  own.rate = own.next = 0;
+  begun_.push_back(flow);
   for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
     std::vector<std::uint32_t>& list = links_[crossings_[at].link].crossings;
     crossings_[at].place = static_cast<std::uint32_t>(list.size());
     list.push_back(at);
-    touch(crossings_[at].link);
   }
 }
 
@@ -69,8 +69,24 @@ void FlowSharing::end(std::uint32_t flow) {
     list[crossings_[at].place] = last;
     crossings_[last].place = crossings_[at].place;
     list.pop_back();
-    touch(crossings_[at].link);
+    if (!list.empty()) touch(crossings_[at].link);
   }
+}
+
+// A flow that shares no link has what these have; the links of others are to be shared anew.
+bool FlowSharing::settle_alone(std::uint32_t id) {
+  Flow& flow = flows_[id];
+  double rate = flow.limit;
+  for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
+    const Link& link = links_[crossings_[at].link];
+    if (link.crossings.size() > 1) {
+      for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) touch(crossings_[way].link);
+      return false;
+    }
+    rate = std::min(rate, link.capacity / crossings_[at].share);
+  }
+  flow.rate = flow.next = rate;
+  return rate > 0;
 }
 
 void FlowSharing::set_capacity(std::uint32_t link, double capacity) {
@@ -89,11 +105,6 @@ void FlowSharing::gather() {
     reached_links_.push_back(link);
   }
   dirty_.clear();
-  for (const std::uint32_t flow : alone_) {
-    if (flows_[flow].active) flows_[flow].next = flows_[flow].limit;
-    reached_.push_back(flow);
-  }
-  alone_.clear();
   const std::size_t changed = reached_links_.size();
   for (std::size_t at = 0; at < reached_links_.size(); ++at) {
     if (rule_ == SharingRule::kEqual && at == changed) break;
@@ -136,7 +147,7 @@ void FlowSharing::fill() {
     if (link.weight > kNoWeight && link.capacity < kUnlimited) heap_.emplace_back(link.left / link.weight, number);
   }
   for (const std::uint32_t flow : reached_) {
-    if (flows_[flow].count > 0 && flows_[flow].limit < kUnlimited) heap_.emplace_back(flows_[flow].limit, flow | kFlowBit);
+    if (flows_[flow].limit < kUnlimited) heap_.emplace_back(flows_[flow].limit, flow | kFlowBit);
   }
   std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
   while (!heap_.empty()) {

@@ -41,7 +41,11 @@ class FlowSharing {
   // before.
   template <class Changed>
   void settle(Changed changed) {
-    if (dirty_.empty() && alone_.empty()) return;
+    for (const std::uint32_t flow : begun_) {
+      if (flows_[flow].active && settle_alone(flow)) changed(flow);
+    }
+    begun_.clear();
+    if (dirty_.empty()) return;
     gather();
     rule_ == SharingRule::kMaxMin ? fill() : split();
     for (const std::uint32_t flow : reached_) {
@@ -73,6 +77,7 @@ class FlowSharing {
   };
 
   void touch(std::uint32_t link);
+  bool settle_alone(std::uint32_t id);
   void gather();
   void fill();
   void split();
@@ -83,7 +88,7 @@ class FlowSharing {
   std::vector<Crossing> crossings_;
   SharingRule rule_;
   std::uint32_t stamp_ = 0;
-  std::vector<std::uint32_t> dirty_, alone_;  // links; flows that began and cross none
+  std::vector<std::uint32_t> dirty_, begun_;  // links, flows
   std::vector<std::uint32_t> reached_links_, reached_;
   std::vector<std::pair<double, std::uint32_t>> heap_;  // by what a link has for each flow, or a flow's limit
 };

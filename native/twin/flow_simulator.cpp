@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "core/mix.hpp"
@@ -191,8 +190,7 @@ std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
 }
 
 void FlowSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what) {
-  heap_.push_back({time, ++order_, kind, place, what});
-  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  agenda_.push(time, {kind, place, what});
 }
 
 void FlowSimulator::start() {
@@ -211,16 +209,14 @@ bool FlowSimulator::run(std::uint64_t events) {
   const std::vector<Change>& changes = network_->changes;
   while (events_ < until && !failed_) {
     const bool changes_left = next_change_ < changes.size();
-    if (heap_.empty() && (!changes_left || done())) return false;
+    if (agenda_.empty() && (!changes_left || done())) return false;
     const TimePs change = changes_left ? changes[next_change_].time : kNever;
-    now_ = heap_.empty() ? change : std::min(heap_.front().time, change);
+    now_ = std::min(agenda_.next_time(), change);
     if (change == now_) apply_changes();
     while (true) {  // all of this instant
-      while (!heap_.empty() && heap_.front().time == now_) {
-        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-        const Event event = heap_.back();
-        heap_.pop_back();
-        handle(event);
+      while (agenda_.next_time() == now_) {
+        agenda_.pop(current_);
+        for (const Event& event : current_) handle(event);
       }
       if (to_walk_.empty()) break;
       walk_all();

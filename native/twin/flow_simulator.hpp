@@ -15,6 +15,7 @@
 #include "twin/circuits.hpp"
 #include "twin/flow_sharing.hpp"
 #include "twin/network.hpp"
+#include "twin/time_buckets.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -56,14 +57,9 @@ class FlowSimulator {
  private:
   enum class Kind : std::uint8_t { kFinish, kArrive, kAck, kCredit, kSleep, kPost, kCircuit };
   struct Event {
-    TimePs time = 0;
-    std::uint64_t order = 0;
     Kind kind = Kind::kFinish;
     std::uint32_t place = 0;  // queue pair; rank of a sleep; circuit
     std::uint64_t what = 0;   // finish: version; arrive, ack: message; sleep: handle; post: operation
-    friend bool operator>(const Event& a, const Event& b) {
-      return a.time != b.time ? a.time > b.time : a.order > b.order;
-    }
   };
   struct Message {
     std::uint64_t handle = 0;
@@ -130,8 +126,9 @@ class FlowSimulator {
   std::vector<Message> messages_;
   std::vector<std::int32_t> free_messages_;
   std::vector<Operation> posts_;  // with a doorbell's latency
-  std::vector<Event> heap_;
-  std::uint64_t order_ = 0, events_ = 0, data_packets_ = 0;
+  TimeBuckets<Event> agenda_;
+  std::vector<Event> current_;
+  std::uint64_t events_ = 0, data_packets_ = 0;
   std::vector<std::vector<Completion>> ready_;  // of each rank, at this instant
   std::vector<std::int32_t> to_walk_;
   std::vector<Operation> operations_;
