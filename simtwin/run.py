@@ -13,8 +13,8 @@ from genie.record import Run, open_run, write_run
 from genie.workload.graph import Workload
 from simtwin.fabric_toml import to_toml
 from simtwin.remarks import remark
-from simtwin.simulate import FollowError, Twin, arrivals_of
 from simtwin.topology import Network
+from simtwin.twin import FollowError, Twin, arrivals_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,7 +14,7 @@ from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
 from simtwin.routing import RoutingError
-from simtwin.simulate import FollowError, SimulationError
+from simtwin.twin import FollowError, SimulationError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),

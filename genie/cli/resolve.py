@@ -32,9 +32,9 @@ from simtwin.placement import host_of_rank
 from simtwin.round_trip import NEED_NONE
 from simtwin.round_trip import base_round_trip_ps as round_trip_of
 from simtwin.routing import shortest_path_routes
-from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
+from simtwin.twin import BUILT_LEVELS, LEVELS, Twin
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
