@@ -21,8 +21,8 @@ import numpy as np
 from arguments import add_json, positive
 
 from simtwin.ns3_import import Ns3Error, read_experiment
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 WITHIN = 0.05
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import Run, open_run, write_run
+from genie.record import Run, open_run
 from genie.workload.graph import Workload
-from simtwin.fabric_toml import to_toml
 from simtwin.levels import PACKET
 from simtwin.remarks import remark
-from simtwin.simulate import FollowError, Twin, arrivals_of
+from simtwin.simulated import Simulated
 from simtwin.topology import Network
+from simtwin.twin import FollowError, Twin, arrivals_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,10 +50,33 @@ def simulate_to_folder(
     progress: Progress = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError.
+    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it."""
+    simulated(
+        twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
+        follow=follow, compute=compute, progress=progress, nccl_variables=nccl_variables,
+    ).write(out)  # fmt: skip
+    return open_run(out)
+
+
+def simulated(
+    twin: Twin,
+    workload: Workload,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    progress: Progress = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
+) -> Simulated:
+    """Simulate, and all that a run folder says of it. Raises SimulationError and FollowError.
 
     `nccl_variables`: those that are set, and what they do, for the record.
     """
+    from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
     arrivals = None
     numbers: list[int] = list(range(iterations))
     if follow is not None:
@@ -110,9 +133,9 @@ def simulate_to_folder(
         for number, name in enumerate(network.link_names)
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
-    write_run(out, info, result.timeline, result.transfers, counters, paths.table)
-    (out / "fabric.toml").write_text(to_toml(twin.fabric))
-    return open_run(out)
+    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
+    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
+    return Simulated(info, timeline, transfers, counters, paths.table, twin)
 
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
-from genie.cli.wire import WireError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
@@ -14,7 +13,8 @@ from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
 from simtwin.routing import RoutingError
-from simtwin.simulate import FollowError, SimulationError
+from simtwin.twin import FollowError, SimulationError
+from simtwin.wire import WireError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),

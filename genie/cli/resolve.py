@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from genie.cli.tracing import trace_plan, trace_problem
-from genie.cli.wire import WIRES, lowering_of, nccl_settings
-from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
+from genie.cli.wire import lowering_of, nccl_settings
+from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
@@ -20,7 +20,7 @@ from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
-from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
+from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
 from genie.plan.lowering import Lowering
 from genie.workload.compute import fill_durations, parse_compute
@@ -28,14 +28,15 @@ from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
+from simtwin.levels import ANALYTIC, BUILT_LEVELS, FLOW, LEVELS, MODELS, PACKET, SHARINGS, Level
 from simtwin.placement import host_of_rank
 from simtwin.round_trip import NEED_NONE
 from simtwin.round_trip import base_round_trip_ps as round_trip_of
 from simtwin.routing import shortest_path_routes
-from simtwin.levels import ANALYTIC, BUILT_LEVELS, FLOW, LEVELS, MODELS, PACKET, SHARINGS, Level
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
+from simtwin.twin import Twin
+from simtwin.wire import WIRES, with_connections
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
@@ -123,17 +124,10 @@ def frame_of(fabric: Fabric, hosts: Hosts) -> Frame:
 
 def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     """The fabric's transport, and what options say instead."""
-    if play.congestion is not None and play.congestion not in CONTROLS:
-        raise UsageError(f"--congestion {play.congestion}: must be one of {', '.join(CONTROLS)}")
-    given = {"queue_pairs": play.queue_pairs, "split": play.split, "congestion_control": play.congestion}
-    given = {key: value for key, value in given.items() if value is not None}
-    transport = msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
-    try:  # where neither says it, NCCL's variables do, for both worlds
-        variables = NcclVariables()
-        queue_pairs, split = connection_settings(variables, transport.queue_pairs, transport.split)
+    try:
+        return with_connections(fabric.transport if fabric else Transport(), play)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
 def twin_of(

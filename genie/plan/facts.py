@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from genie import _core
 PACKAGES = ("genie-fabric", "numpy", "polars", "mpi4py", "mpich", "protobuf")
 
 
+@cache
 def _commit() -> str | None:
     """Commit of the checkout that this code runs from; None when it is installed elsewhere."""
     root = Path(__file__).resolve().parents[2]

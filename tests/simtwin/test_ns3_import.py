@@ -13,8 +13,8 @@ from genie.workload.load import load
 from genie.workload.write import save
 from simtwin.fabric import parse_fabric, to_toml
 from simtwin.ns3_import import Experiment, Ns3Error, read_experiment
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 CONFIG = """\
 PACKET_PAYLOAD_SIZE 1000

@@ -31,8 +31,8 @@ from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
-from simtwin.simulate import Loss, SimulationError, Twin
 from simtwin.topology import build_network
+from simtwin.twin import Loss, SimulationError, Twin
 
 MIB = 1 << 20
 OPERATIONS = [op for op in Op if op is not Op.NONE]

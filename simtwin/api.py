@@ -1,0 +1,178 @@
+"""The twin for scripts and notebooks: `simtwin.simulate` and what goes with it. Import these names from `simtwin`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
+from genie.config.strict_toml import SettingsError, Tables
+from genie.record import let_go_of_folders, prepare_folder
+from genie.workload.compute import fill_durations, parse_compute
+from genie.workload.graph import Workload, WorkloadError
+from genie.workload.load import load
+from simtwin.fabric import load_fabric
+from simtwin.fabric_schema import Fabric
+from simtwin.options import SimulateOptions, in_keywords
+from simtwin.placement import host_of_rank
+from simtwin.remarks import remark
+from simtwin.run import Progress, simulated
+from simtwin.simulated import Simulated
+from simtwin.topology import build_network
+from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
+from simtwin.twin import BUILT_LEVELS, Twin
+from simtwin.wire import lowering_from, nccl_record, ranks_per_server, with_connections
+
+load_workload = load
+AnyFabric = Fabric | str | Path
+
+
+class OptionError(SettingsError):
+    """An option of a simulation, or of traffic, that cannot be: one line that names it and what is allowed."""
+
+
+def simulate(
+    fabric: AnyFabric,
+    workload: Workload | str | Path,
+    *,
+    level: str = "packet",
+    seed: int = 1,
+    iterations: int = 1,
+    threads: int = 1,
+    congestion_control: str | None = None,
+    wire: Literal["nccl", "plain"] = "nccl",
+    algorithms: Mapping[str, str] | None = None,
+    channels: int | None = None,
+    credit: bool = False,
+    queue_pairs: int | None = None,
+    split: bool | None = None,
+    ranks_per_node: int | None = None,
+    slice_delay: str | None = None,
+    slots: Literal["streams", "astra"] | None = None,
+    compute: str | None = None,
+    hosts: Sequence[str] = (),
+    out: str | Path | None = None,
+    series_interval: str | None = None,
+    progress: Progress = None,
+) -> Simulated:
+    """Play a workload in the twin, as `genie simulate` does: the same input gives the same bits.
+
+    fabric: a fabric, or the path of its file; workload: generated, or a folder or prefix of `.et` files.
+    hosts: names of the fabric's hosts on which ranks 0, 1, ... are, in place of a hosts file.
+    out: run folder to write; nothing is written without.
+    The other options are those of the command line, and so are their defaults; NCCL's variables hold here too.
+    progress: called now and then with (iteration, events, simulated seconds).
+    Raises SettingsError (OptionError, FabricError), WorkloadError, SimulationError, RecordError, and ValueError of
+    NCCL's variables: one line each.
+    """
+    given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
+    given["algorithms"] = dict(algorithms or {})
+    options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
+    if series_interval is not None:
+        raise OptionError("simulate: series_interval is not built yet: leave it out")
+    played = workload if isinstance(workload, Workload) else load(workload)
+    try:
+        return play(
+            fabric if isinstance(fabric, Fabric) else load_fabric(Path(fabric)),
+            played, options,
+            workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
+            hosts=hosts, out=None if out is None else Path(out), progress=progress,
+        )  # fmt: skip
+    except WorkloadError as error:
+        raise WorkloadError(in_keywords(str(error))) from error
+
+
+def play(
+    fabric: Fabric,
+    workload: Workload,
+    options: SimulateOptions,
+    *,
+    workload_path: str,
+    hosts: Sequence[str] = (),
+    out: Path | None = None,
+    progress: Progress = None,
+) -> Simulated:
+    """`simulate` with its options checked one by one."""
+    if options.level not in BUILT_LEVELS:
+        raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
+    fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
+    variables = NcclVariables()
+    try:
+        lowering = lowering_from(options, lambda: ranks_per_server(fabric), variables)
+        built = msgspec.structs.replace(fabric, transport=with_connections(fabric.transport, options))
+    except ValueError as error:
+        raise OptionError(in_keywords(str(error))) from error
+    above = {
+        variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
+        for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))
+        if getattr(options, key) is not None or getattr(fabric.transport, key) is not None
+    }
+    listed = nccl_record(options, lowering, workload, False, above, variables)
+    for text in [*remarks_of(variables), *changes_of_files(Setting(**each) for each in listed)] if listed else ():
+        remark(text)
+    network = build_network(built)
+    placed = host_of_rank(network, workload.world_size, hosts, fabric=fabric.name)
+    level = {} if options.level == "packet" else {"level": options.level}
+    twin = Twin(built, network, placed.tolist(), options.seed, options.threads, **level)
+    if out is not None:
+        prepare_folder(out)
+    result = simulated(
+        twin, workload, workload_path=workload_path, slots=options.slots, lowering=lowering,
+        iterations=options.iterations, compute=options.compute, progress=progress, nccl_variables=listed,
+    )  # fmt: skip
+    if out is not None:
+        result.write(out)
+        let_go_of_folders()
+    return result
+
+
+def poisson(
+    fabric: AnyFabric,
+    *,
+    load: float,
+    duration: str,
+    sizes: SizesGiven,
+    seed: int = 1,
+    ranks: int | None = None,
+) -> Workload:
+    """Flows that start at each host as a Poisson process during `duration`, each to any other host alike.
+
+    load: payload that a host's flows bring, as a share of its port's rate; sizes: one ("64KiB"), "web-search", the path
+    of a file with a size in bytes and a percentage a line, or points [(size, share), ...].
+    """
+    given = {"load": load, "duration": duration, "sizes": sizes, "seed": seed, "ranks": ranks}
+    return _traffic(fabric, Poisson, given)
+
+
+def incast(
+    fabric: AnyFabric, size: str | int, senders: int | None = None, target: int = 0, ranks: int | None = None
+) -> Workload:
+    """So many hosts (all others where None) send a message of `size` each to one host at once."""
+    return _traffic(fabric, Incast, {"size": size, "senders": senders, "target": target, "ranks": ranks})
+
+
+def permutation(fabric: AnyFabric, size: str | int, seed: int = 1, ranks: int | None = None) -> Workload:
+    """Each host sends a message of `size` to one other, and hears of one other."""
+    return _traffic(fabric, Permutation, {"size": size, "seed": seed, "ranks": ranks})
+
+
+def collective(
+    fabric: AnyFabric, operation: str, size: str | int, count: int = 1, ranks: int | None = None
+) -> Workload:
+    """`count` collectives, one after another, of all hosts of the fabric or the first `ranks`.
+
+    operation: all_reduce, reduce, all_gather, broadcast, all_to_all or reduce_scatter; size: of a rank's buffer, as the
+    timeline's `size_bytes` has it.
+    """
+    return _traffic(fabric, Collective, {"operation": operation, "size": size, "count": count, "ranks": ranks})
+
+
+def _traffic(fabric: AnyFabric, kind: type[Traffic], given: dict[str, Any]) -> Workload:
+    built = fabric if isinstance(fabric, Fabric) else load_fabric(Path(fabric))
+    tag = str(kind.__struct_config__.tag)
+    tables = {"kind": tag, **{key: value for key, value in given.items() if value is not None}}
+    traffic: Traffic = Tables(tables, tag, OptionError).convert(kind)
+    return workload_on(built, traffic)
