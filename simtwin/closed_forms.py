@@ -74,7 +74,8 @@ class ClosedForms:
     def cost_ps(self, key: CostKey) -> int:
         """Time from when all are there until all have ended."""
         if key.op == MESSAGE:
-            load = self.load(("message", key.ranks), lambda: [(*key.ranks, 1.0)])
+            source, target = key.ranks
+            load = self.load(("message", key.ranks), lambda: [(source, target, 1.0)])
             return round(self.alpha_ps(load, key.size_bytes) + self.wire(key.size_bytes) * load.byte_ps)
         if len(key.ranks) < 2:
             return 0
@@ -212,8 +213,8 @@ class _Plain(_Form):
             # Of members beyond a power of two each is first folded into another, and told at the end.
             beyond = 2 if algorithm == "recursive_doubling" and count & (count - 1) else 0
             used = doublings[: -1 if beyond else None]
-            rounds = sum(self._takes(self._round(away), key.size_bytes) for away in used)
-            return rounds + beyond * self._takes(self._round(1), key.size_bytes)
+            whole = sum(self._takes(self._round(away), key.size_bytes) for away in used)
+            return whole + beyond * self._takes(self._round(1), key.size_bytes)
         if algorithm == "pairwise":  # each round waits for the acknowledgement of the one before
             rounds = [self._round(away) for away in range(1, count)]
             share = self._share_bytes

@@ -14,7 +14,8 @@ PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
 LEVELS = (PACKET, "packet+skip", FLOW, ANALYTIC)
 BUILT_LEVELS = (PACKET, FLOW, ANALYTIC)
 SHARINGS = ("max-min", "equal")
-MODELS = ("genie", "astra-sim")
+ASTRA_SIM = "astra-sim"
+MODELS = ("genie", ASTRA_SIM)
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ class Twin:
         self.seed = seed
         self.model = model
         self.level = Level(level) if isinstance(level, str) else level
-        if problem := self.level.problem(fabric):
-            raise SimulationError(f"fabric '{fabric.name}': {problem}")
+        if unplayable := self.level.problem(fabric):
+            raise SimulationError(f"fabric '{fabric.name}': {unplayable}")
         self.threads = 1 if isinstance(fabric.control, Hpcc) else threads  # its telemetry is that of one thread
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
@@ -213,7 +213,7 @@ class Twin:
                 timelines.append(lines)
                 sends.append(sends_of(graph, records, iteration, {}))
                 receives.append(receives_of(graph, records, iteration))
-            if keep_trace:
+            if keep_trace and isinstance(simulator, _core.Simulator):
                 traces.append(simulator.trace())
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
         return Simulation(pl.concat(timelines), transfers, counters, traces)

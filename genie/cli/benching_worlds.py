@@ -11,9 +11,9 @@ from typing import Protocol
 import msgspec
 
 from genie.cli.bench_runs import Stage, run_ranks, save_trace
+from genie.cli.levels import check_level
 from genie.cli.resolve import (
     UsageError,
-    check_level,
     check_rate,
     fabric_of,
     line_rates,

@@ -78,8 +78,14 @@ LabFault = Annotated[
     ),
 ]
 FabricFile = Annotated[
-    Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
+    Path | None,
+    typer.Option(
+        "--fabric",
+        help="Fabric file, or ASTRA-sim's network.yml.  [default: loopback, one switch that only the NICs limit]",
+    ),
 ]
+System = Annotated[Path | None, typer.Option(help="With --model astra-sim: its system.json.")]
+Logical = Annotated[Path | None, typer.Option(help="With --model astra-sim: its logical_topology.json.")]
 Level = Annotated[
     str,
     typer.Option(

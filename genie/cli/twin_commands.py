@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli import options
+from genie.cli.levels import level_of, model_of
 from genie.cli.resolve import (
     Play,
     UsageError,
     check_rate,
     fabric_of,
     hosts_of,
-    level_of,
     line_rates,
     load_workload,
     remark_on_calibration,
@@ -80,6 +80,8 @@ def simulate(
     level: options.Level = "packet",
     sharing: options.Sharing = "max-min",
     model: options.Model = "genie",
+    system: options.System = None,
+    logical: options.Logical = None,
     ranks: options.Ranks = None,
     hosts: options.HostsFile = None,
     rate: options.Rate = None,
@@ -133,7 +135,8 @@ def simulate(
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
     remark_on_calibration(play, placed, rates)
-    twin = twin_of(built, play, loaded.world_size, placed, threads, at_level)
+    costs = model_of(play, at_level, system, logical, loaded.world_size)
+    twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
     refuse_running(out)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simtwin.simulate import Twin
 
 from genie.workload.load import load
 from simtwin.astra.fabric import fabric_of, read_fabric
@@ -18,7 +19,6 @@ from simtwin.astra.files import AstraError
 from simtwin.astra.network import Dimension, Network
 from simtwin.fabric import parse_fabric, to_toml
 from simtwin.fabric_schema import Explicit, Fabric, SingleSwitch
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
 
 RATE_BPS = 50 * 2**30 * 8
