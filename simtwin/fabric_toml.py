@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from genie.config.units import Duration, Rate, Size, format_duration, format_rate, format_size
 from simtwin.fabric_schema import Fabric
@@ -52,8 +52,12 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
     if table.__struct_config__.tag_field:
         yield f"{table.__struct_config__.tag_field} = {_value(table.__struct_config__.tag)}"
     below: list[str] = []
+    # Of the many hosts, switches and cables of a list only what makes them differ.
+    defaults = {it.name: it.default for it in structs.fields(table)} if brackets == "[[]]" else {}
     for key in table.__struct_fields__:
         value = getattr(table, key)
+        if key in defaults and value == defaults[key]:
+            continue
         if isinstance(value, list):
             for item in value:
                 below += ["", *_table(f"{header}.{key}", item, brackets="[[]]")]

@@ -18,7 +18,7 @@ from genie.live.rendezvous import speaks
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op, Workload
 from simtwin.fabric import load_fabric
-from simtwin.fabric_schema import RailOptimized
+from simtwin.fabric_schema import Explicit, RailOptimized
 
 if TYPE_CHECKING:
     from genie.cli.resolve import Play
@@ -134,4 +134,6 @@ def _ranks_per_node(play: Play) -> int:
         topology = load_fabric(play.fabric).topology
         if isinstance(topology, RailOptimized) and topology.domain is not None:
             return topology.rails
+        if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
+            return topology.hosts_per_server
     return 1
