@@ -17,7 +17,8 @@ from genie.workload.pytorch_convert import check_prefix, convert
 from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_host_traces
 from genie.workload.write import save
 from simtwin.fabric_toml import to_toml
-from simtwin.ns3_import import Ns3Error, read_experiment
+from simtwin.imports.ns3 import read_experiment
+from simtwin.imports.words import ForeignFileError
 
 convert_app = typer.Typer(help="Convert traces of other tools to Chakra execution traces.", no_args_is_help=True)
 
@@ -101,7 +102,7 @@ def convert_ns3(
     """
     try:
         experiment = read_experiment(config)
-    except Ns3Error as wrong:
+    except ForeignFileError as wrong:
         raise UsageError(str(wrong)) from wrong
     for earlier in (out / "traces").glob("flows.*.et"):  # which may have had more hosts
         earlier.unlink()
