@@ -57,9 +57,10 @@ class TopologyFile:
         return node in self._inside
 
     @property
-    def network_links(self) -> list[TopologyLink]:
-        """Those that are not inside a server."""
-        return [link for link in self.links if not self._inside & {link.a, link.b}]
+    def switch_links(self) -> list[TopologyLink]:
+        """Those at a switch of the network: what marks, shares a buffer and pauses."""
+        switches = set(self.switches)
+        return [link for link in self.links if switches & {link.a, link.b}]
 
     def explicit(self) -> Explicit:
         """Every node and link by name."""

@@ -76,7 +76,7 @@ def model_fabric(
     telemetry = TELEMETRY_BYTES if mode == "HPCC" else 0
     # A fabric file has no headroom of nothing.
     headrooms = {
-        max(HEADROOM_FACTOR * link.rate_bps * link.delay_ps // (8 * 10**12), 1) for link in topology.network_links
+        max(HEADROOM_FACTOR * link.rate_bps * link.delay_ps // (8 * 10**12), 1) for link in topology.switch_links
     }
     if len(headrooms) > 1:
         notes.append(f"headroom is {max(headrooms)} B at every port: that model's follows each link's delay")
@@ -131,8 +131,10 @@ def _note_keys(keys: Configuration, mode: str, notes: list[str]) -> None:
         notes.append(value.note(f"{value.key} is not understood, and not used"))
 
 
-def _ecn(keys: Configuration, topology: TopologyFile, notes: list[str]) -> Ecn:
-    rates = sorted({link.rate_bps for link in topology.network_links})
+def _ecn(keys: Configuration, topology: TopologyFile, notes: list[str]) -> Ecn | None:
+    rates = sorted({link.rate_bps for link in topology.switch_links})
+    if not rates:  # nothing there marks
+        return None
     limits = {"KMIN_MAP": (0.001, THRESHOLD_MAX_KB), "KMAX_MAP": (0.001, THRESHOLD_MAX_KB), "PMAX_MAP": (0.0, 1.0)}
     tables = {key: keys.value(key, "0").by_rate(*limit) for key, limit in limits.items()}
     for key, table in tables.items():
@@ -166,7 +168,9 @@ def _control(
     trip_ps, rate_bps = longest.trip_ps, longest.rate_bps
     if longest.differs and not keys.value("GLOBAL_T", "1").flag():
         notes.append("all windows follow the longest base round trip: that model has one for each pair of hosts")
-    window = Size(rate_bps * trip_ps // (8 * 10**12)) if keys.value("HAS_WIN", "1").flag() else None
+    has_window = keys.value("HAS_WIN", "1").flag() and trip_ps > 0
+    window = Size(rate_bps * trip_ps // (8 * 10**12)) if has_window else None
+    base = Duration(trip_ps) if trip_ps > 0 else None  # of a single host there is none
     varies = keys.value("VAR_WIN", "0").flag()
     if mode == "DCQCN":
         return DcqcnTimer(
@@ -192,15 +196,15 @@ def _control(
             stages=keys.value("MI_THRESH", "0").whole(0, COUNT_MAX),
             additive=keys.value("RATE_AI", "50Mb/s").rate(),
             minimum_rate=keys.value("MIN_RATE", "100Mb/s").rate(),
-            window=window is not None,
-            base_round_trip=Duration(trip_ps),
+            window=has_window,
+            base_round_trip=base,
         )
     if mode == "TIMELY":
         return Timely(
             minimum_rate=keys.value("MIN_RATE", "100Mb/s").rate(), additive=keys.value("RATE_AI", "50Mb/s").rate()
         )
     if mode == "DCTCP":
-        return Dctcp(base_round_trip=Duration(trip_ps))
+        return Dctcp(base_round_trip=base)
     return NoControl()
 
 
