@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from msgspec import Struct, structs
 
@@ -53,7 +54,7 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
         yield f"{table.__struct_config__.tag_field} = {_value(table.__struct_config__.tag)}"
     below: list[str] = []
     # Of the many hosts, switches and cables of a list only what makes them differ.
-    defaults = {it.name: it.default for it in structs.fields(table)} if brackets == "[[]]" else {}
+    defaults = _defaults(type(table)) if brackets == "[[]]" else {}
     for key in table.__struct_fields__:
         value = getattr(table, key)
         if key in defaults and value == defaults[key]:
@@ -66,6 +67,11 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
         elif value is not None:
             yield f"{key} = {_value(value)}"
     yield from below
+
+
+@cache
+def _defaults(table: type[Struct]) -> dict[str, object]:
+    return {field.name: field.default for field in structs.fields(table)}
 
 
 def _value(value: object) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simtwin.fabric import FabricError, parse_fabric
-from simtwin.fabric_toml import to_toml
 from simtwin.imports.nccl import read_nccl
 from simtwin.imports.ns3_fabric import read_ns3, read_simai
 from simtwin.imports.options import Imported, ImportOptions
@@ -21,7 +19,7 @@ class Reader:
 
     what: str
     recognises: Callable[[str], object]  # by the file's text
-    read: Callable[[Path, ImportOptions], Imported]  # raises ForeignFileError
+    read: Callable[[Path, ImportOptions], Imported]  # checks what it made; raises ForeignFileError
     options: frozenset[str] = frozenset()  # of ImportOptions, that mean something to it
 
 
@@ -53,12 +51,7 @@ def import_fabric(path: Path, kind: str | None = None, options: ImportOptions | 
             raise ForeignFileError(
                 f"--{option}: is for {' and '.join(others)}, and {path} is {reader.what}: leave it out"
             )
-    imported = reader.read(path, options)
-    try:
-        parse_fabric(to_toml(imported.fabric), "its fabric file")
-    except FabricError as wrong:
-        raise ForeignFileError(f"{path}: makes what the twin cannot play: {wrong}") from wrong
-    return imported
+    return reader.read(path, options)
 
 
 def _kind_of(path: Path) -> str:

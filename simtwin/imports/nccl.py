@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.config.units import Duration, Rate, format_duration, format_rate
+from simtwin.fabric import FabricError, parse_fabric, to_toml
 from simtwin.fabric_schema import HOSTS_MAX, Explicit, Fabric, NamedHost, NamedLink, NamedSwitch
 from simtwin.imports.nccl_xml import Gpu, Nic, Server, read_server
 from simtwin.imports.options import Imported, ImportOptions
@@ -66,7 +67,12 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
         rate = Rate(port_bps(server.nics[nic]))
         links += [NamedLink(f"rail{rail}", f"spine{spine}", rate, delay) for spine in range(spines)]
     topology = Explicit(hosts_per_server=len(server.gpus), host=hosts, switch=switches, link=links)
-    return Imported(Fabric(name=path.stem[:64], topology=topology), tuple(notes))
+    fabric = Fabric(name=path.stem[:64], topology=topology)
+    try:
+        parse_fabric(to_toml(fabric), "its fabric file")
+    except FabricError as wrong:
+        raise ForeignFileError(f"{path}: makes what the twin cannot play: {wrong}") from wrong
+    return Imported(fabric, tuple(notes))
 
 
 class _Cables:

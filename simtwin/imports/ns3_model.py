@@ -11,6 +11,7 @@ from simtwin.fabric import FabricError, parse_fabric, to_toml
 from simtwin.fabric_schema import Ecn, Fabric, Frame, Pfc, Priority, Switch, Transport
 from simtwin.imports.ns3_files import TopologyFile, TopologyLink
 from simtwin.imports.words import Configuration, ForeignFileError
+from simtwin.network_size import size_problem
 from simtwin.queues import QueueError, queues_of
 from simtwin.routing import RoutingError, shortest_path_routes
 from simtwin.topology import build_network
@@ -101,24 +102,32 @@ def model_fabric(
 
 def check_fabric(keys: Configuration | None, topology: TopologyFile, fabric: Fabric) -> None:
     """All that `genie simulate` refuses is refused here, where the files are known by which it can be mended."""
+    try:
+        parse_fabric(to_toml(fabric), "its fabric file")
+    except FabricError as wrong:
+        raise _explained(keys, topology, fabric, wrong) from wrong
+
+
+def _explained(
+    keys: Configuration | None, topology: TopologyFile, fabric: Fabric, wrong: FabricError
+) -> ForeignFileError:
+    """By the file and the key that make it so."""
+    if problem := size_problem(fabric):
+        return ForeignFileError(f"{topology.path}:{problem}")
     network = build_network(fabric)
     try:
         shortest_path_routes(network)
-    except RoutingError as wrong:
-        raise ForeignFileError(f"{topology.path}: {wrong}") from wrong
+    except RoutingError as apart:
+        return ForeignFileError(f"{topology.path}: {apart}")
     if keys is None:
-        return
+        return ForeignFileError(f"{topology.path}: makes what the twin cannot play: {wrong}")
     try:
         queues_of(fabric, network)
-    except QueueError as wrong:
-        if wrong.key != ("switch", "shared_buffer"):
-            raise ForeignFileError(f"{keys.path}: {wrong.key[1]}{wrong}") from wrong
-        words = str(wrong).removeprefix(": ")
-        raise keys.value("BUFFER_SIZE", BUFFER_MIB).error(f"{words}; the key is in MiB") from wrong
-    try:
-        parse_fabric(to_toml(fabric), "its fabric.toml")
-    except FabricError as wrong:
-        raise ForeignFileError(f"{keys.path}: makes what the twin cannot play: {wrong}") from wrong
+    except QueueError as full:
+        if full.key != ("switch", "shared_buffer"):
+            return ForeignFileError(f"{keys.path}: {full.key[1]}{full}")
+        return keys.value("BUFFER_SIZE", BUFFER_MIB).error(f"{str(full).removeprefix(': ')}; the key is in MiB")
+    return ForeignFileError(f"{keys.path}: makes what the twin cannot play: {wrong}")
 
 
 def _note_keys(keys: Configuration, mode: str, notes: list[str]) -> None:

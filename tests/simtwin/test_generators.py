@@ -27,6 +27,7 @@ from simtwin.fabric_schema import (
     Torus,
 )
 from simtwin.network import Network
+from simtwin.network_size import size_of
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import build_network
 
@@ -151,6 +152,8 @@ def test_bridges_by_name_are_those_of_a_generator() -> None:
     )
     fabric = Fabric(topology=named, switch=switch)
     assert parse_fabric(to_toml(fabric)) == fabric
+    generated = size_of(Fabric(topology=TOPOLOGIES["rails and domains"], link=LINK))
+    assert (size_of(fabric).groups, size_of(fabric).routes) == (generated.groups, generated.routes)
     by_name = build_network(fabric)
     assert by_name.is_bridge.sum() == 4
     for column in ("is_bridge", "rate_bps", "delay_ps", "buffer_bytes", "src_node", "dst_node"):
