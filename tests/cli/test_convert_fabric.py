@@ -25,7 +25,9 @@ def test_simai_s_sample_plays(shared_data: Path, tmp_path: Path) -> None:
     ]
     trace, run = rings(tmp_path / "trace", 16, collectives=1, compute_ns=0), tmp_path / "run"
     assert in_this_process("simulate", trace, "--fabric", str(out), "-o", str(run)).code == 0
-    assert json.loads((run / "run.json").read_text())["lowering"]["ranks_per_node"] == 8
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["lowering"]["ranks_per_node"] == 8
+    assert [host["switch"] for host in facts["hosts"]] == [f"switch{18 + rank % 8}" for rank in range(16)]
 
 
 def test_the_file_to_write_may_stand_behind_the_one_to_read(tmp_path: Path) -> None:
