@@ -17,7 +17,7 @@ from genie.config.nccl import NcclVariables, Played, connections_of, settings_li
 from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import Fabric, RailOptimized, Transport
+from simtwin.fabric_schema import Explicit, Fabric, RailOptimized, Transport
 
 WIRES = ("nccl", "plain")
 
@@ -93,7 +93,11 @@ def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables
 def ranks_per_server(fabric: Fabric) -> int:
     """Of a fabric whose servers have networks of their own; otherwise 1, so that every message crosses the fabric."""
     topology = fabric.topology
-    return topology.rails if isinstance(topology, RailOptimized) and topology.domain is not None else 1
+    if isinstance(topology, RailOptimized) and topology.domain is not None:
+        return topology.rails
+    if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
+        return topology.hosts_per_server
+    return 1
 
 
 def nccl_record(
