@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.msccl import PREFIX, load_msccl
+from genie.collectives.msccl_file import MscclError
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.hosts import load_hosts
 from genie.config.nccl import NcclVariables, Played, changes_of_files, remarks_of, settings_list, shape_of
@@ -103,12 +106,32 @@ def _algorithms(play: Play) -> dict[str, str]:
         op, _, name = item.partition("=")
         if op not in ALGORITHMS:
             raise WireError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+        if name.startswith(PREFIX) or name.endswith(".xml"):
+            chosen[op] = _msccl(item, op, name.removeprefix(PREFIX), play.wire)
+            continue
         if name not in known.get(op, ()):
             if play.wire == "nccl" and name in ALGORITHMS[op]:
                 raise WireError(f"--algorithm {item}: NCCL does not play it: give --wire plain too")
             raise WireError(f"--algorithm {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
         chosen[op] = name
     return chosen
+
+
+def _msccl(item: str, op: str, path: str, wire: str) -> str:
+    """The name of a file's algorithm, once that is known to do the operation."""
+    if wire == "nccl":
+        raise WireError(f"--algorithm {item}: is MSCCL's and has messages of its own: give --wire plain too")
+    try:
+        algorithm = load_msccl(str(Path(path).resolve()))
+    except OSError as error:
+        raise WireError(f"--algorithm {item}: {path}: {error.strerror}") from error
+    except MscclError as error:
+        raise WireError(f"--algorithm {item}: {error}") from error
+    if algorithm.file.op != op:
+        raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
+    for note in algorithm.notes:
+        remark(f"{path}: {note}")
+    return f"{PREFIX}{Path(path).resolve()}"
 
 
 def _slice_delay_ns(play: Play) -> int:
