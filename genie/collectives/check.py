@@ -136,12 +136,17 @@ def prove(
 
 
 def prove_steps(
-    meaning: Meaning | None, members: list[list[Step]], sizes: Sequence[NDArray[np.int64]], eager: bool
+    meaning: Meaning | None,
+    members: list[list[Step]],
+    sizes: Sequence[NDArray[np.int64]],
+    eager: bool,
+    in_order: bool = True,
 ) -> _Events:
     """`prove` of every member's steps, which may have some inside a member (`Step.source`); without a meaning, that
-    nothing deadlocks, overtakes or races. Raises CheckError.
+    nothing deadlocks, overtakes or races. `in_order`: steps that become ready together start in step order. Raises
+    CheckError.
     """
-    events = _ordered_events(members, eager)
+    events = _ordered_events(members, eager, in_order)
     _check_races(events)
     if meaning is not None:
         _replay(meaning, events, sizes)
@@ -157,8 +162,8 @@ def prove_order(op: str, templates: Sequence[Template], sizes: Sequence[NDArray[
     _check_starts(_ordered_events(expand(templates, sizes), eager=False), op, root)
 
 
-def _ordered_events(members: list[list[Step]], eager: bool) -> _Events:
-    events = _Events(members, eager)
+def _ordered_events(members: list[list[Step]], eager: bool, in_order: bool = True) -> _Events:
+    events = _Events(members, eager, in_order)
     events.sort()
     for lane, (sends, receives) in events.lanes.items():
         for steps in (sends, receives):
@@ -174,9 +179,10 @@ class _Events:
     Events of step i are 3 i, 3 i + 1, 3 i + 2.
     """
 
-    def __init__(self, members: list[list[Step]], eager: bool) -> None:
+    def __init__(self, members: list[list[Step]], eager: bool, in_order: bool) -> None:
         self.members = members
         self.eager = eager
+        self.in_order = in_order
         self.steps = [step for steps in members for step in steps]
         self.first = np.concatenate(([0], np.cumsum([len(steps) for steps in members]))).tolist()
         self.lanes = _match(members)
@@ -194,8 +200,9 @@ class _Events:
     def _edges(self) -> list[list[int]]:
         """Predecessors of every event."""
         edges: list[list[int]] = []
-        for index in range(len(self.steps)):
-            edges += [[3 * dep + 2 for dep in self.deps(index)], [3 * index], [3 * index + 1]]
+        for index, step in enumerate(self.steps):
+            before = [3 * (self.first[step.position] + send) + 1 for send in step.after_sends]
+            edges += [[3 * dep + 2 for dep in self.deps(index)], [3 * index, *before], [3 * index + 1]]
         for sends, receives in self.lanes.values():
             previous = -1
             for send, receive in zip(map(self.index, sends), map(self.index, receives), strict=True):
@@ -206,7 +213,7 @@ class _Events:
                 if self.steps[send].credit:
                     edges[3 * send + 1].append(3 * receive)
                 previous = receive
-        if self.eager:
+        if self.eager and self.in_order:
             self._add_eager_edges(edges)
         return edges
 

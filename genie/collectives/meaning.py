@@ -52,6 +52,7 @@ class Step(NamedTuple):
     credit: bool
     deps: tuple[int, ...]
     source: int = -1  # of a step inside the member: the block whose content is received; -1: the message
+    after_sends: tuple[int, ...] = ()  # sends that must have started first
 
     @property
     def sends(self) -> bool:

@@ -6,6 +6,7 @@ a GPU does with its own chunks takes no time. The protocol's flags are not sent.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 PREFIX = "msccl:"  # before a file's path, where an algorithm's name is meant
 
-# The proof knows of every two steps which is first: 12,000 take 100 MB and some seconds.
-PROVED_STEPS_MAX = 12_000
+# The proof knows of every two moves which is first: 12,000 take 100 MB and some seconds.
+PROVED_MOVES_MAX = 12_000
+PROVED_BLOCKS_MAX = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +67,26 @@ def lower_file(file: MscclFile) -> MscclAlgorithm:
     moves, blocks = [each for each, _ in found], [count for _, count in found]
     total = sum(len(each) for each in moves)
     notes = list(file.notes)
-    if total <= PROVED_STEPS_MAX:
+    if total <= PROVED_MOVES_MAX and sum(blocks) <= PROVED_BLOCKS_MAX:
         members = [_steps(file, position, each) for position, each in enumerate(moves)]
         sizes = [np.ones(count, np.int64) for count in blocks]  # all chunks have as many bytes: one will do
         meaning = None
         if file.op != "custom":
             meaning = MscclMeaning(file.op, file.members, file.chunks, 1, file=file, blocks=blocks)
         try:
-            prove_steps(meaning, members, sizes, eager=True)
+            prove_steps(meaning, members, sizes, eager=True, in_order=False)
         except CheckError as error:
-            raise MscclError(f"{file.where}: is no right {file.op}: {error}") from None
+            raise MscclError(f"{file.where}: is no right {file.op}: {_with_lines(str(error), moves)}") from None
     else:
-        notes.append(f"{total} moves of chunks are more than {PROVED_STEPS_MAX}: it is not proven to be a {file.op}")
+        notes.append(f"{total} chunks moved among {sum(blocks)}: too many to prove that it is a right {file.op}")
     return MscclAlgorithm(file, moves, blocks, notes)
+
+
+def _with_lines(text: str, moves: Sequence[Sequence[Move]]) -> str:
+    """The checker's message, with lines of the file where it has steps of members."""
+    return re.sub(
+        r"member (\d+) step (\d+)", lambda at: f"line {moves[int(at[1])][int(at[2])].line} of gpu {at[1]}", text
+    )
 
 
 @cache
@@ -143,7 +152,21 @@ def _steps(file: MscclFile, position: int, moves: Sequence[Move]) -> list[Step]:
         ends = (position, move.peer) if move.action is Action.SEND else (move.peer, position)
         lane = Lane(*((position, position) if local else ends), move.channel)
         action = (Action.RECV if move.action is Local.COPY else Action.REDUCE) if local else move.action
-        steps.append(Step(position, number, int(action), lane, move.block, 1, not local, False, move.deps, move.source))
+        steps.append(
+            Step(
+                position,
+                number,
+                int(action),
+                lane,
+                move.block,
+                1,
+                not local,
+                False,
+                move.deps,
+                move.source,
+                move.after_sends,
+            )
+        )
     return steps
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from xml.parsers import expat
 
 CHANNELS_MAX = 64  # as a template's
-STEPS_MAX = 200_000  # of a file: far above what compilers write, and below what fills a memory
+MOVES_MAX = 200_000  # chunks that a file's steps move: far above what compilers write, below what fills a memory
+CHUNKS_MAX = 1 << 16  # of a buffer
+MEMBERS_MAX = 1 << 10
 PROTOCOLS = ("Simple", "LL", "LL128")
 
 # Step types: s(end), r(eceive), c(opy) and r(educe); `nop` only waits.
@@ -122,7 +124,7 @@ class _Reader:
         self.found: dict[int, Gpu] = {}
         self.gpu: Gpu | None = None
         self.block: ThreadBlock | None = None
-        self.steps = 0
+        self.moves = 0
         self.unknown: dict[str, int] = {}  # what is not understood -> line of the first
 
     def fail(self, line: int, what: str) -> None:
@@ -156,8 +158,8 @@ class _Reader:
             where=self.where,
             name=given.text["name"],
             op=OPERATIONS[op],
-            members=given.number("ngpus", 1, 4096),
-            chunks=given.number("nchunksperloop", 1, 1 << 20),
+            members=given.number("ngpus", 1, MEMBERS_MAX),
+            chunks=given.number("nchunksperloop", 1, CHUNKS_MAX),
             in_place=bool(given.number("inplace", 0, 1, 0)),
             protocol=given.one_of("proto", PROTOCOLS, "Simple"),
             bytes_min=given.number("minBytes", 0, 1 << 50, 0),
@@ -171,17 +173,17 @@ class _Reader:
         number = given.number("id", 0, self.file.members - 1)
         if number in self.found:
             self.fail(given.line, f"gpu {number} a second time; the first is in line {self.found[number].line}")
-        counts = [given.number(name, 0, 1 << 20, 0) for name in ("i_chunks", "o_chunks")]
+        counts = [given.number(name, 0, CHUNKS_MAX, 0) for name in ("i_chunks", "o_chunks")]
         for name, count, whole in zip(("i_chunks", "o_chunks"), counts, buffer_chunks(self.file), strict=True):
             if count not in (0, whole):
                 self.fail(given.line, f"{name} {count}: must be 0 or {whole}, by nchunksperloop {self.file.chunks}")
-        self.gpu = self.found[number] = Gpu(given.line, given.number("s_chunks", 0, 1 << 20, 0))
+        self.gpu = self.found[number] = Gpu(given.line, given.number("s_chunks", 0, CHUNKS_MAX, 0))
 
     def _block(self, given: _Values) -> None:
         assert self.file is not None
         assert self.gpu is not None
         own = next(number for number, gpu in self.found.items() if gpu is self.gpu)
-        number = given.number("id", 0, 1 << 20)
+        number = given.number("id", 0, MOVES_MAX)
         if number in self.gpu.blocks:
             self.fail(given.line, f"thread block {number} of gpu {own} a second time")
         peers = {name: given.number(name, -1, self.file.members - 1) for name in ("send", "recv")}
@@ -198,19 +200,20 @@ class _Reader:
         assert self.gpu is not None
         assert self.block is not None
         kind = given.one_of("type", STEP_TYPES)
-        number = given.number("s", 0, STEPS_MAX)
+        number = given.number("s", 0, MOVES_MAX)
         if number != len(self.block.steps):
             self.fail(given.line, f"step {number} where step {len(self.block.steps)} must be")
-        self.steps += 1
-        if self.steps > STEPS_MAX:
-            self.fail(given.line, f"more than {STEPS_MAX} steps")
+        chunks = given.number("cnt", 0 if kind == "nop" else 1, CHUNKS_MAX)
+        self.moves += max(chunks, 1)
+        if self.moves > MOVES_MAX:
+            self.fail(given.line, f"more than {MOVES_MAX} chunks are moved: too many")
         for types, name, peer in (
             (SENDING, "send", self.block.send_peer),
             (RECEIVING, "recv", self.block.receive_peer),
         ):
             if kind in types and peer < 0:
                 self.fail(given.line, f"a step of type {kind}, and its thread block has no {name} peer")
-        block, step = given.number("depid", -1, 1 << 20), given.number("deps", -1, STEPS_MAX)
+        block, step = given.number("depid", -1, MOVES_MAX), given.number("deps", -1, MOVES_MAX)
         if (block < 0) != (step < 0):
             self.fail(given.line, f"depid {block} and deps {step}: both say what to wait for, or both are -1")
         self.block.steps.append(
@@ -219,7 +222,7 @@ class _Reader:
                 type=kind,
                 source=given.place("src", kind in READS_SOURCE),
                 target=given.place("dst", kind in WRITES_TARGET),
-                chunks=given.number("cnt", 0 if kind == "nop" else 1, 1 << 20),
+                chunks=chunks,
                 after=None if block < 0 else (block, step),
                 signals=bool(given.number("hasdep", 0, 1, 0)),
             )
@@ -272,7 +275,7 @@ class _Values:
         """Buffer and first chunk; where the step does not use it, it may be anything."""
         if not used:
             return "i", -1
-        return self.one_of(f"{end}buf", ("i", "o", "s")), self.number(f"{end}off", 0, 1 << 20)
+        return self.one_of(f"{end}buf", ("i", "o", "s")), self.number(f"{end}off", 0, CHUNKS_MAX)
 
 
 def buffer_chunks(file: MscclFile) -> tuple[int, int]:

@@ -32,7 +32,23 @@ class Move:
     peer: int
     channel: int
     thread_block: int
-    deps: tuple[int, ...]  # moves of the same GPU, all before this one
+    deps: tuple[int, ...]  # moves of the same GPU that must be done first, all before this one
+    after_sends: tuple[int, ...]  # and sends that must have started, which they have once those are done
+    line: int  # of the file
+
+
+@dataclass(frozen=True)
+class Past:
+    """Moves that are done, and sends that have their copy."""
+
+    done: frozenset[int]
+    sent: frozenset[int]
+
+    def __or__(self, other: Past) -> Past:
+        return Past(self.done | other.done, self.sent | other.sent)
+
+
+NOTHING = Past(frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -92,8 +108,8 @@ class _Gpu:
         self.blocks = self.layout.blocks
         self.found: list[Move] = []
         # Of each thread block: what must be over before its next step; and that after each step.
-        self.front: dict[int, frozenset[int]] = dict.fromkeys(self.gpu.blocks, frozenset())
-        self.over: dict[tuple[int, int], frozenset[int]] = {}
+        self.front: dict[int, Past] = dict.fromkeys(self.gpu.blocks, NOTHING)
+        self.over: dict[tuple[int, int], Past] = {}
 
     def moves(self) -> tuple[list[Move], int]:
         waiting = {
@@ -137,22 +153,25 @@ class _Gpu:
 
     def _take(self, number: int, at: int) -> None:
         step = self.gpu.blocks[number].steps[at]
-        deps = self.front[number] | (self.over[step.after] if step.after else frozenset())
-        done: list[int] = []
+        before = self.front[number] | (self.over[step.after] if step.after else NOTHING)
+        over = before
         for chunk in range(step.chunks if step.type != "nop" else 0):
-            done += self._chunk(number, step, chunk, deps)
-        self.front[number] = self.over[number, at] = frozenset(done) or deps
+            over = self._chunk(number, step, chunk, before, over)
+        self.front[number] = self.over[number, at] = over
 
-    def _chunk(self, number: int, step: Step, chunk: int, deps: frozenset[int]) -> list[int]:
-        """The moves of one chunk of a step; returns those that must be over before the next step."""
+    def _chunk(self, number: int, step: Step, chunk: int, before: Past, over: Past) -> Past:
+        """The moves of one chunk of a step, for which `before` must be over; returns what must be before the next step.
+
+        `over`: that of the chunk before. Chunks that are received come in order, so the last one stands for all.
+        """
         kind = step.type
         if kind == "s":
-            self._add(number, Action.SEND, self._place(step, step.source, chunk), deps)
-            return []
+            sent = self._add(number, step, Action.SEND, self._place(step, step.source, chunk), over)
+            return Past(over.done, frozenset({sent}))
         if kind in ("cpy", "re"):
             local = Local.COPY if kind == "cpy" else Local.ADD
             source = self._place(step, step.source, chunk)
-            return [self._add(number, local, self._place(step, step.target, chunk), deps, source)]
+            return _done(self._add(number, step, local, self._place(step, step.target, chunk), over, source))
         if kind == "rrs":  # reduced on its way through: the source stays as it is
             target = self.blocks
             self.blocks += 1
@@ -161,13 +180,13 @@ class _Gpu:
         if kind in REDUCING:
             source = self._place(step, step.source, chunk)
             if source != target:
-                deps = frozenset({self._add(number, Local.COPY, target, deps, source)})
-            last = self._add(number, Action.REDUCE, target, deps)
+                before = _done(self._add(number, step, Local.COPY, target, over, source))
+            received = _done(self._add(number, step, Action.REDUCE, target, before))
         else:
-            last = self._add(number, Action.RECV, target, deps)
-        if kind in SENDING:
-            self._add(number, Action.SEND, target, frozenset({last}))
-        return [last]
+            received = _done(self._add(number, step, Action.RECV, target, before))
+        if kind not in SENDING:
+            return received
+        return Past(received.done, frozenset({self._add(number, step, Action.SEND, target, received)}))
 
     def _place(self, step: Step, at: tuple[str, int], chunk: int) -> int:
         buffer, first = at
@@ -176,10 +195,24 @@ class _Gpu:
         except ValueError as error:
             raise MscclError(f"{self.file.where}:{step.line}: {error}") from None
 
-    def _add(self, number: int, action: Action | Local, block: int, deps: frozenset[int], source: int = -1) -> int:
-        block_of = self.gpu.blocks[number]
-        peer = block_of.send_peer if action is Action.SEND else block_of.receive_peer
+    def _add(self, number: int, step: Step, action: Action | Local, block: int, before: Past, source: int = -1) -> int:
+        runs = self.gpu.blocks[number]
+        peer = runs.send_peer if action is Action.SEND else runs.receive_peer
         self.found.append(
-            Move(action, block, source, peer if source < 0 else -1, block_of.channel, number, tuple(sorted(deps)))
+            Move(
+                action=action,
+                block=block,
+                source=source,
+                peer=-1 if isinstance(action, Local) else peer,
+                channel=runs.channel,
+                thread_block=number,
+                deps=tuple(sorted(before.done)),
+                after_sends=tuple(sorted(before.sent)),
+                line=step.line,
+            )
         )
         return len(self.found) - 1
+
+
+def _done(move: int) -> Past:
+    return Past(frozenset({move}), frozenset())
