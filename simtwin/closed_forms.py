@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
+from genie.collectives.msccl import PREFIX
 from genie.collectives.nccl import MESSAGES_AT_ONCE, P2P, RING, choose_nccl
 from genie.collectives.nccl_sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
 from genie.collectives.nccl_steps import NOBODY, double_binary_tree
 from genie.plan.lowering import Lowering, members_per_node
+from genie.workload.graph import WorkloadError
 from simtwin.analytic import MESSAGE, CostKey
 from simtwin.fabric_schema import Fabric
 from simtwin.routing import Routes
@@ -210,6 +212,8 @@ class _Plain(_Form):
     def time_ps(self) -> float:
         key, forms, count = self._key, self._forms, self._members
         algorithm = choose(key.op, count, key.size_bytes, forms.lowering.algorithms.get(key.op))
+        if algorithm.startswith(PREFIX):
+            raise WorkloadError(f"{key.op}: MSCCL's algorithms have no closed form: use level packet or flow")
         doublings = [1 << at for at in range(ceil(log2(count)))]
         if key.op == "barrier":
             return sum(self._takes(self._round(away), 0) for away in doublings)

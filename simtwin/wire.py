@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.msccl import PREFIX, load_msccl
+from genie.collectives.msccl_file import MscclError
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
@@ -18,6 +21,7 @@ from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op, Workload
 from simtwin.fabric_schema import Explicit, Fabric, RailOptimized, Transport
+from simtwin.remarks import remark
 
 WIRES = ("nccl", "plain")
 
@@ -135,12 +139,32 @@ def _algorithms(options: Options) -> dict[str, str]:
         op, _, name = item.partition("=")
         if op not in ALGORITHMS:
             raise WireError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+        if name.startswith(PREFIX) or name.endswith(".xml"):
+            chosen[op] = _msccl(item, op, name.removeprefix(PREFIX), options.wire)
+            continue
         if name not in known.get(op, ()):
             if options.wire == "nccl" and name in ALGORITHMS[op]:
                 raise WireError(f"--algorithm {item}: NCCL does not play it: give --wire plain too")
             raise WireError(f"--algorithm {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
         chosen[op] = name
     return chosen
+
+
+def _msccl(item: str, op: str, path: str, wire: str) -> str:
+    """The name of a file's algorithm, once that is known to do the operation."""
+    if wire == "nccl":
+        raise WireError(f"--algorithm {item}: is MSCCL's and has messages of its own: give --wire plain too")
+    try:
+        algorithm = load_msccl(str(Path(path).resolve()))
+    except OSError as error:
+        raise WireError(f"--algorithm {item}: {path}: {error.strerror}") from error
+    except MscclError as error:
+        raise WireError(f"--algorithm {item}: {error}") from error
+    if algorithm.file.op != op:
+        raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
+    for note in algorithm.notes:
+        remark(f"{path}: {note}")
+    return f"{PREFIX}{Path(path).resolve()}"
 
 
 def _slice_delay_ns(options: Options) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genie.cli import convert_fabric, options
+from genie.cli import convert_fabric, convert_workloads, options
 from genie.cli.resolve import UsageError
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     convert_app.command("pytorch", epilog=CONVERT_EXAMPLES)(convert_pytorch)
     convert_app.command("ns3", epilog=NS3_EXAMPLES)(convert_ns3)
     convert_fabric.register(convert_app)
+    convert_workloads.register(convert_app)
     app.add_typer(convert_app, name="convert")
 
 
