@@ -17,6 +17,7 @@ from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
+from simtwin.levels import BUILT_LEVELS, FLOW, Level
 from simtwin.options import SimulateOptions, in_keywords
 from simtwin.placement import host_of_rank
 from simtwin.remarks import remark
@@ -24,7 +25,7 @@ from simtwin.run import Progress, simulated
 from simtwin.simulated import Simulated
 from simtwin.topology import build_network
 from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
-from simtwin.twin import BUILT_LEVELS, Twin
+from simtwin.twin import Twin
 from simtwin.wire import lowering_from, nccl_record, ranks_per_server, with_connections
 
 load_workload = load
@@ -40,6 +41,7 @@ def simulate(
     workload: Workload | str | Path,
     *,
     level: str = "packet",
+    sharing: Literal["max-min", "equal"] = "max-min",
     seed: int = 1,
     iterations: int = 1,
     threads: int = 1,
@@ -110,8 +112,8 @@ def play(
         remark(text)
     network = build_network(built)
     placed = host_of_rank(network, workload.world_size, hosts, fabric=fabric.name)
-    level = {} if options.level == "packet" else {"level": options.level}
-    twin = Twin(built, network, placed.tolist(), options.seed, options.threads, **level)
+    level = Level(options.level, options.sharing)
+    twin = Twin(built, network, placed.tolist(), options.seed, options.threads, level)
     if out is not None:
         prepare_folder(out)
     result = simulated(
@@ -128,6 +130,8 @@ def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]
     """How collectives become messages, and the fabric with the options' connections. Raises OptionError."""
     if options.level not in BUILT_LEVELS:
         raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
+    if options.sharing != "max-min" and options.level != FLOW:
+        raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
     try:
         if options.compute is not None:
             parse_compute(options.compute)

@@ -53,6 +53,18 @@ class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
     hosts: Hosts
 
 
+class Photonic(_Strict, tag_field="kind", tag="photonic", frozen=True):
+    """Hosts `host0`, ... on one optical circuit switch, `switch`; at level `flow`.
+
+    Two hosts that exchange messages need a circuit, of [link]'s rate in each direction; a host has at most `ports` of
+    them at a time, and setting one up takes `setup`. An idle circuit stays until its port is needed.
+    """
+
+    hosts: Hosts
+    ports: Annotated[int, Meta(ge=1, le=1024)] = 1  # circuits that a host has at a time
+    setup: Duration = Duration(10_000_000)
+
+
 class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
     """Hosts in order on leaf switches `leaf0`, ...; every leaf has one link to every spine `spine0`, ..."""
 
@@ -306,7 +318,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file: its tables. What scripts do with one is below; each of it raises FabricError."""
 
     name: Name = "fabric"
-    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Explicit
+    topology: SingleSwitch | Photonic | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
@@ -343,7 +355,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     def hosts(self) -> int:
         """Number of hosts; host h plays rank h unless a hosts file says otherwise."""
         topology = self.topology
-        if isinstance(topology, SingleSwitch):
+        if isinstance(topology, SingleSwitch | Photonic):
             return topology.hosts
         if isinstance(topology, LeafSpine):
             return topology.leaves * topology.hosts_per_leaf

@@ -18,6 +18,7 @@ from simtwin.fabric_schema import (
     Fabric,
     FatTree,
     LeafSpine,
+    Photonic,
     RailOptimized,
     SingleSwitch,
     Torus,
@@ -67,7 +68,7 @@ def check_size(document: Document, fabric: Fabric) -> None:
 def size_of(fabric: Fabric) -> NetworkSize:
     """As `simtwin.topology` would build it and `simtwin.routing` would see it."""
     topology, hosts = fabric.topology, fabric.hosts
-    if isinstance(topology, SingleSwitch):
+    if isinstance(topology, SingleSwitch | Photonic):
         return NetworkSize(hosts, 1)
     if isinstance(topology, LeafSpine):
         return NetworkSize(hosts + topology.leaves * topology.spines, topology.leaves)

@@ -17,6 +17,7 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     """As the options of `genie simulate`, with its defaults."""
 
     level: str = "packet"
+    sharing: Literal["max-min", "equal"] = "max-min"  # at level flow
     seed: Seed = 1  # of the first iteration; each has its own
     iterations: Annotated[int, Meta(ge=1, le=10**6)] = 1
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1

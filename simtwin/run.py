@@ -11,6 +11,7 @@ from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
 from genie.record import Run, open_run
 from genie.workload.graph import Workload
+from simtwin.levels import PACKET
 from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 from simtwin.topology import Network
@@ -102,7 +103,7 @@ def simulated(
         )
     info = {
         "world": "twin",
-        "level": "packet",
+        **twin.level.facts(),
         "complete": True,
         **facts_of_build(),
         "workload": workload_path,
@@ -113,7 +114,7 @@ def simulated(
         "threads": twin.threads,
         "follow": follow is not None,
         "follows": str(follow.path) if follow else None,
-        "error_bound": 0.0,
+        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,

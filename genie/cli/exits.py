@@ -12,6 +12,7 @@ from genie.live.rendezvous import RendezvousError
 from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
+from simtwin.astra.files import AstraError
 from simtwin.routing import RoutingError
 from simtwin.twin import FollowError, SimulationError
 from simtwin.wire import WireError
@@ -24,6 +25,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (WorkloadError, EXIT_USAGE),
     (SettingsError, EXIT_USAGE),
     (RoutingError, EXIT_USAGE),
+    (AstraError, EXIT_USAGE),
     (FollowError, EXIT_USAGE),
     (SimulationError, EXIT_FAILED),
     (RecordWriteError, EXIT_ENVIRONMENT),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from genie.cli.fabrics import read_fabric_file
 from genie.cli.tracing import trace_plan, trace_problem
 from genie.cli.wire import lowering_of, nccl_settings
 from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
@@ -26,15 +27,17 @@ from genie.plan.lowering import Lowering
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
-from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
+from simtwin.analytic import CostModel
+from simtwin.fabric import loopback_fabric, with_host_latency
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
+from simtwin.levels import PACKET, Level
 from simtwin.placement import host_of_rank
 from simtwin.round_trip import NEED_NONE
 from simtwin.round_trip import base_round_trip_ps as round_trip_of
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
-from simtwin.twin import BUILT_LEVELS, LEVELS, Twin
+from simtwin.twin import Twin
 from simtwin.wire import WIRES, with_connections
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
@@ -98,7 +101,7 @@ def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
 def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
     """The fabric file or loopback's, with the hosts' calibrated latency in it."""
     if play.fabric is not None:
-        fabric = play.as_built or load_fabric(play.fabric)
+        fabric = play.as_built or read_fabric_file(play.fabric)
     else:
         rate = default_rate if play.rate is None else play.rate
         if rate is None:
@@ -129,12 +132,20 @@ def transport_of(play: Play, fabric: Fabric | None) -> Transport:
         raise UsageError(str(error)) from error
 
 
-def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts, threads: int = 1) -> Twin:
+def twin_of(
+    fabric: Fabric,
+    play: Play,
+    ranks: int,
+    hosts: Hosts,
+    threads: int = 1,
+    level: Level | str = PACKET,
+    model: CostModel | None = None,
+) -> Twin:
     """The twin of a fabric with the ranks on its hosts."""
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
-    return Twin(fabric, network, placed.tolist(), play.seed, threads)
+    return Twin(fabric, network, placed.tolist(), play.seed, threads, level, model)
 
 
 def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:
@@ -186,14 +197,6 @@ def rate_from(text: str) -> int:
         return int(parse_rate(text))
     except ValueError as error:
         raise UsageError(f"--rate {text}: {error}; give for example 200Mb/s, 25Gb/s or unlimited") from error
-
-
-def check_level(level: str) -> None:
-    """Refuse levels that are not there, by name."""
-    if level not in LEVELS:
-        raise UsageError(f"--level {level}: must be one of {', '.join(LEVELS)}")
-    if level not in BUILT_LEVELS:
-        raise UsageError(f"--level {level} is not built yet; built: {', '.join(BUILT_LEVELS)}")
 
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
@@ -361,7 +364,7 @@ def settings_of(
 
 def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:
     """NCCL's variables of connections and devices above which something stands, and what."""
-    written = Transport() if play.fabric is None else (play.as_built or load_fabric(play.fabric)).transport
+    written = Transport() if play.fabric is None else (play.as_built or read_fabric_file(play.fabric)).transport
     given = {key: f"--verbs {key}" for key in given_settings(live.verbs)}
     for key, option, value in (
         ("queue_pairs", "--queue-pairs", play.queue_pairs),

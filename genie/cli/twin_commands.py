@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli import options
+from genie.cli.levels import level_of, model_of
 from genie.cli.resolve import (
     Play,
     UsageError,
-    check_level,
     check_rate,
     fabric_of,
     hosts_of,
@@ -36,6 +36,7 @@ Examples:
 
 ```text
 genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 ```
 """
@@ -77,6 +78,10 @@ def simulate(
     out: options.Out,
     fabric: options.FabricFile = None,
     level: options.Level = "packet",
+    sharing: options.Sharing = "max-min",
+    model: options.Model = "genie",
+    system: options.System = None,
+    logical: options.Logical = None,
     ranks: options.Ranks = None,
     hosts: options.HostsFile = None,
     rate: options.Rate = None,
@@ -108,8 +113,8 @@ def simulate(
     slice_delay: options.SliceDelay = None,
     report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
 ) -> int:
-    """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock."""
-    check_level(level)
+    """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level."""
+    at_level = level_of(level, sharing, model)
     if report:
         raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
@@ -130,7 +135,8 @@ def simulate(
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
     remark_on_calibration(play, placed, rates)
-    twin = twin_of(built, play, loaded.world_size, placed, threads)
+    costs = model_of(play, at_level, system, logical, loaded.world_size)
+    twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
     refuse_running(out)
