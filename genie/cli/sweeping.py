@@ -16,6 +16,7 @@ from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.live.rendezvous import launched_by
+from genie.plan.facts import commit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,6 +89,7 @@ def sweep(
     missing = _missing(runs, rows.kept, keep, retry)
     workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
     progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
+    _remark_on_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
     named = [(run.identity, run.parameters) for run in runs]
     try:
         with closing(played(missing, workers, keep)) as done:
@@ -122,6 +124,14 @@ def _missing(
         return bool(keep is None or row["error"] or (keep / run.identity / "run.json").exists())
 
     return list({run.identity: run for run in runs if not is_there(run)}.values())
+
+
+def _remark_on_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
+    """A sweep that goes on with another Genie than it began with says so."""
+    others = {str(row["commit"]) for row in rows if row.get("commit") not in (None, commit())}
+    if others:
+        what = f"rows of commit {', '.join(sorted(others))}, and this is {commit()}"
+        print(f"genie: {out} has {what}: choose another -o to have all of one", file=sys.stderr)
 
 
 class _Progress:
