@@ -10,6 +10,7 @@ import msgspec
 
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.config.strict_toml import SettingsError, Tables
+from genie.plan.lowering import Lowering
 from genie.record import let_go_of_folders, prepare_folder
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
@@ -98,17 +99,9 @@ def play(
     progress: Progress = None,
 ) -> Simulated:
     """`simulate` with its options checked one by one."""
-    if options.level not in BUILT_LEVELS:
-        raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
-    if options.sharing != "max-min" and options.level != FLOW:
-        raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
-    fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
+    lowering, built = settled(options, fabric)
     variables = NcclVariables()
-    try:
-        lowering = lowering_from(options, lambda: ranks_per_server(fabric), variables)
-        built = msgspec.structs.replace(fabric, transport=with_connections(fabric.transport, options))
-    except ValueError as error:
-        raise OptionError(in_keywords(str(error))) from error
+    fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
     above = {
         variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
         for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))
@@ -131,6 +124,22 @@ def play(
         result.write(out)
         let_go_of_folders()
     return result
+
+
+def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:
+    """How collectives become messages, and the fabric with the options' connections. Raises OptionError."""
+    if options.level not in BUILT_LEVELS:
+        raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
+    if options.sharing != "max-min" and options.level != FLOW:
+        raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
+    try:
+        if options.compute is not None:
+            parse_compute(options.compute)
+        lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables())
+        transport = with_connections(fabric.transport, options)
+    except (ValueError, WorkloadError) as error:
+        raise OptionError(in_keywords(str(error))) from error
+    return lowering, msgspec.structs.replace(fabric, transport=transport)
 
 
 def poisson(

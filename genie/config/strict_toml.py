@@ -66,9 +66,12 @@ class Document:
 
     def error(self, key: Key, problem: str) -> SettingsError:
         """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
+        return self._error(f"{self.name}:{self.line_of(key)}: {dotted(key)}{problem}")
+
+    def line_of(self, key: Key) -> int:
+        """From 1, of a key or of the nearest table around it that is in the file."""
         lines = key_lines(self.text)
-        line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
-        return self._error(f"{self.name}:{line}: {dotted(key)}{problem}")
+        return next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
 
     def convert(self, into: type[T]) -> T:
         """The file as a strict struct. Raises the document's error for anything that does not fit."""

@@ -17,7 +17,7 @@ PACKAGES = ("genie-fabric", "numpy", "polars", "mpi4py", "mpich", "protobuf")
 
 
 @cache
-def _commit() -> str | None:
+def commit() -> str | None:
     """Commit of the checkout that this code runs from; None when it is installed elsewhere."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
@@ -42,7 +42,7 @@ def facts_of_build() -> dict[str, Any]:
             continue
     return {
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "versions": {"python": platform.python_version(), **versions},
         "native": _core.build_flags,
         "kernel": platform.release(),

@@ -20,6 +20,7 @@ from genie.cli.inspecting import CONVERT_EXAMPLES, NS3_EXAMPLES
 from genie.cli.lab_commands import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
 from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES
 from genie.cli.metrics import METRICS_EXAMPLES
+from genie.cli.sweeping import SWEEP_EXAMPLES
 from genie.cli.twin_commands import SIMULATE_EXAMPLES
 
 WIDTH = 80
@@ -40,6 +41,7 @@ COMMANDS = {
     ("lab", "exec"): EXEC_EXAMPLES,
     ("check",): CHECK_EXAMPLES,
     ("metrics",): METRICS_EXAMPLES,
+    ("sweep",): SWEEP_EXAMPLES,
     ("bench", "all_reduce"): COLLECTIVE_EXAMPLES,
     ("bench", "pairs"): PAIRS_EXAMPLES,
     ("bench", "pingpong"): PINGPONG_EXAMPLES,
