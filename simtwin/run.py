@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
@@ -27,9 +25,7 @@ Progress = Any
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
     """Names of what a rank hangs on: its host, NIC, link and switch."""
-    own = np.flatnonzero(network.src_node == host).tolist()
-    # To the network, where the host has NVLinks too.
-    uplink = next((link for link in own if not network.is_bridge[network.dst_node[link]]), own[0])
+    uplink = network.uplink(host)
     name = network.node_names[host]
     return {
         "rank": rank,

@@ -69,7 +69,7 @@ def convert_fabric(
         str | None, typer.Option(help="Of NCCL's XML: delay of the network's cables.  [default: 500ns]")
     ] = None,
 ) -> int:
-    """A network of another tool as a fabric file: SimAI's or ns-3's topology, or NCCL's topology XML of a server.
+    """A network of another tool as a fabric file: SimAI's, ns-3's or ASTRA-sim's, or NCCL's topology XML of a server.
 
     What the file leaves open and what is not understood in it is said in notes.
     """

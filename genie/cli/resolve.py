@@ -169,7 +169,7 @@ def line_rates(play: Play, fabric: Fabric, hosts: Hosts, ranks: int) -> dict[int
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name)).tolist()
-    return {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+    return {host: int(network.rate_bps[network.uplink(host)]) for host in placed}
 
 
 def check_rate(play: Play, rates: dict[int, int]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from simtwin.astra.fabric import read_fabric
 from simtwin.imports.nccl import read_nccl
 from simtwin.imports.ns3_fabric import read_ns3, read_simai
 from simtwin.imports.options import Imported, ImportOptions
@@ -28,11 +29,18 @@ _NCCL = frozenset({"servers", "spines", "nic_rate", "nvlink_rate", "nic", "delay
 _SIMAI_HEADER = re.compile(r"\s*([0-9]+[ \t]+){5}[A-Za-z]")
 _NS3_HEADER = re.compile(r"\s*([0-9]+[ \t]+){2}[0-9]+\s*\n")
 _XML = re.compile(r"\s*<")
+_YAML_TOPOLOGY = re.compile(r"^topology\s*:", re.MULTILINE)
+
+
+def _read_astra(path: Path, options: ImportOptions) -> Imported:
+    return Imported(*read_fabric(path))
+
 
 # Another kind is one more line.
 READERS: dict[str, Reader] = {
     "simai": Reader("SimAI's topology", _SIMAI_HEADER.match, read_simai, _CONF),
     "ns3": Reader("ns-3's topology", _NS3_HEADER.match, read_ns3, _CONF),
+    "astra-sim": Reader("ASTRA-sim's network", _YAML_TOPOLOGY.search, _read_astra),
     "nccl": Reader("NCCL's topology XML", _XML.match, read_nccl, _NCCL),
 }
 
