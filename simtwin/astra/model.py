@@ -46,20 +46,17 @@ class AstraModel:
         if prod(sizes) != network.npus:
             shape = " x ".join(map(str, sizes))
             raise AstraError(f"{network.path}: npus_count: makes {network.npus} NPUs, and logical-dims {shape}")
-        self.network, self._system, self._sizes = network, system, sizes
+        self.network, self.npus = network, network.npus  # npus: ranks that there is room for
+        self._system, self._sizes = system, sizes
         reductions_at = None if system.local_mem_bw is None else system.local_mem_bw * 1e9
         self._endpoint = Endpoint(system.endpoint_delay, reductions_at)
         self._group_endpoint = Endpoint(GROUP_ENDPOINT_NS, reductions_at)
         self._lines: dict[tuple[int, ...] | int | None, tuple[Line, ...]] = {}
         self._costs_ps: dict[tuple[str, tuple[int, ...] | None, int], int] = {}
 
-    @property
-    def npus(self) -> int:
-        """Ranks that the network has room for."""
-        return self.network.npus
-
     def message_ps(self, source: int, target: int, size_bytes: int) -> int:
-        """Of a message between two ranks, 0 to itself."""
+        """Of a message between two ranks, 0 to itself. Raises AstraError for one that the network has no room for."""
+        self._check_ranks((source, target))
         if source == target:
             return 0
         return self.network.delay_ns(self.network.route(source, target), size_bytes) * PS_PER_NS
@@ -131,11 +128,14 @@ class AstraModel:
         except PhaseError as wrong:
             raise AstraError(f"{self._system.path}: {phase.algorithm} {wrong}; give another algorithm") from wrong
 
+    def _check_ranks(self, ranks: tuple[int, ...]) -> None:
+        if wrong := [rank for rank in ranks if not 0 <= rank < self.npus]:
+            where = f"{self.network.path}: npus_count"
+            raise AstraError(f"{where}: has no room for rank {wrong[0]}: makes {self.npus} NPUs; give more")
+
     def _group_line(self, ranks: tuple[int, ...]) -> tuple[Line, ...]:
         if ranks not in self._lines:
-            if wrong := [rank for rank in ranks if not 0 <= rank < self.npus]:
-                where = f"{self.network.path}: npus_count"
-                raise AstraError(f"{where}: has no room for rank {wrong[0]}: makes {self.npus} NPUs; give more")
+            self._check_ranks(ranks)
             is_regular = self.network.is_uniform
             self._lines[ranks] = (Line(ranks, self.network, self._group_endpoint, True, is_regular),)
         return self._lines[ranks]

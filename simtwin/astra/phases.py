@@ -9,9 +9,9 @@ from heapq import heappop, heappush, heapreplace
 from simtwin.astra.network import Network
 
 AFTER_RECEIVE, AFTER_DELAY = 0, 1  # what happens to a message at one time, in this order
-# Of lines whose members are not as far apart everywhere, where each has messages for many: beyond so many members the
-# slowest stands for all, and beyond so many chunks each takes what the last one did.
-TOLD_APART_MAX, CHUNKS_MAX = 64, 8
+# Of lines whose members are not as far apart everywhere: where a chunk has more messages the slowest member stands for
+# all, and beyond so many chunks each takes what the last one did.
+MESSAGES_MAX, CHUNKS_MAX = 8192, 8
 
 
 class PhaseError(Exception):
@@ -153,7 +153,7 @@ class _Exchange:
 
     def run(self, chunks: int) -> int:
         """When all are done with so many chunks, each of which a member starts when it is done with the last one."""
-        if self.line.is_regular or len(self.line) > TOLD_APART_MAX:
+        if self.line.is_regular or len(self.line) * len(self.sends) > MESSAGES_MAX:
             return chunks * self._chunk_ns([0])[0]
         times_ns, before_ns = [0] * len(self.line), 0
         for _ in range(min(chunks, CHUNKS_MAX)):

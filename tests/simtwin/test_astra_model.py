@@ -148,6 +148,8 @@ def test_a_message_takes_its_hops_and_one_serialisation() -> None:
     assert ring.message_ps(0, 4, MIB) == int(4 * 500 + serialisation_ns) * 1000
     assert switch.message_ps(1, 7, MIB) == int(2 * 500 + serialisation_ns) * 1000
     assert ring.message_ps(3, 3, MIB) == 0
+    with pytest.raises(AstraError, match=r"network.yml: npus_count: has no room for rank 8: makes 8 NPUs; give more"):
+        ring.message_ps(0, 8, MIB)
 
 
 def test_of_several_dimensions_a_message_is_charged_for_the_first(shared_data: Path) -> None:
