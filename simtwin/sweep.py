@@ -101,7 +101,8 @@ class Sweep:
         self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
         if self.size > RUNS_MAX:
             raise document.error(("grid",), f" has {self.size} runs: give at most {RUNS_MAX}")
-        self._fabrics: dict[Path, Document] = {}
+        self._files: dict[Path, Document] = {}  # of fabrics
+        self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
         first = [axis.values[0] for axis in self.axes]
         self._check(first, None)
@@ -167,18 +168,24 @@ class Sweep:
             raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
         if base.workload is not None:
             base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
-        path = self.folder / base.fabric
-        if path not in self._fabrics:
-            self._fabrics[path] = Document.open(path, FabricError)
-        file = self._fabrics[path]
-        fabric = file.data
-        for key, value in fabric_changes.items():
-            try:
-                fabric = changed_tables(fabric, {key: value})
-            except KeyError as wrong:
-                where = fabric_places[parts_of(key)]
-                raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
-        return base, Tables(fabric, file.name, FabricError, changed_from=file, places=fabric_places)
+        return base, self._fabric(self.folder / base.fabric, fabric_changes, fabric_places)
+
+    def _fabric(self, path: Path, changes: dict[str, Any], places: dict[Key, str]) -> Tables:
+        """A fabric file's tables with the grid's values; runs that have the same ones share them."""
+        key = json.dumps([str(path), changes], default=str)
+        if key not in self._fabrics:
+            if path not in self._files:
+                self._files[path] = Document.open(path, FabricError)
+            file = self._files[path]
+            tables = file.data
+            for name, value in changes.items():
+                try:
+                    tables = changed_tables(tables, {name: value})
+                except KeyError as wrong:
+                    where = places[parts_of(name)]
+                    raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
+            self._fabrics[key] = Tables(tables, file.name, FabricError, changed_from=file, places=places)
+        return self._fabrics[key]
 
     def _digest(self, workload: str) -> str:
         """Of all files of a workload."""

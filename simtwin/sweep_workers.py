@@ -148,18 +148,20 @@ def _end_with(reader: Connection) -> None:
 @contextmanager
 def _mpi_processes() -> Iterator[Executor]:
     """The processes that `mpiexec -n K python -m mpi4py.futures` has started beside this one."""
-    from mpi4py import MPI
     from mpi4py.futures import MPIPoolExecutor
 
     executor = MPIPoolExecutor(main=False)
-    try:
-        yield executor
-    except BaseException:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)  # others would first play to the end
-        raise
+    yield executor
     executor.shutdown()
+
+
+def abandon_mpi() -> None:
+    """End all processes of this launch: left alone, they would first play their runs to the end."""
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
 
 
 def under_mpi() -> bool:
