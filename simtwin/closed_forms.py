@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, log2
 from typing import NamedTuple
 
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
+from genie.collectives.msccl import PREFIX
 from genie.collectives.nccl import MESSAGES_AT_ONCE, P2P, RING, choose_nccl
 from genie.collectives.nccl_sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
 from genie.collectives.nccl_steps import NOBODY, double_binary_tree
 from genie.plan.lowering import Lowering, members_per_node
+from genie.workload.graph import WorkloadError
 from simtwin.analytic import MESSAGE, CostKey
 from simtwin.fabric_schema import Fabric
 from simtwin.routing import Routes
@@ -80,7 +82,9 @@ class ClosedForms:
         if len(key.ranks) < 2:
             return 0
         form = _Nccl(self, key) if self._lowering.nccl is not None and key.op != "barrier" else _Plain(self, key)
-        return round(form.time_ps())
+        time_ps = form.time_ps()
+        # A node ends when its last message has been acknowledged.
+        return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
 
     # -- what forms are made of ------------------------------------------------------------------------------
 
@@ -165,6 +169,15 @@ class _Form:
         self._forms, self._key = forms, key
         self._members = len(key.ranks)
 
+    def time_ps(self) -> float:
+        """Until the last message has arrived."""
+        raise NotImplementedError
+
+    @property
+    def nearest(self) -> Load:
+        """Of messages to the next member."""
+        return self._round(1)
+
     def _round(self, away: int) -> Load:
         """Every member to the one that is so far away."""
         ranks, count = self._key.ranks, self._members
@@ -199,6 +212,8 @@ class _Plain(_Form):
     def time_ps(self) -> float:
         key, forms, count = self._key, self._forms, self._members
         algorithm = choose(key.op, count, key.size_bytes, forms.lowering.algorithms.get(key.op))
+        if algorithm.startswith(PREFIX):
+            raise WorkloadError(f"{key.op}: MSCCL's algorithms have no closed form: use level packet or flow")
         doublings = [1 << at for at in range(ceil(log2(count)))]
         if key.op == "barrier":
             return sum(self._takes(self._round(away), 0) for away in doublings)
@@ -209,9 +224,17 @@ class _Plain(_Form):
             load, parts = self._round(1), chain_parts(count)
             part = key.size_bytes / parts
             return (count - 1) * self._takes(load, part, mean=True) + (parts - 1) * forms.wire(part) * load.byte_ps
-        if algorithm in ("recursive_doubling", "binomial"):
+        if algorithm == "binomial" and key.op == "reduce":  # children come one after another
+            return sum(self._takes(self._round(away), key.size_bytes) for away in doublings)
+        if algorithm == "binomial":
+            # Whoever has several children sends to all of them at once.
+            deepest, sent = _binomial_rounds(count)
+            takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
+            share = sum(takes) / len(takes)
+            return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
+        if algorithm == "recursive_doubling":
             # Of members beyond a power of two each is first folded into another, and told at the end.
-            beyond = 2 if algorithm == "recursive_doubling" and count & (count - 1) else 0
+            beyond = 2 if count & (count - 1) else 0
             used = doublings[: -1 if beyond else None]
             whole = sum(self._takes(self._round(away), key.size_bytes) for away in used)
             return whole + beyond * self._takes(self._round(1), key.size_bytes)
@@ -225,6 +248,22 @@ class _Plain(_Form):
     def _takes(self, load: Load, size_bytes: float, *, mean: bool = False) -> float:
         forms = self._forms
         return forms.alpha_ps(load, size_bytes, mean=mean) + forms.wire(size_bytes) * load.byte_ps
+
+
+@cache
+def _binomial_rounds(members: int) -> tuple[int, int]:
+    """Of the path through a binomial tree that takes longest: its hops, and the messages that are sent along it."""
+
+    def longest(place: int) -> tuple[int, int]:  # messages, hops
+        reach = place & -place if place else 1 << (members - 1).bit_length()
+        children = [place + (1 << bit) for bit in range(reach.bit_length() - 1) if place + (1 << bit) < members]
+        if not children:
+            return 0, 0
+        messages, hops = max(longest(child) for child in children)
+        return messages + len(children), hops + 1
+
+    messages, hops = longest(0)
+    return hops, messages
 
 
 class _Nccl(_Form):

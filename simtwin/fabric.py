@@ -149,6 +149,16 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
             if name in seen:
                 raise document.error(("topology", kind, i, "name"), f' = "{name}" is taken: give each node its own')
             seen.add(name)
+    for i, switch in enumerate(topology.switch):
+        if switch.bridge and switch.buffer is not None:
+            raise document.error(
+                ("topology", "switch", i, "buffer"), " is not for a bridge, which holds all that comes"
+            )
+    if (per_server := topology.hosts_per_server) is not None and len(topology.host) % per_server:
+        raise document.error(
+            ("topology", "hosts_per_server"),
+            f" = {per_server} does not divide the {len(topology.host)} hosts: give a number that does",
+        )
     for i, link in enumerate(topology.link):
         key = ("topology", "link", i)
         for end in ("a", "b"):

@@ -150,6 +150,7 @@ class NamedSwitch(_Strict, frozen=True):
 
     name: Name
     buffer: Size | None = None
+    bridge: bool = False  # joins parts of a server: holds all that comes, and neither marks nor pauses
 
 
 class NamedLink(_Strict, frozen=True):
@@ -171,6 +172,8 @@ class NamedLink(_Strict, frozen=True):
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
     """Every host, switch and cable by name. Hosts are numbered in the order of the file."""
 
+    # In order: what NCCL's messages stay within, and do not cross the network for; absent: each host is a server.
+    hosts_per_server: Hosts | None = None
     host: Annotated[
         list[NamedHost],
         Meta(min_length=1, max_length=HOSTS_MAX, description=f"1 to {HOSTS_MAX} tables [[topology.host]]"),

@@ -25,7 +25,7 @@ Progress = Any
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
     """Names of what a rank hangs on: its host, NIC, link and switch."""
-    uplink = next(link for link in range(network.links) if network.src_node[link] == host)
+    uplink = network.uplink(host)
     name = network.node_names[host]
     return {
         "rank": rank,

@@ -208,7 +208,7 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
         node[host.name] = builder.host(host.name, packet, message)
     for switch in topology.switch:
         buffer_bytes = fabric.switch.buffer if switch.buffer is None else switch.buffer
-        node[switch.name] = builder.switch(switch.name, buffer_bytes)
+        node[switch.name] = builder.bridge(switch.name) if switch.bridge else builder.switch(switch.name, buffer_bytes)
     for link in topology.link:
         rate, delay = cable_of(fabric, link)
         rate_back = rate if link.rate_back is None else link.rate_back

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.msccl import PREFIX, load_msccl
+from genie.collectives.msccl_file import MscclError
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import Fabric, RailOptimized, Transport
+from simtwin.fabric_schema import Explicit, Fabric, RailOptimized, Transport
+from simtwin.remarks import remark
 
 WIRES = ("nccl", "plain")
 
@@ -93,7 +97,11 @@ def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables
 def ranks_per_server(fabric: Fabric) -> int:
     """Of a fabric whose servers have networks of their own; otherwise 1, so that every message crosses the fabric."""
     topology = fabric.topology
-    return topology.rails if isinstance(topology, RailOptimized) and topology.domain is not None else 1
+    if isinstance(topology, RailOptimized) and topology.domain is not None:
+        return topology.rails
+    if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
+        return topology.hosts_per_server
+    return 1
 
 
 def nccl_record(
@@ -131,12 +139,32 @@ def _algorithms(options: Options) -> dict[str, str]:
         op, _, name = item.partition("=")
         if op not in ALGORITHMS:
             raise WireError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+        if name.startswith(PREFIX) or name.endswith(".xml"):
+            chosen[op] = _msccl(item, op, name.removeprefix(PREFIX), options.wire)
+            continue
         if name not in known.get(op, ()):
             if options.wire == "nccl" and name in ALGORITHMS[op]:
                 raise WireError(f"--algorithm {item}: NCCL does not play it: give --wire plain too")
             raise WireError(f"--algorithm {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
         chosen[op] = name
     return chosen
+
+
+def _msccl(item: str, op: str, path: str, wire: str) -> str:
+    """The name of a file's algorithm, once that is known to do the operation."""
+    if wire == "nccl":
+        raise WireError(f"--algorithm {item}: is MSCCL's and has messages of its own: give --wire plain too")
+    try:
+        algorithm = load_msccl(str(Path(path).resolve()))
+    except OSError as error:
+        raise WireError(f"--algorithm {item}: {path}: {error.strerror}") from error
+    except MscclError as error:
+        raise WireError(f"--algorithm {item}: {error}") from error
+    if algorithm.file.op != op:
+        raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
+    for note in algorithm.notes:
+        remark(f"{path}: {note}")
+    return f"{PREFIX}{Path(path).resolve()}"
 
 
 def _slice_delay_ns(options: Options) -> int:

@@ -115,7 +115,12 @@ Slots = Annotated[
 ]
 Algorithm = Annotated[
     list[str] | None,
-    typer.Option("--algorithm", help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated."),
+    typer.Option(
+        "--algorithm",
+        help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated. With --wire plain also "
+        "OPERATION=FILE.xml: an algorithm of MSCCL's, for groups of as many members as it has and sizes that fall into "
+        "its chunks.",
+    ),
 ]
 Channels = Annotated[
     int | None,

@@ -23,7 +23,7 @@ from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
-from genie.plan.lowering import Lowering
+from genie.plan.lowering import Lowering, check_groups
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -169,7 +169,7 @@ def line_rates(play: Play, fabric: Fabric, hosts: Hosts, ranks: int) -> dict[int
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name)).tolist()
-    return {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+    return {host: int(network.rate_bps[network.uplink(host)]) for host in placed}
 
 
 def check_rate(play: Play, rates: dict[int, int]) -> None:
@@ -289,6 +289,7 @@ def settings_of(
     pair = queue_pair_config(fabric) if fabric else queue_pair_config(loopback_defaults(workload.world_size))
     overhead = (fabric.frame if fabric else frame_of(loopback_defaults(1), hosts)).overhead_bytes
     lowering = lowering_of(play)
+    check_groups(lowering, workload)
     ranks = workload.world_size
     faults, trace = Faults(), None
     try:

@@ -73,10 +73,12 @@ class Circuits {
   void grant(TimePs now, Granted granted) {
     for (std::size_t at = 0; at < wanted_.size();) {
       Circuit& own = circuits_[wanted_[at]];
-      if (!make_room(own.a) || !make_room(own.b)) {
+      if (!has_room(own.a) || !has_room(own.b)) {
         ++at;
         continue;
       }
+      make_room(own.a);
+      make_room(own.b);
       own.state = State::kComing;
       ++taken_[static_cast<std::size_t>(own.a)];
       ++taken_[static_cast<std::size_t>(own.b)];
@@ -86,19 +88,25 @@ class Circuits {
     }
   }
 
-  bool make_room(std::int32_t host) {
-    if (taken_[static_cast<std::size_t>(host)] < config_.ports) return true;
+  bool is_full(std::int32_t host) const { return taken_[static_cast<std::size_t>(host)] >= config_.ports; }
+  bool has_room(std::int32_t host) { return !is_full(host) || longest_idle(host) != nullptr; }
+
+  Circuit* longest_idle(std::int32_t host) {
     Circuit* oldest = nullptr;
     for (Circuit& circuit : circuits_) {
       const bool idle = circuit.state == State::kUp && circuit.users == 0;
       if (!idle || (circuit.a != host && circuit.b != host)) continue;
       if (oldest == nullptr || circuit.idle_since < oldest->idle_since) oldest = &circuit;
     }
-    if (oldest == nullptr) return false;
-    oldest->state = State::kDown;
-    --taken_[static_cast<std::size_t>(oldest->a)];
-    --taken_[static_cast<std::size_t>(oldest->b)];
-    return true;
+    return oldest;
+  }
+
+  void make_room(std::int32_t host) {
+    if (!is_full(host)) return;
+    Circuit& gone = *longest_idle(host);
+    gone.state = State::kDown;
+    --taken_[static_cast<std::size_t>(gone.a)];
+    --taken_[static_cast<std::size_t>(gone.b)];
   }
 
   CircuitConfig config_;

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from genie.workload.compute import Roofline
 from simtwin.astra.network import Dimension, Kind, Network
 from simtwin.fabric_schema import HOSTS_MAX
+from simtwin.imports.words import ForeignFileError
 
 FILE_MAX_BYTES = 2**16
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # that ASTRA-sim has algorithms for
@@ -49,7 +50,7 @@ Flag = bool | Literal[0, 1]
 T = TypeVar("T", bound=Struct)
 
 
-class AstraError(Exception):
+class AstraError(ForeignFileError):
     """A file or a collective that cannot be used: one line that says where, what and what to do (exit code 2)."""
 
 

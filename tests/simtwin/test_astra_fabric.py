@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simtwin.simulate import Twin
 
 from genie.workload.load import load
 from simtwin.astra.fabric import fabric_of, read_fabric
@@ -20,6 +19,7 @@ from simtwin.astra.network import Dimension, Network
 from simtwin.fabric import parse_fabric, to_toml
 from simtwin.fabric_schema import Explicit, Fabric, SingleSwitch
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 RATE_BPS = 50 * 2**30 * 8
 KINDS = ("Ring", "Switch", "FullyConnected")
