@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from chakra_schemas.errors import TraceError
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.facts import commit
 from genie.record import RecordError
@@ -34,7 +33,7 @@ from simtwin.sweep_rows import results_of
 from simtwin.traffic import workload_on
 from simtwin.twin import SimulationError
 
-EXPECTED = (SettingsError, WorkloadError, TraceError, SimulationError, RoutingError, RecordError, ValueError, OSError)
+EXPECTED = (SettingsError, WorkloadError, SimulationError, RoutingError, RecordError, ValueError, OSError)
 KILLED = "its process was killed; if memory was short, give it more, or fewer --jobs"
 
 
