@@ -15,7 +15,6 @@ from genie.record import let_go_of_folders, prepare_folder
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
-from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
 from simtwin.levels import BUILT_LEVELS, FLOW, Level
 from simtwin.options import SimulateOptions, in_keywords
@@ -79,7 +78,7 @@ def simulate(
     played = workload if isinstance(workload, Workload) else load(workload)
     try:
         return play(
-            fabric if isinstance(fabric, Fabric) else load_fabric(Path(fabric)),
+            fabric if isinstance(fabric, Fabric) else Fabric.load(fabric),
             played, options,
             workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
             hosts=hosts, out=None if out is None else Path(out), progress=progress,
@@ -184,7 +183,7 @@ def collective(
 
 
 def _traffic(fabric: AnyFabric, kind: type[Traffic], given: dict[str, Any]) -> Workload:
-    built = fabric if isinstance(fabric, Fabric) else load_fabric(Path(fabric))
+    built = fabric if isinstance(fabric, Fabric) else Fabric.load(fabric)
     tag = str(kind.__struct_config__.tag)
     tables = {"kind": tag, **{key: value for key, value in given.items() if value is not None}}
     traffic: Traffic = Tables(tables, tag, OptionError).convert(kind)

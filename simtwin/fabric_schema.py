@@ -377,10 +377,10 @@ class Fabric(_Strict, kw_only=True, frozen=True):
 
     @classmethod
     def load(cls, path: str | FilePath) -> Fabric:
-        """Read and check a fabric file."""
-        from simtwin.fabric import load_fabric
+        """Read and check a fabric file, or one of ASTRA-sim's networks (.yml)."""
+        from simtwin.fabric_files import read_fabric_file
 
-        return load_fabric(FilePath(path))
+        return read_fabric_file(FilePath(path))
 
     @classmethod
     def make(cls, **tables: Any) -> Fabric:

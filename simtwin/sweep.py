@@ -28,18 +28,21 @@ from typing import Any
 
 import msgspec
 
+from genie.collectives.msccl import PREFIX
 from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
 from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
 from genie.config.toml_lines import Key
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
 from simtwin.api import settled
-from simtwin.fabric import FabricError, fabric_from
+from simtwin.fabric import FabricError, fabric_from, to_toml
+from simtwin.fabric_files import ASTRA_SUFFIXES, read_fabric_file
 from simtwin.options import SimulateOptions
 from simtwin.traffic import Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
 FABRIC = "fabric"
+ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
 
 
 class SweepError(SettingsError):
@@ -101,7 +104,8 @@ class Sweep:
         self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
         if self.size > RUNS_MAX:
             raise document.error(("grid",), f" has {self.size} runs: give at most {RUNS_MAX}")
-        self._fabrics: dict[Path, Document] = {}
+        self._files: dict[Path, Document] = {}  # of fabrics
+        self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
         first = [axis.values[0] for axis in self.axes]
         self._check(first, None)
@@ -167,18 +171,32 @@ class Sweep:
             raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
         if base.workload is not None:
             base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
-        path = self.folder / base.fabric
-        if path not in self._fabrics:
-            self._fabrics[path] = Document.open(path, FabricError)
-        file = self._fabrics[path]
-        fabric = file.data
-        for key, value in fabric_changes.items():
-            try:
-                fabric = changed_tables(fabric, {key: value})
-            except KeyError as wrong:
-                where = fabric_places[parts_of(key)]
-                raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
-        return base, Tables(fabric, file.name, FabricError, changed_from=file, places=fabric_places)
+        algorithms = {op: self._algorithm(name) for op, name in base.algorithms.items()}
+        base = msgspec.structs.replace(base, algorithms=algorithms)
+        return base, self._fabric(self.folder / base.fabric, fabric_changes, fabric_places)
+
+    def _fabric(self, path: Path, changes: dict[str, Any], places: dict[Key, str]) -> Tables:
+        """A fabric file's tables with the grid's values; runs that have the same ones share them."""
+        key = json.dumps([str(path), changes], default=str)
+        if key not in self._fabrics:
+            if path not in self._files:
+                self._files[path] = _fabric_document(path)
+            file = self._files[path]
+            tables = file.data
+            for name, value in changes.items():
+                try:
+                    tables = changed_tables(tables, {name: value})
+                except KeyError as wrong:
+                    where = places[parts_of(name)]
+                    raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
+            self._fabrics[key] = Tables(tables, file.name, FabricError, changed_from=file, places=places)
+        return self._fabrics[key]
+
+    def _algorithm(self, name: str) -> str:
+        """An algorithm's name; a file's path in full."""
+        if not name.endswith(ALGORITHM_SUFFIX):
+            return name
+        return str((self.folder / name.removeprefix(PREFIX)).resolve())
 
     def _digest(self, workload: str) -> str:
         """Of all files of a workload."""
@@ -195,6 +213,7 @@ class Sweep:
         options = msgspec.to_builtins(base, enc_hook=int)
         for name in ("threads", "fabric", "workload", "traffic"):  # threads change nothing, the others follow
             options.pop(name, None)
+        files = [name for name in base.algorithms.values() if name.endswith(ALGORITHM_SUFFIX)]
         traffic = base.traffic
         if isinstance(traffic, Poisson):
             traffic = msgspec.structs.replace(traffic, sizes=list(sizes_of(traffic.sizes, self.folder).points))
@@ -204,11 +223,18 @@ class Sweep:
             "options": options,
             "fabric": fabric,
             "workload": None if base.workload is None else self._digest(base.workload),
+            "algorithms": [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files],
             "traffic": msgspec.to_builtins(traffic, enc_hook=int),
             "nccl": {name: variables[name] for name in sorted(variables) if name in SHAPING or name in CONNECTING},
         }
         text = json.dumps(inputs, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _fabric_document(path: Path) -> Document:
+    if path.suffix not in ASTRA_SUFFIXES:
+        return Document.open(path, FabricError)
+    return Tables(Document(to_toml(read_fabric_file(path)), path.name).data, str(path), FabricError)
 
 
 def _version() -> str:

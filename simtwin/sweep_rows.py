@@ -117,9 +117,10 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             row = json.loads(line)
-            rows[str(row["id"])] = row
+            identity, _ = str(row["id"]), str(row["error"])
         except (ValueError, KeyError, TypeError):
             continue  # what a disk that failed has left
+        rows[identity] = row
     return rows
 
 

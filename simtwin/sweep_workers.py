@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from chakra_schemas.errors import TraceError
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.facts import commit
 from genie.record import RecordError
@@ -34,7 +33,7 @@ from simtwin.sweep_rows import results_of
 from simtwin.traffic import workload_on
 from simtwin.twin import SimulationError
 
-EXPECTED = (SettingsError, WorkloadError, TraceError, SimulationError, RoutingError, RecordError, ValueError, OSError)
+EXPECTED = (SettingsError, WorkloadError, SimulationError, RoutingError, RecordError, ValueError, OSError)
 KILLED = "its process was killed; if memory was short, give it more, or fewer --jobs"
 
 
@@ -148,18 +147,20 @@ def _end_with(reader: Connection) -> None:
 @contextmanager
 def _mpi_processes() -> Iterator[Executor]:
     """The processes that `mpiexec -n K python -m mpi4py.futures` has started beside this one."""
-    from mpi4py import MPI
     from mpi4py.futures import MPIPoolExecutor
 
     executor = MPIPoolExecutor(main=False)
-    try:
-        yield executor
-    except BaseException:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)  # others would first play to the end
-        raise
+    yield executor
     executor.shutdown()
+
+
+def abandon_mpi() -> None:
+    """End all processes of this launch: left alone, they would first play their runs to the end."""
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
 
 
 def under_mpi() -> bool:

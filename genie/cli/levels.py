@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from genie.cli.fabrics import ASTRA_SUFFIXES
 from genie.cli.resolve import Play, UsageError
 from simtwin.analytic import CostModel
 from simtwin.astra.costs import read_costs
+from simtwin.fabric_files import ASTRA_SUFFIXES
 from simtwin.levels import ANALYTIC, ASTRA_SIM, BUILT_LEVELS, FLOW, LEVELS, MODELS, PACKET, SHARINGS, Level
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from genie.cli.fabrics import read_fabric_file
 from genie.cli.tracing import trace_plan, trace_problem
 from genie.cli.wire import lowering_of, nccl_settings
 from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
@@ -29,6 +28,7 @@ from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.analytic import CostModel
 from simtwin.fabric import loopback_fabric, with_host_latency
+from simtwin.fabric_files import read_fabric_file
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
 from simtwin.levels import PACKET, Level
 from simtwin.placement import host_of_rank

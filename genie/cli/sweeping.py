@@ -71,7 +71,7 @@ def sweep(
     # Here, because no other command needs what they import.
     from simtwin.sweep import load_sweep
     from simtwin.sweep_rows import RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
-    from simtwin.sweep_workers import mpi_workers, played, under_mpi
+    from simtwin.sweep_workers import abandon_mpi, mpi_workers, played, under_mpi
 
     mpi = under_mpi()
     if launched_by() is not None and not mpi:
@@ -91,16 +91,20 @@ def sweep(
     progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
     _remark_on_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
     named = [(run.identity, run.parameters) for run in runs]
+    ended_early = True
     try:
         with closing(played(missing, workers, keep)) as done:
             for row in done:
                 rows.add(row)
                 progress.add(row)
+        ended_early = False
     finally:
         progress.end()
         table = rows.write_tables(named)
-        if len(table) < len(runs):
+        if ended_early:
             print(f"genie: {len(table)} of {len(runs)} runs are in {out}; the same command goes on", file=sys.stderr)
+            if mpi:
+                abandon_mpi()
     failed = table.filter(table["error"] != "")
     _show_table(table, [axis.key for axis in described.axes if len(axis.values) > 1])
     print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / 'sweep.parquet'}")

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from genie.cli.fabrics import read_fabric_file
 from genie.config.hosts import load_hosts
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.live.rendezvous import speaks
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Workload
+from simtwin.fabric_files import read_fabric_file
 from simtwin.wire import lowering_from, nccl_record, ranks_per_server
 
 if TYPE_CHECKING:
