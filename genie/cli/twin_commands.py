@@ -40,6 +40,7 @@ Examples:
 
 ```text
 genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --report -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/twin
@@ -115,7 +116,9 @@ def simulate(
             help="Stop at this simulated time, such as 5ms, and write what was played until then.",
         ),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also write OUT/report.html, the simulation as a page to look at.")
+    ] = False,
 ) -> int:
     """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level.
 
@@ -124,8 +127,6 @@ def simulate(
     at_level = level_of(level, sharing, model)
     series_ps = simulated_time("--series", "10us", series, level)
     stop_after_ps = simulated_time("--stop-after", "5ms", stop_after, level)
-    if report:
-        raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
@@ -169,6 +170,10 @@ def simulate(
             )
         finally:
             progress.end()
+    if report:
+        from simtwin.report import write_simulation_report
+
+        print(f"report: {write_simulation_report(out)}")
     if stop.number is not None:
         played = "all of it" if run.info["complete"] else "what was played until then"
         print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
