@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import Run, open_run, write_run
+from genie.record import RecordWriteError, Run, open_run
 from genie.workload.graph import Workload
-from simtwin.fabric_toml import to_toml
+from simtwin.levels import PACKET
 from simtwin.remarks import remark
-from simtwin.simulate import FollowError, Twin, arrivals_of
+from simtwin.simulated import Simulated
 from simtwin.topology import Network
+from simtwin.twin import FollowError, SimulationError, Twin, arrivals_of
+from simtwin.watching import Stopped, Watch
 
 if TYPE_CHECKING:
     import polars as pl
 
-Progress = Any
-
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
     """Names of what a rank hangs on: its host, NIC, link and switch."""
-    uplink = next(link for link in range(network.links) if network.src_node[link] == host)
+    uplink = network.uplink(host)
     name = network.node_names[host]
     return {
         "rank": rank,
@@ -46,13 +46,46 @@ def simulate_to_folder(
     iterations: int = 1,
     follow: Run | None = None,
     compute: str | None = None,
-    progress: Progress = None,
+    watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError.
+    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it.
 
-    `nccl_variables`: those that are set, and what they do, for the record.
+    A simulation that stopped early, or failed, is written as far as it came. Raises SimulationError and FollowError.
     """
+    result = simulated(
+        twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
+        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
+    )  # fmt: skip
+    try:
+        result.write(out)
+    except RecordWriteError:
+        if not result.failure:  # otherwise the first problem is the one to report
+            raise
+    if result.failure:
+        raise SimulationError(f"{result.failure}; what was played until then is in {out}")
+    return open_run(out)
+
+
+def simulated(
+    twin: Twin,
+    workload: Workload,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    watch: Watch | None = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
+) -> Simulated:
+    """Simulate, and all that a run folder says of it; what could not go on is there as far as it came.
+
+    `nccl_variables`: those that are set, and what they do, for the record. Raises FollowError.
+    """
+    from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
     arrivals = None
     numbers: list[int] = list(range(iterations))
     if follow is not None:
@@ -65,9 +98,15 @@ def simulate_to_folder(
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
-    result = twin.play(
-        workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
-    )
+    watch, failure = watch or Watch(), ""
+    try:
+        result = twin.play(
+            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
+        )
+    except SimulationError as error:
+        if error.partial is None:
+            raise
+        result, failure = error.partial, str(error)
     network = twin.network
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
@@ -79,8 +118,8 @@ def simulate_to_folder(
         )
     info = {
         "world": "twin",
-        "level": "packet",
-        "complete": True,
+        **twin.level.facts(),
+        **_ending(result.stopped),
         **facts_of_build(),
         "workload": workload_path,
         "ranks": workload.world_size,
@@ -90,7 +129,7 @@ def simulate_to_folder(
         "threads": twin.threads,
         "follow": follow is not None,
         "follows": str(follow.path) if follow else None,
-        "error_bound": 0.0,
+        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,
@@ -103,15 +142,32 @@ def simulate_to_folder(
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
         "wall_s": round(result.counters["wall_s"], 6),
+        "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
+        "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))
+        if watch.series and watch.series.cut
+        else None,
     }
     links = [
         {"link": name, **{key: values[number] for key, values in result.counters["links"].items()}}
         for number, name in enumerate(network.link_names)
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
-    write_run(out, info, result.timeline, result.transfers, counters, paths.table)
-    (out / "fabric.toml").write_text(to_toml(twin.fabric))
-    return open_run(out)
+    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
+    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
+    series = watch.series.table() if watch.series else None
+    return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+
+
+def _ending(stopped: Stopped | None) -> dict[str, Any]:
+    """How it ended, for run.json."""
+    if stopped is None:
+        return {"complete": True}
+    return {
+        "complete": False,
+        "problem": stopped.why,
+        "stopped_at_ns": stopped.at_ps // 1000,
+        "stopped_iteration": stopped.iteration,
+    }
 
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:

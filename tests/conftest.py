@@ -21,7 +21,14 @@ sys.dont_write_bytecode = False
 # What plays in real time: one after another, in one process; the rest computes meanwhile, the emulated machines too.
 REAL_TIME = ("cli", "hosts", "live", "test_main_job.py")
 MACHINES = "rxe"
-COMPUTES = ("cli/test_help.py", "cli/test_usage.py")  # of these rooms, what plays nothing
+# Of these rooms, what plays in no real time.
+COMPUTES = (
+    "cli/test_convert_fabric.py",
+    "cli/test_convert_workloads.py",
+    "cli/test_help.py",
+    "cli/test_sweep.py",
+    "cli/test_usage.py",
+)
 
 
 def scope_of(nodeid: str) -> str:

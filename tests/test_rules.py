@@ -46,7 +46,7 @@ ROOMS["genie.__main__"] = {"genie.cli"}
 OURS = {room.split(".")[0] for room in ROOMS}
 
 # Distribution -> the name under which it is imported, where the two differ.
-IMPORT_NAMES = {"protobuf": "google"}
+IMPORT_NAMES = {"protobuf": "google", "pyyaml": "yaml"}
 # What a rank must not load: it starts fast, and anywhere.
 HEAVY = {"polars", "typer", "rich", "perfetto", "pyarrow", "scipy"}
 

@@ -17,9 +17,10 @@ from genie.cli import (
     live_commands,
     machine,
     metrics,
+    sweeping,
     twin_commands,
 )
-from genie.cli.exits import exit_code_of, text_of
+from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
 from genie.record import let_go_of_folders
@@ -33,7 +34,18 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (live_commands, twin_commands, compare, benching, inspecting, lab_commands, machine, metrics, checking):
+for room in (
+    live_commands,
+    twin_commands,
+    compare,
+    benching,
+    inspecting,
+    lab_commands,
+    machine,
+    metrics,
+    checking,
+    sweeping,
+):
     room.register(app)
 
 
@@ -100,8 +112,7 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def _leave(number: int) -> NoReturn:
     """As shells say it."""
-    what = "interrupted" if number == signal.SIGINT else f"told to end by {signal.Signals(number).name}"
-    print(f"genie: {what}", file=sys.stderr)
+    print(f"genie: {signal_in_words(number)}", file=sys.stderr)
     sys.exit(128 + number)
 
 

@@ -13,6 +13,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
+#include "bindings/twin.hpp"
 #include "twin/simulator.hpp"
 
 namespace genie::bindings {
@@ -71,20 +72,10 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
                                           const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                           std::uint64_t seed, std::uint32_t queue_pairs, bool split,
                                           std::uint32_t threads) {
-  std::vector<const RankPlan*> plans;
-  for (const auto& rank : plan.ranks) {
-    if (rank->rank != static_cast<std::int32_t>(plans.size()))
-      throw std::invalid_argument("the twin needs the plans of all ranks, in order");
-    plans.push_back(rank.get());
-  }
-  std::vector<std::int32_t> hosts = to_vector(host_of_rank);
   if (threads == 0) throw std::invalid_argument("the twin needs a thread");
   if (queue_pairs == 0) throw std::invalid_argument("a connection needs a queue pair");
-  if (hosts.size() != plans.size()) throw std::invalid_argument("every rank needs a host");
-  for (std::int32_t host : hosts) {
-    if (host < 0 || host >= network.hosts) throw std::invalid_argument("a rank's host is not in the network");
-  }
-  return std::make_unique<Simulator>(network, config, plan.shared, std::move(plans), std::move(hosts), seed,
+  return std::make_unique<Simulator>(network, config, plan.shared, plans_of(plan),
+                                     hosts_of(network, plan, host_of_rank), seed,
                                      roce::SpreadConfig{queue_pairs, split}, threads);
 }
 
@@ -114,6 +105,31 @@ nb::dict links_of(const Simulator& simulator) {
   out["paused_ps"] = column_of<std::int64_t>(links, &LinkCounters::paused_ps);
   out["queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::queue_bytes);
   out["longest_queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::longest_queue_bytes);
+  return out;
+}
+
+// Columns of both tables.
+nb::dict take_samples(Simulator& simulator) {
+  using twin::LinkSample;
+  using twin::PairSample;
+  const twin::Samples samples = simulator.take_samples();
+  nb::dict links, pairs, out;
+  links["time_ps"] = column_of<std::int64_t>(samples.links, &LinkSample::time);
+  links["link"] = column_of<std::int32_t>(samples.links, &LinkSample::link);
+  links["queue_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::queue_bytes);
+  links["longest_queue_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::longest_queue_bytes);
+  links["sent_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::sent_bytes);
+  links["utilisation"] = column_of<double>(samples.links, &LinkSample::utilisation);
+  links["marked"] = column_of<std::int64_t>(samples.links, &LinkSample::marked);
+  links["pauses"] = column_of<std::int64_t>(samples.links, &LinkSample::pauses);
+  links["paused_ns"] = column_of<std::int64_t>(samples.links, &LinkSample::paused_ns);
+  links["dropped"] = column_of<std::int64_t>(samples.links, &LinkSample::dropped);
+  pairs["time_ps"] = column_of<std::int64_t>(samples.pairs, &PairSample::time);
+  pairs["source"] = column_of<std::int32_t>(samples.pairs, &PairSample::source);
+  pairs["target"] = column_of<std::int32_t>(samples.pairs, &PairSample::target);
+  pairs["rate_bps"] = column_of<std::int64_t>(samples.pairs, &PairSample::rate_bps);
+  out["links"] = links;
+  out["pairs"] = pairs;
   return out;
 }
 
@@ -260,8 +276,23 @@ void register_twin(nb::module_& m) {
           "Before start().")
       .def("keep_trace", &Simulator::keep_trace, "keep"_a)
       .def("start", &Simulator::start)
-      .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Handle at most so many events; False when none are left or something failed.")
+      .def("run", &Simulator::run, "events"_a, "until_ps"_a = kNever,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Handle about so many of the events before a time; False when none of these are left, so that all "
+           "have "
+           "come to that time, or something failed.")
+      .def_prop_ro("over", &Simulator::over, "No events are left at all, or something failed.")
+      .def("sample", &Simulator::sample, "time_ps"_a,
+           "Keep what links and pairs of ranks have come to at a time, to which run() has brought all; what "
+           "is new "
+           "since the last is an interval's. Gives the number of rows that wait to be taken.")
+      .def_prop_ro("next_ps", &Simulator::next, "Between two calls of run() nothing happens before that.")
+      .def("take_samples", &take_samples,
+           "Hand over what sample() has kept: columns of `links`, without those in which nothing happened in "
+           "an "
+           "interval, and of `pairs` with messages that are not acknowledged (rate_bps -1: no limit).")
+      .def_prop_ro("share_done", &Simulator::share_done,
+                   "How many of the packets of the plan's messages have been sent, 0 to 1.")
       .def(
           "records", [](const Simulator& s, std::size_t rank) { return records_of(s.walkers().at(rank)); },
           "rank"_a)

@@ -88,7 +88,9 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--level flow --rate 1Gb/s", "--level flow is not built yet; built: packet"),
+        ("--level packet+skip --rate 1Gb/s", "--level packet+skip is not built yet; built: packet, flow, analytic"),
+        ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be one of max-min, equal"),
+        ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
         ("--threads 0 --rate 1Gb/s", "--threads"),
         ("--threads 5000000000 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),

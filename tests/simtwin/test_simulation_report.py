@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from simtwin.simulate import Twin
 from twin_fabrics import incast, leaf_spine, twin_of
 
 from genie.record import RecordError
@@ -20,7 +21,6 @@ from genie.workload.graph import Op
 from simtwin.fabric import parse_fabric
 from simtwin.report import simulation_report, write_simulation_report
 from simtwin.run import simulate_to_folder
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
 
 RAILS = """

@@ -29,8 +29,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 GBPS = 10**9
 NS = 1000  # picoseconds
