@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,18 @@ def chromium() -> str:
     need(path is not None, "Chromium")
     assert path is not None
     return path
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Any]:
+    """A Chromium without a window that asks nobody for anything."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    quiet = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync")  # fmt: skip
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=quiet)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ Examples:
 
 ```text
 genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --report -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 ```
@@ -111,12 +112,12 @@ def simulate(
     wire: options.Wire = "nccl",
     ranks_per_node: options.RanksPerNode = None,
     slice_delay: options.SliceDelay = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also write OUT/report.html, the simulation as a page to look at.")
+    ] = False,
 ) -> int:
     """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level."""
     at_level = level_of(level, sharing, model)
-    if report:
-        raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
@@ -161,4 +162,8 @@ def simulate(
         f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
         f"{', '.join(events_of(run.counters))}; {out}"
     )
+    if report:
+        from simtwin.report import write_simulation_report
+
+        print(f"report: {write_simulation_report(out)}")
     return 0

@@ -5,7 +5,7 @@ A page is HTML parts made in Python (`parts`), data for its figures, and scripts
 
 from genie.page.document import Asset, document
 from genie.page.parts import as_table, facts, key, section, select, table
-from genie.page.words import amount, count_of, duration, listed, percent, rate, times
+from genie.page.words import amount, count_of, duration, percent, rate, share, times
 
 __all__ = [
     "Asset",
@@ -16,11 +16,11 @@ __all__ = [
     "duration",
     "facts",
     "key",
-    "listed",
     "percent",
     "rate",
     "section",
     "select",
+    "share",
     "table",
     "times",
 ]

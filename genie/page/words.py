@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def three_digits(value: float) -> str:
     """`1.234` → `1.23`, `1023` → `1023`."""
@@ -13,6 +11,11 @@ def three_digits(value: float) -> str:
 def percent(fraction: float | None) -> str:
     """`0.412` → `41 %`; "none" for None."""
     return "none" if fraction is None else f"{100 * fraction:.0f} %"
+
+
+def share(fraction: float) -> str:
+    """As `percent`, with two digits where it is small: `0.0034` → `0.34 %`."""
+    return f"{100 * fraction:.2g} %" if fraction < 0.0995 else percent(fraction)
 
 
 def times(slow_down: float) -> str:
@@ -49,11 +52,3 @@ def count_of(number: int, one: str, several: str = "") -> str:
     if number == 1:
         return f"1 {one}"
     return f"{f'{number:,}' if number else 'no'} {several or f'{one}s'}"
-
-
-def listed(names: Sequence[object], most: int = 4) -> str:
-    """`a, b, c and 5 more`."""
-    shown = [str(name) for name in names[:most]]
-    if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)

@@ -137,6 +137,17 @@ def test_a_converted_experiment_replaces_an_earlier_one(tmp_path: Path) -> None:
         assert simulated.stdout.startswith(f"traces: {hosts} ranks")
 
 
+def test_a_simulation_has_a_page_where_it_is_asked_for(trace: str, tmp_path: Path) -> None:
+    simulate = ("simulate", trace, "--rate", "1Gb/s", "-o", str(tmp_path / "run"))
+    with_page = in_this_process(*simulate, "--report")
+    assert with_page.code == 0, with_page
+    page = tmp_path / "run" / "report.html"
+    assert with_page.stdout.splitlines()[1] == f"report: {page}"
+    assert "% of it waiting for the network; hottest link host" in page.read_text()
+    assert in_this_process(*simulate).code == 0
+    assert not page.exists(), "a page of an earlier run"
+
+
 def test_a_fabric_with_fewer_hosts_than_ranks_is_refused_before_anything_runs(trace: str, tmp_path: Path) -> None:
     small = tmp_path / "small.toml"
     text = (ROOT / "hosts" / "fabrics" / "single-switch.toml").read_text()

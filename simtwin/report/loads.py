@@ -1,0 +1,101 @@
+"""What each link of a simulation carried: its utilisation, queue, marks, pauses and drops, in one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genie.record import RecordError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from genie.record import Run
+    from simtwin.network import Network
+
+SERIES_FILE = "series.parquet"
+COUNTED = ("size_bytes", "longest_queue_bytes", "marked", "trimmed", "pauses", "paused_ps", "dropped")
+OF_LINKS = ("sent_bytes", "utilisation", "longest_queue_bytes", "marked", "pauses", "paused_ns", "dropped")
+
+
+def iteration_ends(run: Run) -> dict[int, int]:
+    """Iteration → when its last node ended, or it was stopped, in ns, in the order of iterations."""
+    import polars as pl
+
+    ends = run.timeline.group_by("iteration").agg(pl.max_horizontal("start_ns", "end_ns").max()).sort("iteration")
+    result = {int(iteration): int(end) for iteration, end in ends.iter_rows()}
+    if (stopped := run.info.get("stopped_iteration")) is not None:
+        result[stopped] = max(result.get(stopped, 0), int(run.info.get("stopped_at_ns", 0)))
+    return result
+
+
+def read_series(folder: Path) -> pl.DataFrame | None:
+    """series.parquet; None where the run kept none. Raises RecordError."""
+    import polars as pl
+
+    path = folder / SERIES_FILE
+    if not path.is_file():
+        return None
+    try:
+        return pl.read_parquet(path).select("iteration", "time_ns", "kind", "name", *OF_LINKS, "rate_bps")
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        raise RecordError(f"{path}: cannot be read: {' '.join(str(error).split())}; make the run again") from error
+
+
+def link_loads(run: Run, network: Network, series: pl.DataFrame | None) -> pl.DataFrame:
+    """One row per directed link, in the order of the network's. Raises RecordError when the record is of another.
+
+    number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed, pauses, paused_ns and
+    dropped over all iterations; mean: utilisation over all of their time, null at an unlimited rate. With a series
+    also peak: of any interval, sent_ns: length of the intervals in which it sent, and sent: utilisation in those.
+    """
+    import polars as pl
+
+    counted = run.counters.get("links")
+    if not isinstance(counted, list) or [it.get("link") for it in counted] != list(network.link_names):
+        raise RecordError(f"{run.path / 'counters.json'}: its links are not those of fabric.toml; make the run again")
+    total_ns = sum(iteration_ends(run).values())
+    rate_bps = network.rate_bps
+    table = pl.DataFrame(
+        {
+            "number": np.arange(network.links),
+            "link": network.link_names,
+            "rate_bps": rate_bps,
+            **{name: np.array([it.get(name, 0) for it in counted], np.int64) for name in COUNTED},
+        }
+    ).with_columns(paused_ns=pl.col("paused_ps") // 1000)
+    able = pl.col("rate_bps") * (total_ns / 8e9)
+    table = table.with_columns(mean=pl.when(able > 0).then(pl.col("size_bytes") / able)).drop("paused_ps")
+    if series is None:
+        none = pl.lit(None, pl.Float64)
+        return table.with_columns(peak=none, sent_ns=none, sent=none)
+    interval_ns = int(run.info.get("series_interval_ns") or 0)
+    sending = pl.col("sent_bytes") > 0
+    over_time = (
+        series.filter(pl.col("kind") == "link")
+        .group_by(link=pl.col("name"))
+        .agg(
+            peak=pl.col("utilisation").max(),
+            sent_ns=(sending.sum() * interval_ns).cast(pl.Float64),
+            sent=pl.col("utilisation").filter(sending).mean(),
+        )
+    )
+    joined = table.join(over_time, on="link", how="left", maintain_order="left")
+    unlimited = pl.col("rate_bps") == 0
+    return joined.with_columns(
+        peak=pl.when(~unlimited).then(pl.col("peak").fill_null(0.0)),
+        sent=pl.when(~unlimited).then(pl.col("sent").fill_null(0.0)),
+        sent_ns=pl.col("sent_ns").fill_null(0.0),
+    )
+
+
+def hottest(loads: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The busiest links that carried anything: by mean utilisation in whole permille, then by their longest queue."""
+    import polars as pl
+
+    used = loads.filter((pl.col("size_bytes") > 0) & pl.col("mean").is_not_null())
+    order = [pl.col("mean").round(3), pl.col("longest_queue_bytes"), -pl.col("number")]
+    return used.sort(order, descending=True).head(most)

@@ -1,0 +1,64 @@
+"""The simulation in one sentence, as somebody would say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from genie.page import count_of, duration, share
+from simtwin.report.rank_time import NETWORK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from genie.record import Run
+
+
+def has_packets(run: Run) -> bool:
+    """Whether the level plays packets, which can be marked, paused and dropped."""
+    return str(run.info.get("level", "packet")).startswith("packet")
+
+
+def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:
+    """`GPT-13B on rail16: 41.2 ms an iteration; 63 % of it waiting for the network; ...`
+
+    `ends_ns`: when iterations ended; `shares`: of ranks' time by state; `loads`: the links, the hottest one first.
+    """
+    said = [f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network"]
+    if len(loads):
+        said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
+    else:
+        said.append("no link carried anything")
+    said.append(events(run))
+    return "; ".join(said)
+
+
+def busy(load: dict[str, object], total_ns: int) -> str:
+    """`rail0leaf0->spine1, 97 % busy over 12 ms`: while it sent, where a series tells when."""
+    name, sent, sent_ns = load["link"], load["sent"], load["sent_ns"]
+    if isinstance(sent, float) and isinstance(sent_ns, float) and sent_ns > 0:
+        return f"{name}, {share(sent)} busy over the {duration(min(sent_ns, total_ns))} in which it sent"
+    mean = load["mean"]
+    return f"{name}, {share(mean if isinstance(mean, float) else 0.0)} busy over {duration(total_ns)}"
+
+
+def events(run: Run) -> str:
+    """Marks, pauses and drops of all links; at levels without packets, that there are none."""
+    if not has_packets(run):
+        return f"level {run.info['level']} has no packets to mark, pause or drop"
+    links = run.counters["links"]
+    marked, pauses = (sum(link.get(name, 0) for link in links) for name in ("marked", "pauses"))
+    counted = (count_of(marked, "mark"), count_of(pauses, "pause"), count_of(int(run.counters["dropped"]), "drop"))
+    return ", ".join(counted) if any(not it.startswith("no ") for it in counted) else "no marks, pauses or drops"
+
+
+def _name(run: Run) -> str:
+    return f"{Path(str(run.info.get('workload', 'workload'))).name} on {run.info.get('fabric', 'a fabric')}"
+
+
+def _time(run: Run, ends_ns: dict[int, int]) -> str:
+    if not run.info.get("complete", True):
+        return f"stopped after {duration(sum(ends_ns.values()))}"
+    return f"{duration(sum(ends_ns.values()) / max(len(ends_ns), 1))} an iteration"
