@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import msgspec
 
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.config.strict_toml import SettingsError, Tables
+from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
 from genie.record import let_go_of_folders, prepare_folder
 from genie.workload.compute import fill_durations, parse_compute
@@ -20,14 +21,17 @@ from simtwin.levels import BUILT_LEVELS, FLOW, Level
 from simtwin.options import SimulateOptions, in_keywords
 from simtwin.placement import host_of_rank
 from simtwin.remarks import remark
-from simtwin.run import Progress, simulated
+from simtwin.run import simulated
+from simtwin.series import SAMPLED_LEVELS, Series
 from simtwin.simulated import Simulated
 from simtwin.topology import build_network
 from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
-from simtwin.twin import Twin
+from simtwin.twin import SimulationError, Twin
+from simtwin.watching import Watch
 from simtwin.wire import lowering_from, nccl_record, ranks_per_server, with_connections
 
 load_workload = load
+Progress = Callable[[int, int, float], None]  # iteration, events, simulated seconds
 AnyFabric = Fabric | str | Path
 
 
@@ -58,7 +62,7 @@ def simulate(
     hosts: Sequence[str] = (),
     out: str | Path | None = None,
     series_interval: str | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Simulated:
     """Play a workload in the twin, as `genie simulate` does: the same input gives the same bits.
 
@@ -73,15 +77,14 @@ def simulate(
     given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
     given["algorithms"] = dict(algorithms or {})
     options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
-    if series_interval is not None:
-        raise OptionError("simulate: series_interval is not built yet: leave it out")
+    series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
     played = workload if isinstance(workload, Workload) else load(workload)
     try:
         return play(
             fabric if isinstance(fabric, Fabric) else Fabric.load(fabric),
             played, options,
             workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
-            hosts=hosts, out=None if out is None else Path(out), progress=progress,
+            hosts=hosts, out=None if out is None else Path(out), series_ps=series_ps, progress=progress,
         )  # fmt: skip
     except WorkloadError as error:
         raise WorkloadError(in_keywords(str(error))) from error
@@ -95,7 +98,8 @@ def play(
     workload_path: str,
     hosts: Sequence[str] = (),
     out: Path | None = None,
-    progress: Progress = None,
+    series_ps: int | None = None,
+    progress: Progress | None = None,
 ) -> Simulated:
     """`simulate` with its options checked one by one."""
     lowering, built = settled(options, fabric)
@@ -113,16 +117,34 @@ def play(
     placed = host_of_rank(network, workload.world_size, hosts, fabric=fabric.name)
     level = Level(options.level, options.sharing)
     twin = Twin(built, network, placed.tolist(), options.seed, options.threads, level)
+    watch = Watch(series=None if series_ps is None else Series(series_ps, network.link_names))
+    if progress is not None:
+        watch.progress = lambda simulator, place, _: progress(place, simulator.events, simulator.now_ps / 1e12)
     if out is not None:
         prepare_folder(out)
     result = simulated(
         twin, workload, workload_path=workload_path, slots=options.slots, lowering=lowering,
-        iterations=options.iterations, compute=options.compute, progress=progress, nccl_variables=listed,
+        iterations=options.iterations, compute=options.compute, watch=watch, nccl_variables=listed,
     )  # fmt: skip
     if out is not None:
         result.write(out)
         let_go_of_folders()
+    if result.failure:
+        raise SimulationError(result.failure)
     return result
+
+
+def _series_ps(interval: str, level: str) -> int:
+    """The interval of a series. Raises OptionError."""
+    if level not in SAMPLED_LEVELS:
+        raise OptionError(f"series_interval: level {level} has no queues to sample: use level packet")
+    try:
+        interval_ps = int(parse_duration(interval))
+    except ValueError as error:
+        raise OptionError(f"series_interval {interval}: {error}; give for example 10us") from error
+    if interval_ps == 0 or interval_ps % 1000:
+        raise OptionError(f"series_interval {interval}: must be a whole number of nanoseconds above 0, such as 10us")
+    return interval_ps
 
 
 def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:

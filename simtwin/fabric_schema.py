@@ -321,7 +321,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file: its tables. What scripts do with one is below; each of it raises FabricError."""
 
     name: Name = "fabric"
-    topology: SingleSwitch | Photonic | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Explicit
+    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()

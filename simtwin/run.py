@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import Run, open_run
+from genie.record import RecordWriteError, Run, open_run
 from genie.workload.graph import Workload
 from simtwin.levels import PACKET
 from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 from simtwin.topology import Network
-from simtwin.twin import FollowError, Twin, arrivals_of
+from simtwin.twin import FollowError, SimulationError, Twin, arrivals_of
+from simtwin.watching import Stopped, Watch
 
 if TYPE_CHECKING:
     import polars as pl
-
-Progress = Any
 
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
@@ -47,14 +46,24 @@ def simulate_to_folder(
     iterations: int = 1,
     follow: Run | None = None,
     compute: str | None = None,
-    progress: Progress = None,
+    watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it."""
-    simulated(
+    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it.
+
+    A simulation that stopped early, or failed, is written as far as it came. Raises SimulationError and FollowError.
+    """
+    result = simulated(
         twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
-        follow=follow, compute=compute, progress=progress, nccl_variables=nccl_variables,
-    ).write(out)  # fmt: skip
+        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
+    )  # fmt: skip
+    try:
+        result.write(out)
+    except RecordWriteError:
+        if not result.failure:  # otherwise the first problem is the one to report
+            raise
+    if result.failure:
+        raise SimulationError(f"{result.failure}; what was played until then is in {out}")
     return open_run(out)
 
 
@@ -68,12 +77,12 @@ def simulated(
     iterations: int = 1,
     follow: Run | None = None,
     compute: str | None = None,
-    progress: Progress = None,
+    watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Simulated:
-    """Simulate, and all that a run folder says of it. Raises SimulationError and FollowError.
+    """Simulate, and all that a run folder says of it; what could not go on is there as far as it came.
 
-    `nccl_variables`: those that are set, and what they do, for the record.
+    `nccl_variables`: those that are set, and what they do, for the record. Raises FollowError.
     """
     from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -89,9 +98,15 @@ def simulated(
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
-    result = twin.play(
-        workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, progress=progress
-    )
+    watch, failure = watch or Watch(), ""
+    try:
+        result = twin.play(
+            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
+        )
+    except SimulationError as error:
+        if error.partial is None:
+            raise
+        result, failure = error.partial, str(error)
     network = twin.network
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
@@ -104,7 +119,7 @@ def simulated(
     info = {
         "world": "twin",
         **twin.level.facts(),
-        "complete": True,
+        **_ending(result.stopped),
         **facts_of_build(),
         "workload": workload_path,
         "ranks": workload.world_size,
@@ -127,6 +142,10 @@ def simulated(
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
         "wall_s": round(result.counters["wall_s"], 6),
+        "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
+        "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))
+        if watch.series and watch.series.cut
+        else None,
     }
     links = [
         {"link": name, **{key: values[number] for key, values in result.counters["links"].items()}}
@@ -135,7 +154,20 @@ def simulated(
     counters = {"dropped": result.counters["dropped"], "links": links}
     timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
     transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
-    return Simulated(info, timeline, transfers, counters, paths.table, twin)
+    series = watch.series.table() if watch.series else None
+    return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+
+
+def _ending(stopped: Stopped | None) -> dict[str, Any]:
+    """How it ended, for run.json."""
+    if stopped is None:
+        return {"complete": True}
+    return {
+        "complete": False,
+        "problem": stopped.why,
+        "stopped_at_ns": stopped.at_ps // 1000,
+        "stopped_iteration": stopped.iteration,
+    }
 
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:

@@ -28,6 +28,7 @@ class Simulated:
     paths: pl.DataFrame | None  # of each queue pair, where packets keep to one
     twin: Twin = field(repr=False)
     series: pl.DataFrame | None = None  # over time, where they were asked for
+    failure: str = ""  # why it could not go on
 
     @property
     def completion_s(self) -> float:
@@ -79,5 +80,5 @@ class Simulated:
 
     def write(self, folder: Path) -> None:
         """The run folder that `genie simulate` would have written. Raises RecordWriteError."""
-        write_run(folder, self.info, self.timeline, self.transfers, self.counters, self.paths)
+        write_run(folder, self.info, self.timeline, self.transfers, self.counters, self.paths, self.series)
         (folder / "fabric.toml").write_text(to_toml(self.twin.fabric))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,13 +35,12 @@ from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
 from simtwin.transport import line_rate_bps, queue_pair_config
+from simtwin.watching import Stopped, Watch
 
 if TYPE_CHECKING:
     import polars as pl
 
 Simulator: TypeAlias = "_core.Simulator | _core.FlowSimulator | _core.AnalyticSimulator"
-
-EVENTS_PER_CALL = 200_000  # between two looks at the clock and at Ctrl-C
 
 LINK_COUNTERS = (
     "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
@@ -50,7 +49,14 @@ LINK_COUNTERS = (
 
 
 class SimulationError(Exception):
-    """A simulation that cannot start, or that ends with ranks still waiting; the message names them."""
+    """A simulation that cannot start, or that ends with ranks still waiting; the message names them.
+
+    `partial`: what was played until then; None when nothing was.
+    """
+
+    def __init__(self, text: str, partial: Simulation | None = None) -> None:
+        super().__init__(text)
+        self.partial = partial
 
 
 class FollowError(Exception):
@@ -85,6 +91,7 @@ class Simulation:
     transfers: pl.DataFrame
     counters: dict[str, Any]
     traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, when asked for
+    stopped: Stopped | None = None  # before its end; nodes that had not ended then have end_ns -1
 
 
 class Twin:
@@ -176,14 +183,13 @@ class Twin:
         arrivals_ns: dict[int, dict[int, NDArray[np.int64]]] | None = None,
         losses: Sequence[Loss] = (),
         keep_trace: bool = False,
-        progress: Callable[[int, int, float], None] | None = None,
+        watch: Watch | None = None,
     ) -> Simulation:
         """Play the workload once per iteration number, each from an idle network and with a seed of its own.
 
         `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out
-        (`--follow`); a run that is followed kept its paths, so all iterations then share the seed. `progress` is
-        called with (iteration, events, simulated seconds). Raises SimulationError when ranks wait for what never
-        comes.
+        (`--follow`); a run that is followed kept its paths, so all iterations then share the seed. `watch`: who looks
+        on, and may stop it. Raises SimulationError when ranks wait for what never comes.
         """
         import polars as pl
 
@@ -197,13 +203,23 @@ class Twin:
         if self.level.name == ANALYTIC:
             analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
             analytic.model.prepare(analytic.keys.keys)
-        for iteration in iterations:
+        watch = watch or Watch()
+        stopped = None
+        for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
             assert plan is not None
-            simulator = self._run(
-                plan, workload, iteration, bool(arrivals_ns), losses, keep_trace, progress, counters, analytic
-            )
+            simulator, costing_s = self._start(plan, 0 if arrivals_ns else iteration, losses, keep_trace, analytic)
+            began = time.perf_counter()
+            stopped = watch.play(simulator, iteration, place, len(iterations))
+            counters["wall_s"] += time.perf_counter() - began + costing_s
+            if stopped is None and not simulator.done:
+                where = ""
+                if isinstance(simulator, _core.Simulator):
+                    where = self._deadlock(simulator) + self._dead_links(simulator)
+                why = where + _explain(workload, simulator.problems())
+                stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
+            self._count(simulator, counters)
             for rank in plan.ranks:
                 graph = workload.ranks[rank]
                 records: Records = simulator.records(rank)
@@ -215,8 +231,13 @@ class Twin:
                 receives.append(receives_of(graph, records, iteration))
             if keep_trace and isinstance(simulator, _core.Simulator):
                 traces.append(simulator.trace())
+            if stopped:
+                break
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-        return Simulation(pl.concat(timelines), transfers, counters, traces)
+        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped)
+        if stopped and stopped.is_failure:
+            raise SimulationError(stopped.why, simulation)
+        return simulation
 
     def simulator(self, plan: Plan, iteration: int = 0) -> _core.Simulator | _core.FlowSimulator:
         """The simulator of level `packet` or `flow` with a plan, not started yet; each iteration has its own seed."""
@@ -267,46 +288,28 @@ class Twin:
             dead.setdefault(why, []).append(f"{self.network.link_names[link]} is down since {since}")
         return "".join(f"{', '.join(links[:3])}, and {why}; " for why, links in list(dead.items())[:3])
 
-    def _run(
-        self,
-        plan: Plan,
-        workload: Workload,
-        iteration: int,
-        following: bool,
-        losses: Sequence[Loss],
-        keep_trace: bool,
-        progress: Callable[[int, int, float], None] | None,
-        counters: dict[str, Any],
-        analytic: _Analytic | None,
-    ) -> Simulator:
-        began = time.perf_counter()
-        simulator: Simulator
+    def _start(
+        self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool, analytic: _Analytic | None
+    ) -> tuple[Simulator, float]:
+        """The level's simulator, and the seconds in which closed forms were worked out."""
         if analytic is not None:
+            began = time.perf_counter()
             costs_ps = costs_of(analytic.model, analytic.keys.keys)
             costing_s = time.perf_counter() - began
-            simulator = _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps)
-        else:
-            costing_s = 0.0
-            simulator = self.simulator(plan, 0 if following else iteration)
+            return _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps), costing_s
+        simulator = self.simulator(plan, iteration)
         if isinstance(simulator, _core.Simulator):
             for loss in losses:
                 simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
             simulator.keep_trace(keep_trace)
-        began = time.perf_counter() - costing_s
-        simulator.start()
-        while simulator.run(EVENTS_PER_CALL):
-            if progress:
-                progress(iteration, simulator.events, simulator.now_ps / 1e12)
-        counters["wall_s"] += time.perf_counter() - began
-        if not simulator.done:
-            where = ""
-            if isinstance(simulator, _core.Simulator):
-                where = self._deadlock(simulator) + self._dead_links(simulator)
-            raise SimulationError(where + _explain(workload, simulator.problems()))
+        return simulator, 0.0
+
+    def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
+        """Add an iteration's counters to those of all."""
         counters["events"] += simulator.events
         if isinstance(simulator, _core.AnalyticSimulator):
             simulator.record()
-            return simulator
+            return
         counters["data_packets"] += simulator.data_packets
         if isinstance(simulator, _core.Simulator):
             counters["dropped"] += simulator.dropped
@@ -316,7 +319,6 @@ class Twin:
                 over_iterations(old, int(new))
                 for old, new in zip(counters["links"][name], values[: self.network.links], strict=True)
             ]
-        return simulator
 
     def _cost_model(self, lowering: Lowering) -> CostModel:
         if self.model is not None:

@@ -22,7 +22,13 @@ sys.dont_write_bytecode = False
 REAL_TIME = ("cli", "hosts", "live", "test_main_job.py")
 MACHINES = "rxe"
 # Of these rooms, what plays in no real time.
-COMPUTES = ("cli/test_convert_fabric.py", "cli/test_help.py", "cli/test_sweep.py", "cli/test_usage.py")
+COMPUTES = (
+    "cli/test_convert_fabric.py",
+    "cli/test_convert_workloads.py",
+    "cli/test_help.py",
+    "cli/test_sweep.py",
+    "cli/test_usage.py",
+)
 
 
 def scope_of(nodeid: str) -> str:

@@ -24,7 +24,7 @@ from genie.cli.resolve import (
     twin_of,
     twin_variables,
 )
-from genie.cli.twin_commands import Progress
+from genie.cli.watching import Progress
 from genie.cli.wire import lowering_of
 from genie.live.bench.nccl_json import Device
 from genie.live.launcher import LaunchError, refuse_running
@@ -32,6 +32,7 @@ from genie.live.settings import RunSettings
 from genie.record import RecordError, Run, open_run, prepare_folder
 from genie.workload.graph import Workload
 from simtwin.run import attachment, simulate_to_folder
+from simtwin.watching import Watch
 
 
 class World(Protocol):
@@ -179,6 +180,6 @@ class TwinWorld:
             out,
             workload_path=str(self._folder / f"{name}.trace"),
             lowering=lowering,
-            progress=Progress(),
+            watch=Watch(progress=Progress()),
             nccl_variables=twin_variables(self._stage.play, lowering, workload, self._stage.hosts),
         )

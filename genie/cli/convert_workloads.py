@@ -98,7 +98,7 @@ def convert_msccl_file(
     size: Annotated[
         str,
         typer.Option(
-            help="Bytes of the collective, such as 64MiB: of one rank's input, as genie bench has them.",
+            help="Bytes of the collective, such as 64MiB: of one rank's input, an all-gather's too.",
             show_default=False,
         ),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
 from genie.config.nccl import NcclVariableError
@@ -42,6 +44,11 @@ def text_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
+
+
+def signal_in_words(number: int) -> str:
+    """What ended a command."""
+    return "interrupted" if number == signal.SIGINT else f"told to end by {signal.Signals(number).name}"
 
 
 def counted(count: int, what: str, plural: str = "s") -> str:

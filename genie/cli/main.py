@@ -20,7 +20,7 @@ from genie.cli import (
     sweeping,
     twin_commands,
 )
-from genie.cli.exits import exit_code_of, text_of
+from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
 from genie.record import let_go_of_folders
@@ -112,8 +112,7 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def _leave(number: int) -> NoReturn:
     """As shells say it."""
-    what = "interrupted" if number == signal.SIGINT else f"told to end by {signal.Signals(number).name}"
-    print(f"genie: {what}", file=sys.stderr)
+    print(f"genie: {signal_in_words(number)}", file=sys.stderr)
     sys.exit(128 + number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from genie.cli import options
+from genie.cli.exits import signal_in_words
 from genie.cli.levels import level_of, model_of
 from genie.cli.resolve import (
     Play,
@@ -24,12 +24,16 @@ from genie.cli.resolve import (
     twin_of,
     twin_variables,
 )
+from genie.cli.watching import Progress, StopSignals
 from genie.cli.wire import lowering_of
 from genie.config.congestion import Hpcc
+from genie.config.units import parse_duration
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
-from genie.record import prepare_folder
+from genie.record import Run, prepare_folder
 from simtwin.run import simulate_to_folder
+from simtwin.series import SAMPLED_LEVELS, Series
+from simtwin.watching import Watch
 
 SIMULATE_EXAMPLES = """
 Examples:
@@ -39,6 +43,7 @@ genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --report -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/twin
 ```
 """
 
@@ -46,23 +51,6 @@ genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
     app.command(epilog=SIMULATE_EXAMPLES)(simulate)
-
-
-class Progress:
-    """A line on standard error now and then: simulated time and events per second."""
-
-    def __init__(self) -> None:
-        self._began = self._last = time.monotonic()
-        self._terminal = sys.stderr.isatty()
-
-    def __call__(self, iteration: int, events: int, simulated_s: float) -> None:
-        now = time.monotonic()
-        if now - self._last < (0.5 if self._terminal else 10.0):
-            return
-        self._last = now
-        rate = events / max(now - self._began, 1e-9) / 1e6
-        line = f"genie: iteration {iteration}: {simulated_s * 1e3:.3f} ms simulated, {rate:.2f} M events/s"
-        print(line, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
 
 
 def events_of(counters: dict[str, Any]) -> list[str]:
@@ -112,12 +100,33 @@ def simulate(
     wire: options.Wire = "nccl",
     ranks_per_node: options.RanksPerNode = None,
     slice_delay: options.SliceDelay = None,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INTERVAL",
+            help="Write queues, utilisation, pauses, marks and rates to series.parquet, at this interval of simulated "
+            "time, such as 10us.",
+        ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-after",
+            metavar="TIME",
+            help="Stop at this simulated time, such as 5ms, and write what was played until then.",
+        ),
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Also write OUT/report.html, the simulation as a page to look at.")
     ] = False,
 ) -> int:
-    """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level."""
+    """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level.
+
+    Ctrl-C stops it, and what was played until then is written; a second one ends it at once.
+    """
     at_level = level_of(level, sharing, model)
+    series_ps = simulated_time("--series", "10us", series, level)
+    stop_after_ps = simulated_time("--stop-after", "5ms", stop_after, level)
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
@@ -142,28 +151,59 @@ def simulate(
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
     refuse_running(out)
     prepare_folder(out)
-    run = simulate_to_folder(
-        twin,
-        loaded,
-        out,
-        workload_path=str(Path(workload).resolve()),
-        slots=slots,  # type: ignore[arg-type]
-        lowering=lowering,
-        iterations=iterations or 1,
-        follow=live,
-        compute=compute,
-        progress=Progress(),
-        nccl_variables=twin_variables(play, lowering, loaded, placed),
-    )
-    end_ms = run.timeline["end_ns"].max() / 1e6  # type: ignore[operator]
-    packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)
-    print(
-        f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {end_ms:.3f} ms an iteration, "
-        f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
-        f"{', '.join(events_of(run.counters))}; {out}"
-    )
+    progress, stop = Progress(), StopSignals()
+    watch = Watch(progress, stop, stop_after_ps, Series(series_ps, twin.network.link_names) if series_ps else None)
+    with stop:
+        try:
+            run = simulate_to_folder(
+                twin,
+                loaded,
+                out,
+                workload_path=str(Path(workload).resolve()),
+                slots=slots,  # type: ignore[arg-type]
+                lowering=lowering,
+                iterations=iterations or 1,
+                follow=live,
+                compute=compute,
+                watch=watch,
+                nccl_variables=twin_variables(play, lowering, loaded, placed),
+            )
+        finally:
+            progress.end()
     if report:
         from simtwin.report import write_simulation_report
 
         print(f"report: {write_simulation_report(out)}")
+    if stop.number is not None:
+        played = "all of it" if run.info["complete"] else "what was played until then"
+        print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
+        return 128 + stop.number
+    packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)
+    print(
+        f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {extent_of(run)}, "
+        f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
+        f"{', '.join(events_of(run.counters))}; {out}"
+    )
     return 0
+
+
+def extent_of(run: Run) -> str:
+    """How long an iteration took, or where the simulation stopped, in words."""
+    if run.info["complete"]:
+        return f"{run.timeline['end_ns'].max() / 1e6:.3f} ms an iteration"  # type: ignore[operator]
+    return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
+
+
+def simulated_time(option: str, example: str, text: str | None, level: str) -> int | None:
+    """An option's time above 0, in ps, a whole number of ns; None without. Raises UsageError."""
+    if text is None:
+        return None
+    if level not in SAMPLED_LEVELS:
+        raise UsageError(f"{option}: level {level} has no packets to stand still: give --level packet")
+    try:
+        time_ps = int(parse_duration(text))
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}; give for example {example}") from error
+    if time_ps == 0 or time_ps % 1000:
+        raise UsageError(f"{option} {text}: must be a whole number of nanoseconds above 0, such as {example}")
+    return time_ps

@@ -1,4 +1,4 @@
-"""Run folders: `run.json`, `timeline.parquet`, `transfers.parquet`, `counters.json`."""
+"""Run folders: `run.json`, `timeline.parquet`, `transfers.parquet`, `counters.json`, and what some have besides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,20 @@ class Run:
     counters: dict[str, Any]
     paths: pl.DataFrame | None = None  # where they are known
 
+    @cached_property
+    def series(self) -> pl.DataFrame | None:
+        """Read when it is asked for, as it may have millions of rows; None without. Raises RecordError."""
+        from genie.record.schemas import SERIES_SCHEMA
+
+        path = self.path / SERIES_FILE
+        return _read_table(path, SERIES_SCHEMA) if path.is_file() else None
+
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 PATHS_FILE = "paths.parquet"
+SERIES_FILE = "series.parquet"
 OWN_FILES = {
-    *RUN_FILES, PATHS_FILE, "verdict.json", "report.html", "timeline.pftrace",
+    *RUN_FILES, PATHS_FILE, SERIES_FILE, "verdict.json", "report.html", "timeline.pftrace",
     "launch.json", "mpirun.log", "fabric.toml", "lab.json",
 }  # fmt: skip
 OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
@@ -96,9 +106,10 @@ def write_run(
     transfers: pl.DataFrame,
     counters: dict[str, Any],
     paths: pl.DataFrame | None = None,
+    series: pl.DataFrame | None = None,
 ) -> None:
     """Write a run folder; `run.json` last, so that a folder that has one is complete."""
-    from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+    from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -106,6 +117,8 @@ def write_run(
         (path / "transfers.parquet").write_bytes(_parquet(transfers, TRANSFERS_SCHEMA))
         if paths is not None:
             (path / PATHS_FILE).write_bytes(_parquet(paths, PATHS_SCHEMA))
+        if series is not None:
+            (path / SERIES_FILE).write_bytes(_parquet(series, SERIES_SCHEMA))
         (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
         (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
     except OSError as error:

@@ -53,3 +53,24 @@ PATHS_SCHEMA = pl.Schema({
     # packets into the idle path, the least of some trials. Where it grows from link to link the later one is slower.
     "probe_ns": pl.Int64,
 })  # fmt: skip
+
+# Of a simulation with --series: one row per link and interval, and one per pair of ranks at its end. Of links without
+# those in which nothing was sent, waited, paused, was marked or dropped; of pairs with messages that are not
+# acknowledged. Null: not of this kind.
+SERIES_SCHEMA = pl.Schema({
+    "iteration": pl.Int32,
+    "time_ns": pl.Int64,  # the interval's end, from the iteration's common origin; the last may be a shorter one
+    "kind": pl.String,  # link or pair
+    "name": pl.String,  # "leaf0->spine1", "rank3->rank7"
+    "queue_bytes": pl.Int64,  # link: waits for it at that instant
+    "longest_queue_bytes": pl.Int64,  # link: in the interval, its ends included
+    "sent_bytes": pl.Int64,  # link: of packets on the way what has left by then
+    "utilisation": pl.Float64,  # link: of what its rate could have sent; 0 where that is unlimited
+    "marked": pl.Int64,  # link: by ECN, when they left its queue
+    "pauses": pl.Int64,  # link: how often its source was told to pause
+    "paused_ns": pl.Int64,  # link: the sum of its classes
+    "dropped": pl.Int64,  # link
+    # pair: what congestion control lets its queue pairs send together, at most what their ports can; of a window, one
+    # in each base round trip. Null: no limit.
+    "rate_bps": pl.Int64,
+})  # fmt: skip

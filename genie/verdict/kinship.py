@@ -37,6 +37,10 @@ def check_settings(live: Run, twin: Run) -> None:
                 f"{run.path}: is a run of the {is_world} world; genie diff takes the folder of genie run first, then "
                 f"that of genie simulate, and this one must be of genie {command}"
             )
+    if twin.info.get("complete") is False:
+        raise VerdictError(
+            f"{twin.path}: the simulation did not end ({twin.info.get('problem')}); simulate to the end for a verdict"
+        )
     ran, simulated = live.info.get("ranks"), twin.info.get("ranks")
     if ran is not None and simulated is not None and ran != simulated:
         raise VerdictError(

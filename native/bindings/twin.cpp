@@ -108,6 +108,31 @@ nb::dict links_of(const Simulator& simulator) {
   return out;
 }
 
+// Columns of both tables.
+nb::dict take_samples(Simulator& simulator) {
+  using twin::LinkSample;
+  using twin::PairSample;
+  const twin::Samples samples = simulator.take_samples();
+  nb::dict links, pairs, out;
+  links["time_ps"] = column_of<std::int64_t>(samples.links, &LinkSample::time);
+  links["link"] = column_of<std::int32_t>(samples.links, &LinkSample::link);
+  links["queue_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::queue_bytes);
+  links["longest_queue_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::longest_queue_bytes);
+  links["sent_bytes"] = column_of<std::int64_t>(samples.links, &LinkSample::sent_bytes);
+  links["utilisation"] = column_of<double>(samples.links, &LinkSample::utilisation);
+  links["marked"] = column_of<std::int64_t>(samples.links, &LinkSample::marked);
+  links["pauses"] = column_of<std::int64_t>(samples.links, &LinkSample::pauses);
+  links["paused_ns"] = column_of<std::int64_t>(samples.links, &LinkSample::paused_ns);
+  links["dropped"] = column_of<std::int64_t>(samples.links, &LinkSample::dropped);
+  pairs["time_ps"] = column_of<std::int64_t>(samples.pairs, &PairSample::time);
+  pairs["source"] = column_of<std::int32_t>(samples.pairs, &PairSample::source);
+  pairs["target"] = column_of<std::int32_t>(samples.pairs, &PairSample::target);
+  pairs["rate_bps"] = column_of<std::int64_t>(samples.pairs, &PairSample::rate_bps);
+  out["links"] = links;
+  out["pairs"] = pairs;
+  return out;
+}
+
 void set_ecn(Network& network, const Column<std::int64_t>& minimum_bytes,
              const Column<std::int64_t>& maximum_bytes, const Column<double>& chance_at_maximum) {
   for (std::size_t link = 0; link < network.link_ecn.size(); ++link)
@@ -251,8 +276,23 @@ void register_twin(nb::module_& m) {
           "Before start().")
       .def("keep_trace", &Simulator::keep_trace, "keep"_a)
       .def("start", &Simulator::start)
-      .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Handle at most so many events; False when none are left or something failed.")
+      .def("run", &Simulator::run, "events"_a, "until_ps"_a = kNever,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Handle about so many of the events before a time; False when none of these are left, so that all "
+           "have "
+           "come to that time, or something failed.")
+      .def_prop_ro("over", &Simulator::over, "No events are left at all, or something failed.")
+      .def("sample", &Simulator::sample, "time_ps"_a,
+           "Keep what links and pairs of ranks have come to at a time, to which run() has brought all; what "
+           "is new "
+           "since the last is an interval's. Gives the number of rows that wait to be taken.")
+      .def_prop_ro("next_ps", &Simulator::next, "Between two calls of run() nothing happens before that.")
+      .def("take_samples", &take_samples,
+           "Hand over what sample() has kept: columns of `links`, without those in which nothing happened in "
+           "an "
+           "interval, and of `pairs` with messages that are not acknowledged (rate_bps -1: no limit).")
+      .def_prop_ro("share_done", &Simulator::share_done,
+                   "How many of the packets of the plan's messages have been sent, 0 to 1.")
       .def(
           "records", [](const Simulator& s, std::size_t rank) { return records_of(s.walkers().at(rank)); },
           "rank"_a)

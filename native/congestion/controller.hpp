@@ -88,6 +88,8 @@ class Controller {
   std::int64_t window_bytes() const { return window_bytes_; }
 
   virtual std::int64_t rate_bps(TimePs) { return kUnlimited; }
+  // What rate_bps would say; nothing changes by being asked.
+  virtual std::int64_t seen_rate_bps(TimePs) const { return kUnlimited; }
   virtual void sent(std::uint64_t /*size_bytes*/, TimePs) {}  // called while paced
   virtual void notified(TimePs) {}                            // a congestion notification packet has come
   virtual void acknowledged(const Acknowledgement&) {}

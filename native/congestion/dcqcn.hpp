@@ -35,6 +35,7 @@ class Dcqcn final : public Controller {
     advance(now);
     return rate_bps_;
   }
+  std::int64_t seen_rate_bps(TimePs now) const override { return Dcqcn(*this).rate_bps(now); }
   std::int64_t target_bps() const { return target_bps_; }
   double alpha() const { return static_cast<double>(alpha_) / kOne; }
 

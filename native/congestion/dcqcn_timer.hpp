@@ -42,6 +42,7 @@ class DcqcnTimer final : public Controller {
     advance(now);
     return static_cast<std::int64_t>(rate_bps_);
   }
+  std::int64_t seen_rate_bps(TimePs now) const override { return DcqcnTimer(*this).rate_bps(now); }
 
   void notified(TimePs now) override {
     advance(now);

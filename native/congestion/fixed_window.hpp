@@ -16,7 +16,8 @@ class FixedWindow final : public Controller {
     if (window_bytes > 0) window_bytes_ = window_bytes;
     paced_ = rate_bps > 0;
   }
-  std::int64_t rate_bps(TimePs) override { return own_bps_; }
+  std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
+  std::int64_t seen_rate_bps(TimePs) const override { return own_bps_; }
 
  private:
   std::int64_t own_bps_;

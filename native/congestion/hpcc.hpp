@@ -31,7 +31,8 @@ class Hpcc final : public Controller {
     set_window();
   }
 
-  std::int64_t rate_bps(TimePs) override { return static_cast<std::int64_t>(rate_bps_); }
+  std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
+  std::int64_t seen_rate_bps(TimePs) const override { return static_cast<std::int64_t>(rate_bps_); }
   double utilisation() const { return utilisation_; }
 
   void acknowledged(const Acknowledgement& news) override {

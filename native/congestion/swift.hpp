@@ -45,7 +45,8 @@ class Swift final : public Controller {
     apply();
   }
 
-  std::int64_t rate_bps(TimePs) override {
+  std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
+  std::int64_t seen_rate_bps(TimePs) const override {
     return rate_of(window_ * mtu_bytes_, static_cast<TimePs>(round_trip_));
   }
   double window_packets() const { return window_; }

@@ -30,7 +30,8 @@ class Timely final : public Controller {
     paced_ = moves_waiting_ = true;
   }
 
-  std::int64_t rate_bps(TimePs) override { return static_cast<std::int64_t>(rate_bps_); }
+  std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
+  std::int64_t seen_rate_bps(TimePs) const override { return static_cast<std::int64_t>(rate_bps_); }
 
   void acknowledged(const Acknowledgement& news) override {
     bytes_ += news.bytes;

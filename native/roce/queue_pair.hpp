@@ -48,6 +48,7 @@ class QueuePair {
   bool has_control() const { return responder_.has_control(); }
   bool has_data() const { return responder_.has_response() || requester_.has_data(); }
   TimePs data_from() const { return requester_.data_from(); }
+  std::int64_t allowed_bps(TimePs now) const { return requester_.allowed_bps(now); }
 
   template <class Sink>
   void post(const SendRequest& request, Sink& sink) {

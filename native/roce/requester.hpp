@@ -35,6 +35,8 @@ class Requester {
   std::uint8_t last_syndrome() const { return last_syndrome_; }
   // When congestion control lets the next packet begin to leave.
   TimePs data_from() const { return control_.data_from(); }
+  // What congestion control lets it send at `now`.
+  std::int64_t allowed_bps(TimePs now) const { return control_.allowed_bps(now); }
 
   bool has_data() const {
     if (state_ != RequesterState::kActive) return false;

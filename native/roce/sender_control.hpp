@@ -36,6 +36,18 @@ class SenderControl {
   // or nothing would be sent while it is on its way.
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
+  // What the controller lets it send at `now`: its rate, and of its window one in each base round trip, as an
+  // idle network acknowledges it. Nothing changes by being asked.
+  std::int64_t allowed_bps(TimePs now) const {
+    if (controller_ == nullptr) return congestion::Controller::kUnlimited;
+    const std::int64_t window_bytes = controller_->window_bytes();
+    const TimePs base = config_->congestion.base_round_trip;
+    std::int64_t rate_bps =
+        controller_->paced() ? controller_->seen_rate_bps(now) : congestion::Controller::kUnlimited;
+    if (window_bytes != congestion::Controller::kUnlimited && base > 0)
+      rate_bps = std::min(rate_bps, congestion::rate_of(static_cast<double>(window_bytes), base));
+    return rate_bps;
+  }
 
   // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {

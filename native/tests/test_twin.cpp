@@ -1,6 +1,7 @@
 // The twin without Python, under the sanitizers: drawn networks with everything that links, switches and
 // hosts do, in one thread and in several, with the same outcome.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -66,6 +67,14 @@ class Drawn {
   void play() {
     const std::vector<std::uint64_t> alone = outcome(1);
     for (const std::uint32_t threads : {2u, 3u}) CHECK_IN(outcome(threads) == alone, name_);
+    const auto interval = static_cast<TimePs>(1 + draw(40)) * 137 * kPsPerNs;
+    std::vector<std::uint64_t> looked_at, others;
+    const std::vector<std::uint64_t> sampled = outcome(1, interval, &looked_at);
+    if (alone.front() == 1) CHECK_IN(sampled == alone, name_);
+    for (const std::uint32_t threads : {2u, 3u}) {
+      CHECK_IN(outcome(threads, interval, &others) == sampled, name_);
+      CHECK_IN(others == looked_at, name_);
+    }
   }
 
  private:
@@ -169,7 +178,61 @@ class Drawn {
     return it;
   }
 
-  std::vector<std::uint64_t> outcome(std::uint32_t threads) {
+  // Stands still at every multiple of `interval` and looks.
+  void look_often(Simulator& twin, TimePs interval, std::vector<std::uint64_t>& seen) {
+    std::size_t rows = 0;
+    TimePs still_until = 0;
+    for (TimePs time = interval; !twin.over() && time < 20'000 * kPsPerUs; time += interval) {
+      while (twin.run(5000, time)) {
+      }
+      // After an interval without a row, in which nothing happens, comes another.
+      const std::size_t before = rows;
+      rows = twin.sample(time);
+      CHECK_IN(rows == before || time > still_until, name_);
+      if (rows == before) still_until = twin.next();
+    }
+    const Samples samples = twin.take_samples();
+    CHECK_EQUAL_IN(rows, samples.links.size() + samples.pairs.size(), name_);
+    std::vector<LinkCounters> sums(twin.links().links());
+    for (const LinkSample& it : samples.links) {
+      LinkCounters& sum = sums[it.link];
+      sum.bytes += it.sent_bytes;
+      sum.marked += it.marked;
+      sum.dropped += it.dropped;
+      sum.pauses += it.pauses;
+      sum.paused_ps += it.paused_ns;
+      sum.longest_queue_bytes = std::max(sum.longest_queue_bytes, it.longest_queue_bytes);
+      CHECK_IN(it.longest_queue_bytes >= it.queue_bytes, name_);
+      // A token bucket lets through what it has saved; a rate that rises, a packet that has begun.
+      const bool steady = network_.link_burst_bytes[it.link] == 0 && network_.changes.empty();
+      const auto sent_bytes = static_cast<double>(it.sent_bytes);
+      CHECK_IN(it.utilisation <= 1 || !steady || sent_bytes - sent_bytes / it.utilisation < 2, name_);
+      seen.insert(seen.end(),
+                  {static_cast<std::uint64_t>(it.time), it.link, static_cast<std::uint64_t>(it.queue_bytes),
+                   static_cast<std::uint64_t>(it.longest_queue_bytes), it.sent_bytes,
+                   std::bit_cast<std::uint64_t>(it.utilisation), it.marked, it.pauses,
+                   static_cast<std::uint64_t>(it.paused_ns), it.dropped});
+    }
+    for (const PairSample& it : samples.pairs) {
+      CHECK_IN(it.rate_bps > 0 && it.rate_bps <= 100 * kGbps, name_);
+      seen.insert(seen.end(),
+                  {static_cast<std::uint64_t>(it.time), static_cast<std::uint64_t>(it.source),
+                   static_cast<std::uint64_t>(it.target), static_cast<std::uint64_t>(it.rate_bps)});
+    }
+    if (!twin.done()) return;
+    for (std::uint32_t link = 0; link < sums.size(); ++link) {
+      const LinkCounters all = twin.links().totals(link);
+      if (link < network_.link_rate_bps.size()) CHECK_EQUAL_IN(sums[link].bytes, all.bytes, name_);
+      CHECK_EQUAL_IN(sums[link].marked, all.marked, name_);
+      CHECK_EQUAL_IN(sums[link].dropped, all.dropped, name_);
+      CHECK_EQUAL_IN(sums[link].pauses, all.pauses, name_);
+      CHECK_EQUAL_IN(sums[link].paused_ps, all.paused_ps / kPsPerNs, name_);
+      CHECK_IN(sums[link].longest_queue_bytes >= all.longest_queue_bytes, name_);
+    }
+  }
+
+  std::vector<std::uint64_t> outcome(std::uint32_t threads, TimePs interval = 0,
+                                     std::vector<std::uint64_t>* seen = nullptr) {
     std::vector<const RankPlan*> plans;
     std::vector<std::int32_t> hosts;
     for (const RankPlan& own : plans_) {
@@ -178,8 +241,11 @@ class Drawn {
     }
     Simulator twin(network_, config_, shared_, plans, hosts, 7, {}, threads);
     twin.start();
-    while (twin.run(5000) && twin.now() < 20'000 * kPsPerUs) {
+    if (seen != nullptr) {
+      seen->clear();
+      look_often(twin, interval, *seen);
     }
+    while (!twin.over() && twin.now() < 20'000 * kPsPerUs) twin.run(5000);
     const std::vector<std::string> problems = twin.problems();
     const bool gave_up = std::any_of(problems.begin(), problems.end(), [](const std::string& line) {
       return line.find("gave up sending") != std::string::npos;

@@ -122,8 +122,23 @@ LinkCounters Links::totals(std::uint32_t number) const {
   counters.dropped_bytes += lost_[number].bytes;
   counters.packets = blocks_[number].packets;
   counters.bytes = blocks_[number].bytes;
-  counters.longest_queue_bytes = blocks_[number].longest_bytes;
+  counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, blocks_[number].longest_bytes);
   counters.queue_bytes = blocks_[number].waiting_bytes;
+  return counters;
+}
+
+LinkCounters Links::look(std::uint32_t number, TimePs now) {
+  Block& block = blocks_[number];
+  LinkCounters counters = totals(number);
+  if (block.free > now && (block.flags & (kDown | kBucket)) == 0)
+    counters.bytes -= std::min(
+        counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(block.rate_bps, block.free - now)));
+  for (std::uint32_t own = 0; own < kPauseClass; ++own) {
+    const Ingress& in = ingress_[std::size_t{number} * kClasses + own];
+    if (in.pausing) counters.paused_ps += now - in.paused_since;
+  }
+  counters_[number].longest_queue_bytes = counters.longest_queue_bytes;
+  counters.longest_queue_bytes = std::exchange(block.longest_bytes, 0);
   return counters;
 }
 

@@ -136,6 +136,10 @@ class Links {
   const Routes& routes() const { return *routes_; }
 
   LinkCounters totals(std::uint32_t link) const;
+  // The same at `now`, to which all have come, but of what is being sent only what has been sent by then,
+  // with pauses that go on, and of the longest queue the one since it was asked last.
+  LinkCounters look(std::uint32_t link, TimePs now);
+  std::int64_t rate_bps(std::uint32_t link) const { return blocks_[link].rate_bps; }
   // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;

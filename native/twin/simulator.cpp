@@ -78,14 +78,16 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       capable_(congestion::needs_marks(config.congestion.control)),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
-      threads_(asks_telemetry_ ? 1 : threads) {
-  walkers_.reserve(plans.size());
-  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
-  ready_.resize(plans.size());
-  later_.resize(plans.size());
+      threads_(asks_telemetry_ ? 1 : threads),
+      shared_plan_(&shared),
+      plans_(std::move(plans)) {
+  walkers_.reserve(plans_.size());
+  for (const RankPlan* plan : plans_) walkers_.emplace_back(shared, *plan);
+  ready_.resize(plans_.size());
+  later_.resize(plans_.size());
   nic_source_ = links_.sources();
   later_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
-  timer_source_ = later_source_ + static_cast<std::uint32_t>(plans.size());
+  timer_source_ = later_source_ + static_cast<std::uint32_t>(plans_.size());
   nic_of_link_.assign(links_.links(), kNoNic);
   divide();
 }
@@ -110,20 +112,22 @@ void Simulator::start() {
     schedule_.rest(number, links_.finish(number, 0));
 }
 
-bool Simulator::run(std::uint64_t events) {
+bool Simulator::run(std::uint64_t events, TimePs until) {
   std::vector<std::thread> others;
   for (std::uint32_t thread = 1; thread < standings_.size(); ++thread)
-    others.emplace_back([this, thread, events] { run_thread(thread, events); });
-  run_thread(0, events);
+    others.emplace_back([this, thread, events, until] { run_thread(thread, events, until); });
+  run_thread(0, events, until);
   for (std::thread& other : others) other.join();
-  return !over_ && !failed_;
+  return !reached_ && !failed_;
 }
 
 // A thread's part of windows, until about so many events have been handled by all. Between a window's two
 // barriers threads read each other's standings, play and send mail; between windows they take it and write
 // how they stand.
-void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
+void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs until) {
   Calendar& calendar = schedule_.calendar(thread);
+  const std::uint64_t last =
+      until == kNever ? Calendar::kNone - 1 : calendar.window_of(std::max<TimePs>(until, 1) - 1);
   Standing& own = standings_[thread];
   const bool alone = standings_.size() == 1;
   bool own_failed = own.failed;
@@ -136,6 +140,17 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
       all &= schedule_.agenda(process).next_time() >= time;
     });
     return all;
+  };
+  // In the middle of a window: false where some have not come to that time.
+  const auto all_come_to = [&](TimePs time) {
+    own.behind = !play_until(time);
+    own.failed = own_failed;
+    if (!alone) barrier_->arrive_and_wait();
+    bool behind = false;
+    for (const Standing& standing : standings_) behind |= standing.behind;
+    if (!alone) links_.take_mail(thread);
+    if (!alone) barrier_->arrive_and_wait();
+    return !behind;
   };
   while (true) {
     if (!alone) links_.take_mail(thread);
@@ -151,26 +166,35 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events) {
     if (thread == 0) failed_ = failed;
     if (next_change_ < network_->changes.size() && !failed)
       window = std::min(window, calendar.window_of(network_->changes[next_change_].time));
-    if (thread == 0) over_ = window == Calendar::kNone;
-    if (window == Calendar::kNone || failed || handled >= events) {
+    if (thread == 0) {
+      over_ = window == Calendar::kNone;
+      reached_ = window > last;
+    }
+    if (window > last || failed || handled >= events) {
       if (!alone) barrier_->arrive_and_wait();  // all have read what they decide by
       return;
     }
     calendar.enter(window);
-    const TimePs end = calendar.end_of(window);
+    const TimePs end = calendar.end_of(window), stop = std::min(end, until);
     // Changes of the network part a window: all come to their time, then one thread makes them.
     bool behind = false;
-    while (!behind && next_change_ < network_->changes.size() && network_->changes[next_change_].time < end) {
+    while (!behind && next_change_ < network_->changes.size() &&
+           network_->changes[next_change_].time < stop) {
       const TimePs time = network_->changes[next_change_].time;
-      own.behind = !play_until(time);
-      if (!alone) barrier_->arrive_and_wait();
-      for (const Standing& standing : standings_) behind |= standing.behind;
-      if (!alone) links_.take_mail(thread);
-      if (!alone) barrier_->arrive_and_wait();
+      behind = !all_come_to(time);
       if (thread == 0 && !behind) apply_changes(time);
       if (!alone) barrier_->arrive_and_wait();
     }
-    if (!behind) play_until(end);
+    if (stop < end && !behind) {
+      if (all_come_to(stop)) {
+        if (thread != 0) return;
+        reached_ = true;
+        for (const Standing& standing : standings_) failed_ |= standing.failed;
+        return;
+      }
+    } else if (!behind) {
+      play_until(end);
+    }
     if (!alone) barrier_->arrive_and_wait();
   }
 }

@@ -16,6 +16,7 @@
 #include "roce/spread.hpp"
 #include "twin/links.hpp"
 #include "twin/network.hpp"
+#include "twin/sampler.hpp"
 #include "twin/schedule.hpp"
 #include "twin/ways.hpp"
 #include "walker/walker.hpp"
@@ -43,10 +44,21 @@ class Simulator {
 
   // Starts all walkers at time 0.
   void start();
-  // Handles about `events` events; false when there are none left or something failed.
-  bool run(std::uint64_t events);
+  // Handles about `events` of the events before `until`; false when none of these are left, so that all have
+  // come to that time, or something failed.
+  bool run(std::uint64_t events, TimePs until = kNever);
+  // No events are left at all, or something failed.
+  bool over() const { return over_ || failed_; }
+  // Between two calls of run nothing happens before that.
+  TimePs next();
+  // Keeps what links and pairs have come to at `time`, to which run has brought all; how many rows there are.
+  std::size_t sample(TimePs time);
+  Samples take_samples();
 
   bool done() const;
+  // How many of the packets of the plan's messages have been sent: 0 to 1. The first to ask waits until they
+  // are counted.
+  double share_done();
   // What failed or what is being waited for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
   // Links that are down on the ways of connections that gave up.
@@ -134,7 +146,7 @@ class Simulator {
   void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
   void divide();
   std::vector<std::uint32_t> share_out() const;
-  void run_thread(std::uint32_t thread, std::uint64_t events);
+  void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   std::uint32_t nic_of(std::uint32_t link);
@@ -195,6 +207,11 @@ class Simulator {
   std::unique_ptr<std::barrier<>> barrier_;
   std::size_t next_change_ = 0;  // of the network's
   bool failed_ = false, over_ = false;
+  bool reached_ = false;  // the time until which it was to run
+  std::unique_ptr<Sampler> sampler_;
+  const SharedPlan* shared_plan_;
+  std::vector<const RankPlan*> plans_;
+  std::uint64_t planned_packets_ = 0;
   bool keep_trace_ = false;
 };
 

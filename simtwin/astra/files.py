@@ -99,9 +99,15 @@ class RemoteMemory(Struct, rename="kebab", kw_only=True, frozen=True):
 
     memory_type: Literal["NO_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "MEMORY_POOL"]
     remote_mem_latency: NotNegative = 0  # ns
-    remote_mem_bw: NotNegative = 0  # GB/s, 10^9 bytes
+    remote_mem_bw: NotNegative = 0  # GB/s, 10^9 bytes, which is bytes a ns
     num_nodes: Whole = 0
     num_npus_per_node: Whole = 0
+
+    def duration_ns(self, size_bytes: int) -> int | None:
+        """Of an access that waits for no other; None where there is no such memory."""
+        if self.memory_type == "NO_MEMORY_EXPANSION":
+            return None
+        return int(self.remote_mem_latency) + int(size_bytes / self.remote_mem_bw)
 
 
 class System(Struct, rename="kebab", kw_only=True, frozen=True):
@@ -193,7 +199,10 @@ def read_logical_topology(path: Path) -> tuple[int, ...]:
 
 def read_remote_memory(path: Path) -> tuple[RemoteMemory, tuple[str, ...]]:
     """A remote memory file, and a line for each key that is not understood. Raises AstraError."""
-    return _read(path, msgspec.json.decode, "JSON", RemoteMemory)
+    memory, notes = _read(path, msgspec.json.decode, "JSON", RemoteMemory)
+    if memory.memory_type != "NO_MEMORY_EXPANSION" and not memory.remote_mem_bw:
+        raise AstraError(f"{path}: remote-mem-bw: is missing; give GB/s above 0")
+    return memory, notes
 
 
 def _read(

@@ -46,20 +46,17 @@ class AstraModel:
         if prod(sizes) != network.npus:
             shape = " x ".join(map(str, sizes))
             raise AstraError(f"{network.path}: npus_count: makes {network.npus} NPUs, and logical-dims {shape}")
-        self.network, self._system, self._sizes = network, system, sizes
+        self.network, self.npus = network, network.npus  # npus: ranks that there is room for
+        self._system, self._sizes = system, sizes
         reductions_at = None if system.local_mem_bw is None else system.local_mem_bw * 1e9
         self._endpoint = Endpoint(system.endpoint_delay, reductions_at)
         self._group_endpoint = Endpoint(GROUP_ENDPOINT_NS, reductions_at)
         self._lines: dict[tuple[int, ...] | int | None, tuple[Line, ...]] = {}
         self._costs_ps: dict[tuple[str, tuple[int, ...] | None, int], int] = {}
 
-    @property
-    def npus(self) -> int:
-        """Ranks that the network has room for."""
-        return self.network.npus
-
     def message_ps(self, source: int, target: int, size_bytes: int) -> int:
-        """Of a message between two ranks, 0 to itself."""
+        """Of a message between two ranks, 0 to itself. Raises AstraError for one that the network has no room for."""
+        self._check_ranks((source, target))
         if source == target:
             return 0
         return self.network.delay_ns(self.network.route(source, target), size_bytes) * PS_PER_NS
@@ -83,8 +80,8 @@ class AstraModel:
         chunk_bytes, chunks = self._chunks(op, size_bytes)
         phases = self._phases(op, ranks)
         active = self._system.active_chunks_per_dimension
-        if len(phases) == 1 and active == 1:
-            return self._phase_ns(phases[0], chunk_bytes, chunks)
+        if len(phases) == 1:
+            return self._phase_ns(phases[0], chunk_bytes, chunks, active)
         times_ns = []
         for phase in phases:
             times_ns.append((phase.dimension, self._phase_ns(phase, chunk_bytes)))
@@ -124,19 +121,23 @@ class AstraModel:
             order += [(used[-1], "all_reduce"), *((dimension, "all_gather") for dimension in reversed(used[:-1]))]
         return [_Phase(d, phase_op, algorithms[d], self._lines_along(d)) for d, phase_op in order]
 
-    def _phase_ns(self, phase: _Phase, size_bytes: int, chunks: int = 1) -> int:
+    def _phase_ns(self, phase: _Phase, size_bytes: int, chunks: int = 1, active: int = 1) -> int:
         """Of the slowest line."""
         try:
-            return max(_line_ns(phase.op, phase.algorithm, size_bytes, line, chunks) for line in phase.lines)
+            return max(_line_ns(phase.op, phase.algorithm, size_bytes, line, chunks, active) for line in phase.lines)
         except PhaseError as wrong:
             raise AstraError(f"{self._system.path}: {phase.algorithm} {wrong}; give another algorithm") from wrong
 
+    def _check_ranks(self, ranks: tuple[int, ...]) -> None:
+        if wrong := [rank for rank in ranks if not 0 <= rank < self.npus]:
+            where = f"{self.network.path}: npus_count"
+            raise AstraError(f"{where}: has no room for rank {wrong[0]}: makes {self.npus} NPUs; give more")
+
     def _group_line(self, ranks: tuple[int, ...]) -> tuple[Line, ...]:
         if ranks not in self._lines:
-            if wrong := [rank for rank in ranks if not 0 <= rank < self.npus]:
-                where = f"{self.network.path}: npus_count"
-                raise AstraError(f"{where}: has no room for rank {wrong[0]}: makes {self.npus} NPUs; give more")
-            self._lines[ranks] = (Line(ranks, self.network, self._group_endpoint, is_group=True),)
+            self._check_ranks(ranks)
+            is_regular = self.network.is_uniform
+            self._lines[ranks] = (Line(ranks, self.network, self._group_endpoint, True, is_regular),)
         return self._lines[ranks]
 
     def _whole_line(self) -> tuple[Line, ...]:
@@ -162,15 +163,16 @@ class AstraModel:
         return self._lines[dimension]
 
 
-def _line_ns(op: str, algorithm: Algorithm, size_bytes: int, line: Line, chunks: int) -> int:
-    """Of so many chunks, one after the other."""
+def _line_ns(op: str, algorithm: Algorithm, size_bytes: int, line: Line, chunks: int, active: int) -> int:
+    """Of so many chunks, `active` at a time, which with most algorithms start and end together."""
+    rounds = -(-chunks // active)
     if algorithm.base == "ring":
-        return ring_ns(op, size_bytes, line, chunks)
-    if algorithm.base == "doubleBinaryTree":
-        return double_binary_tree_ns(op, size_bytes, line, chunks)
+        return ring_ns(op, size_bytes, line, rounds)
     if algorithm.base == "direct":
-        return chunks * direct_ns(op, size_bytes, line, algorithm.window)
-    return chunks * halving_doubling_ns(op, size_bytes, line)
+        return direct_ns(op, size_bytes, line, rounds, algorithm.window)
+    if algorithm.base == "halvingDoubling":
+        return halving_doubling_ns(op, size_bytes, line, rounds)
+    return double_binary_tree_ns(op, size_bytes, line, chunks, active)
 
 
 def _pipelined_ns(phases: list[tuple[int, int]], chunks: int, active: int) -> int:

@@ -57,6 +57,11 @@ class Network(Struct, frozen=True):
     def npus(self) -> int:
         return prod(self.sizes)
 
+    @property
+    def is_uniform(self) -> bool:
+        """Any two NPUs are as far from each other as any other two."""
+        return len(self.dimensions) == 1 and self.dimensions[0].kind != "Ring"
+
     def route(self, source: int, target: int) -> tuple[int, int]:
         """(dimension, hops) that a message between two different NPUs is charged for.
 

@@ -1,18 +1,17 @@
-"""What one chunk takes on one dimension, by each of ASTRA-sim's algorithms, when no two messages meet.
-
-All members are taken to do the same at the same time, but for rings and trees, whose members are told apart.
-"""
+"""What chunks take on one dimension, by each of ASTRA-sim's algorithms, when no two messages meet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from heapq import heappop, heappush
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
 
 from simtwin.astra.network import Network
 
 AFTER_RECEIVE, AFTER_DELAY = 0, 1  # what happens to a message at one time, in this order
+# Of lines whose members are not as far apart everywhere: where a chunk has more messages the slowest member stands for
+# all, and beyond so many chunks each takes what the last one did.
+MESSAGES_MAX, CHUNKS_MAX = 8192, 8
 
 
 class PhaseError(Exception):
@@ -39,7 +38,8 @@ class Line:
     network: Network
     endpoint: Endpoint
     is_group: bool = False  # a communicator smaller than the network
-    is_regular: bool = False  # routes depend only on how far apart two members are
+    is_regular: bool = False  # all members have the same delays, and do the same at the same time
+    _slowest: dict[tuple[int, bool], frozenset[tuple[int, int]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -49,18 +49,18 @@ class Line:
         route = self.network.route(self.members[source], self.members[target])
         return self.network.delay_ns(route, size_bytes)
 
-    def distance_delay_ns(self, distance: int, size_bytes: int) -> int:
-        """Of the slowest of the messages that all members send to the one so many places on."""
-        return max(self.network.delay_ns(route, size_bytes) for route in self._routes[distance % len(self)])
+    def partner(self, place: int, distance: int, is_pairwise: bool) -> int:
+        """Who is so many places on, or with `is_pairwise` the other one of a pair so many places apart."""
+        return place ^ distance if is_pairwise else (place + distance) % len(self)
 
-    @cached_property
-    def _routes(self) -> tuple[frozenset[tuple[int, int]], ...]:
-        n, members, route = len(self), self.members, self.network.route
-        starts = range(1 if self.is_regular else n)
-        return tuple(
-            frozenset(route(members[i], members[(i + distance) % n]) for i in starts) if distance else frozenset()
-            for distance in range(n)
-        )
+    def slowest_ns(self, distance: int, is_pairwise: bool, size_bytes: int) -> int:
+        """Of the messages of all members to their partners."""
+        if (routes := self._slowest.get((distance, is_pairwise))) is None:
+            routes = self._slowest[distance, is_pairwise] = frozenset(
+                self.network.route(member, self.members[self.partner(place, distance, is_pairwise)])
+                for place, member in enumerate(self.members[:1] if self.is_regular else self.members)
+            )
+        return max(self.network.delay_ns(route, size_bytes) for route in routes)
 
 
 def final_bytes(op: str, size_bytes: int, members: int) -> int:
@@ -76,7 +76,7 @@ def ring_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
     reductions = n - 1 if op in ("all_reduce", "reduce_scatter") else 0
     own_ns = (messages + 1) * line.endpoint.delay_ns + reductions * line.endpoint.reduction_ns(message_bytes)
     if line.is_regular:
-        return chunks * (own_ns + messages * line.distance_delay_ns(1, message_bytes))
+        return chunks * (own_ns + messages * line.delay_ns(0, 1, message_bytes))
     # What comes late is passed on late: the longest way of so many hops in a row counts.
     hops = [line.delay_ns(i, (i + 1) % n, message_bytes) for i in range(n)]
     rounds, rest = divmod(chunks * messages, n)
@@ -84,24 +84,25 @@ def ring_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
     return chunks * own_ns + rounds * sum(hops) + longest
 
 
-def direct_ns(op: str, size_bytes: int, line: Line, window: int | None = None) -> int:
+def direct_ns(op: str, size_bytes: int, line: Line, chunks: int = 1, window: int | None = None) -> int:
     """Each member to each other, `window` messages at once."""
     n = len(line)
     window = min(window or n - 1, n - 1)
     message_bytes = size_bytes if op == "all_gather" else size_bytes // n
-    delays = [line.distance_delay_ns(distance, message_bytes) for distance in range(1, n)]
     messages = (2 if op == "all_reduce" else 1) * (n - 1)
     reduced = _reduced(op, window, (n - 1) * window if line.is_group else window)
     reduction_ns = line.endpoint.reduction_ns(message_bytes)
-    return _windowed_ns(
-        [delays[i % (n - 1)] for i in range(messages)],
-        [line.endpoint.delay_ns + reduced(i) * reduction_ns for i in range(messages + window)],
-        window,
+    exchange = _Exchange(
+        line,
+        sends=[(1 + i % (n - 1), message_bytes) for i in range(messages)],
+        turns_ns=[line.endpoint.delay_ns + reduced(i) * reduction_ns for i in range(messages + window)],
+        window=window,
         halfway=n - 1 if op == "all_reduce" else 0,
     )
+    return exchange.run(chunks)
 
 
-def halving_doubling_ns(op: str, size_bytes: int, line: Line) -> int:
+def halving_doubling_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
     """Pairs at 1, 2, 4, ... places with halves of halves, and back again."""
     n = len(line)
     steps = n.bit_length() - 1
@@ -115,12 +116,9 @@ def halving_doubling_ns(op: str, size_bytes: int, line: Line) -> int:
         last_bytes = size_bytes >> (steps + 1) << 1
         sends += [(n >> (step + 1), last_bytes << step) for step in range(steps)]
     reduced, endpoint = _reduced(op, 1, steps - 1), line.endpoint
-    total_ns = endpoint.delay_ns
-    for i, (distance, message_bytes) in enumerate(sends, 1):
-        next_bytes = sends[i][1] if i < len(sends) else 0  # what is reduced is as long as what is sent then
-        delay_ns = line.distance_delay_ns(distance, message_bytes)
-        total_ns += delay_ns + endpoint.delay_ns + reduced(i) * endpoint.reduction_ns(next_bytes)
-    return total_ns
+    # What a turn reduces is as long as what it sends.
+    turns_ns = [endpoint.delay_ns + reduced(i) * endpoint.reduction_ns(size) for i, (_, size) in enumerate(sends)]
+    return _Exchange(line, sends, [*turns_ns, endpoint.delay_ns], is_pairwise=True).run(chunks)
 
 
 def _reduced(op: str, first: int, others: int) -> Callable[[int], bool]:
@@ -138,44 +136,91 @@ def _reduced(op: str, first: int, others: int) -> Callable[[int], bool]:
     return is_reduced
 
 
-def _windowed_ns(delays_ns: list[int], turns_ns: list[int], window: int, halfway: int) -> int:
-    """One member's time: at first and after each message that comes a turn, after each turn the next message leaves.
+@dataclass(frozen=True, eq=False)
+class _Exchange:
+    """Members that have a turn at first and after each message that comes; after each turn their next message leaves.
 
-    With `halfway`, messages from there on wait until so many have come. The i-th message comes delays_ns[i] after it
-    left, as all members do the same.
+    A member's i-th message goes to the one whose i-th comes from it. With `halfway`, messages from there on wait until
+    so many have come.
     """
-    events: list[tuple[int, int]] = [(turns_ns[i], AFTER_DELAY) for i in range(window)]
-    turns, sent, come, free = window, 0, 0, 0
-    while True:
-        now_ns, what = heappop(events)
-        if what == AFTER_RECEIVE:
-            come += 1
-            heappush(events, (now_ns + turns_ns[turns], AFTER_DELAY))
-            turns += 1
-            continue
-        free += 1
-        may_send = 1
-        if halfway and sent >= halfway:
-            if come < halfway:
+
+    line: Line
+    sends: list[tuple[int, int]]  # (messages,) distance and bytes
+    turns_ns: list[int]  # (messages + window,)
+    window: int = 1  # turns at first
+    halfway: int = 0
+    is_pairwise: bool = False
+
+    def run(self, chunks: int) -> int:
+        """When all are done with so many chunks, each of which a member starts when it is done with the last one."""
+        if self.line.is_regular or len(self.line) * len(self.sends) > MESSAGES_MAX:
+            return chunks * self._chunk_ns([0])[0]
+        times_ns, before_ns = [0] * len(self.line), 0
+        for _ in range(min(chunks, CHUNKS_MAX)):
+            before_ns, times_ns = max(times_ns), self._chunk_ns(times_ns)
+        return max(times_ns) + max(chunks - CHUNKS_MAX, 0) * (max(times_ns) - before_ns)
+
+    def _chunk_ns(self, start_ns: list[int]) -> list[int]:
+        """When each member is done, from when each starts; one of them alone stands for all."""
+        members, messages = len(start_ns), len(self.sends)
+        sent, come, free, turns, end_ns = ([0] * members for _ in range(5))
+        half_known_ns: dict[tuple[int, int], int] = {}  # of messages, when the first of two things happened
+        events: list[tuple[int, int, int]] = []
+
+        def turn(member: int, now_ns: int) -> None:
+            heappush(events, (now_ns + self.turns_ns[turns[member]], AFTER_DELAY, member))
+            turns[member] += 1
+
+        def meet(member: int, i: int, at_ns: int) -> None:
+            """A message is there when it has come and its receiver has sent its own."""
+            other_ns = half_known_ns.pop((member, i), None)
+            if other_ns is None:
+                half_known_ns[member, i] = at_ns
+            else:
+                heappush(events, (max(at_ns, other_ns), AFTER_RECEIVE, member))
+
+        for member in range(members):
+            for _ in range(self.window):
+                turn(member, start_ns[member])
+        while events:
+            now_ns, what, member = heappop(events)
+            if what == AFTER_RECEIVE:
+                come[member] += 1
+                turn(member, now_ns)
                 continue
-            may_send = window
-        for _ in range(min(may_send, free, len(delays_ns) - sent)):
-            heappush(events, (now_ns + delays_ns[sent], AFTER_RECEIVE))
-            sent, free = sent + 1, free - 1
-        if sent == len(delays_ns) and free == window:
-            return now_ns
+            free[member] += 1
+            may_send = 1
+            if self.halfway and sent[member] >= self.halfway:
+                if come[member] < self.halfway:
+                    continue
+                may_send = self.window
+            for _ in range(min(may_send, free[member], messages - sent[member])):
+                i = sent[member]
+                distance, size_bytes = self.sends[i]
+                meet(member, i, now_ns)
+                if members == 1:
+                    meet(member, i, now_ns + self.line.slowest_ns(distance, self.is_pairwise, size_bytes))
+                else:
+                    partner = self.line.partner(member, distance, self.is_pairwise)
+                    meet(partner, i, now_ns + self.line.delay_ns(member, partner, size_bytes))
+                sent[member], free[member] = i + 1, free[member] - 1
+            if sent[member] == messages and free[member] == self.window:
+                end_ns[member] = now_ns
+        return end_ns
 
 
-def double_binary_tree_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
-    """Up a tree and down again with whole chunks; every second chunk takes the other tree."""
+def double_binary_tree_ns(op: str, size_bytes: int, line: Line, chunks: int = 1, active: int = 1) -> int:
+    """Up a tree and down again with whole chunks, `active` at a time; every second chunk takes the other tree."""
     n = len(line)
     if n & (n - 1) or op != "all_reduce" or line.is_group:
         where = "a group smaller than the network" if line.is_group else f"{n} members"
         raise PhaseError(f"does not do {op.replace('_', '-')} with {where}")
-    times_ns = [0] * n
+    ends_ns = [[0] * min(active, chunks) for _ in range(n)]  # of each member's last chunks, as a heap
     for chunk in range(chunks):
-        times_ns = _tree_ns(line, size_bytes, times_ns, is_root_last=chunk % 2 == 0)
-    return max(times_ns)
+        start_ns = [own_ns[0] for own_ns in ends_ns]
+        for own_ns, end_ns in zip(ends_ns, _tree_ns(line, size_bytes, start_ns, chunk % 2 == 0), strict=True):
+            heapreplace(own_ns, end_ns)
+    return max(max(own_ns) for own_ns in ends_ns)
 
 
 def _tree_ns(line: Line, size_bytes: int, start_ns: list[int], is_root_last: bool) -> list[int]:

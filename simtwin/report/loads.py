@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SERIES_FILE = "series.parquet"
 COUNTED = ("size_bytes", "longest_queue_bytes", "marked", "trimmed", "pauses", "paused_ps", "dropped")
+FULL = 0.9
 OF_LINKS = ("sent_bytes", "utilisation", "longest_queue_bytes", "marked", "pauses", "paused_ns", "dropped")
 
 
@@ -50,7 +51,7 @@ def link_loads(run: Run, network: Network, series: pl.DataFrame | None) -> pl.Da
 
     number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed, pauses, paused_ns and
     dropped over all iterations; mean: utilisation over all of their time, null at an unlimited rate. With a series
-    also peak: of any interval, sent_ns: length of the intervals in which it sent, and sent: utilisation in those.
+    also peak: of any interval, and full_ns: length of the intervals in which it was at least FULL busy.
     """
     import polars as pl
 
@@ -70,25 +71,15 @@ def link_loads(run: Run, network: Network, series: pl.DataFrame | None) -> pl.Da
     able = pl.col("rate_bps") * (total_ns / 8e9)
     table = table.with_columns(mean=pl.when(able > 0).then(pl.col("size_bytes") / able)).drop("paused_ps")
     if series is None:
-        none = pl.lit(None, pl.Float64)
-        return table.with_columns(peak=none, sent_ns=none, sent=none)
+        return table.with_columns(peak=pl.lit(None, pl.Float64), full_ns=pl.lit(None, pl.Int64))
     interval_ns = int(run.info.get("series_interval_ns") or 0)
-    sending = pl.col("sent_bytes") > 0
-    over_time = (
-        series.filter(pl.col("kind") == "link")
-        .group_by(link=pl.col("name"))
-        .agg(
-            peak=pl.col("utilisation").max(),
-            sent_ns=(sending.sum() * interval_ns).cast(pl.Float64),
-            sent=pl.col("utilisation").filter(sending).mean(),
-        )
-    )
+    over_time = series.filter(pl.col("kind") == "link").group_by(link=pl.col("name")).agg(
+        peak=pl.col("utilisation").max(), full_ns=(pl.col("utilisation") >= FULL).sum().cast(pl.Int64) * interval_ns
+    )  # fmt: skip
     joined = table.join(over_time, on="link", how="left", maintain_order="left")
-    unlimited = pl.col("rate_bps") == 0
+    limited = pl.col("rate_bps") > 0
     return joined.with_columns(
-        peak=pl.when(~unlimited).then(pl.col("peak").fill_null(0.0)),
-        sent=pl.when(~unlimited).then(pl.col("sent").fill_null(0.0)),
-        sent_ns=pl.col("sent_ns").fill_null(0.0),
+        pl.when(limited).then(pl.col(name).fill_null(0)).alias(name) for name in ("peak", "full_ns")
     )
 
 

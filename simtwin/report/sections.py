@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
 from simtwin.report.sentence import has_packets
 
@@ -100,13 +101,13 @@ def _hottest(run: Run, hot: pl.DataFrame) -> str:
     series, packets = hot["peak"].is_not_null().any(), has_packets(run)
     pairs = _pairs_by_link(run)
     header = ["link", "rate", "mean"]
-    header += ["highest", "while it sent"] if series else []
+    header += ["highest", f"above {percent(FULL)} for"] if series else []
     header += ["bytes"] + (["longest queue", "marks", "pauses", "paused", "drops"] if packets else [])
     header += ["pairs of ranks"] if pairs else []
     rows = []
     for it in hot.iter_rows(named=True):
         row = [it["link"], rate(it["rate_bps"]), _percent(it["mean"])]
-        row += [_percent(it["peak"]), f"{_percent(it['sent'])} of {duration(it['sent_ns'])}"] if series else []
+        row += [_percent(it["peak"]), duration(it["full_ns"])] if series else []
         row += [amount(it["size_bytes"])]
         if packets:
             row += [amount(it["longest_queue_bytes"]), it["marked"], it["pauses"], duration(it["paused_ns"])]

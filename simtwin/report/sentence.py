@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from genie.page import count_of, duration, share
+from genie.page import count_of, duration, percent, share
+from simtwin.report.loads import FULL
 from simtwin.report.rank_time import NETWORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -35,13 +36,14 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     return "; ".join(said)
 
 
-def busy(load: dict[str, object], total_ns: int) -> str:
-    """`rail0leaf0->spine1, 97 % busy over 12 ms`: while it sent, where a series tells when."""
-    name, sent, sent_ns = load["link"], load["sent"], load["sent_ns"]
-    if isinstance(sent, float) and isinstance(sent_ns, float) and sent_ns > 0:
-        return f"{name}, {share(sent)} busy over the {duration(min(sent_ns, total_ns))} in which it sent"
-    mean = load["mean"]
-    return f"{name}, {share(mean if isinstance(mean, float) else 0.0)} busy over {duration(total_ns)}"
+def busy(load: Mapping[str, Any], total_ns: int) -> str:
+    """`rail0leaf0->spine1, 63 % busy over 41.2 ms, above 90 % for 12 ms`: the last where a series tells."""
+    said = f"{load['link']}, {share(load['mean'] or 0.0)} busy over {duration(total_ns)}"
+    if load["peak"] is None:
+        return said
+    if load["full_ns"]:
+        return f"{said}, above {percent(FULL)} for {duration(min(load['full_ns'], total_ns))}"
+    return f"{said}, never above {percent(load['peak'])}"
 
 
 def events(run: Run) -> str:

@@ -124,6 +124,7 @@ def test_a_key_that_is_unknown_or_idle_is_named(tmp_path: Path) -> None:
         ("logical", {"logical-dims": [8, 2]}, "logical-dims[0] = 8: give a string"),
         ("logical", {"logical-dims": ["8"], "more": 1}, "more: is not understood"),
         ("logical", {}, "logical-dims: is missing; give it"),
+        ("remote memory", {"memory-type": "MEMORY_POOL"}, "remote-mem-bw: is missing; give GB/s above 0"),
         ("remote memory", {"memory-type": "MEMORY"}, "memory-type = 'MEMORY': give NO_MEMORY_EXPANSION or PER"),
     ],
 )
@@ -153,6 +154,14 @@ def test_a_file_that_is_not_there_or_too_long_is_refused(tmp_path: Path, reader:
 def test_an_algorithms_name_says_how_it_runs(name: str, base: str, window: int | None, is_one: bool) -> None:
     algorithm = Algorithm(name)
     assert (algorithm.base, algorithm.window, algorithm.is_one) == (base, window, is_one)
+
+
+def test_remote_memory_takes_its_latency_and_its_bytes(tmp_path: Path) -> None:
+    given = {"memory-type": "PER_NPU_MEMORY_EXPANSION", "remote-mem-latency": 200, "remote-mem-bw": 16}
+    memory, notes = read_remote_memory(write(tmp_path / "memory.json", given))
+    assert (memory.duration_ns(16_007), notes) == (1200, ())
+    memory, _ = read_remote_memory(write(tmp_path / "memory.json", {"memory-type": "NO_MEMORY_EXPANSION"}))
+    assert memory.duration_ns(1) is None
 
 
 def test_an_operation_without_an_algorithm_is_refused_when_it_comes(tmp_path: Path) -> None:

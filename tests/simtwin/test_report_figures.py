@@ -20,7 +20,7 @@ from simtwin.fabric_schema import Fabric
 from simtwin.report.loads import hottest, iteration_ends, link_loads, read_series
 from simtwin.report.queue_depths import POINTS_MAX, queue_depths
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, rank_time, rows_of_ranks, strips
-from simtwin.report.sentence import sentence
+from simtwin.report.sentence import busy, sentence
 from simtwin.report.tiers import drawing, kinds
 from simtwin.run import simulate_to_folder
 from simtwin.topology import build_network
@@ -106,6 +106,7 @@ def test_loads_are_the_counters_over_the_time(tmp_path: Path) -> None:
     said = sentence(run, iteration_ends(run), [0.0, 0.75, 0.0, 0.25], hottest(loads, 1))
     assert said.startswith("job on small: ")
     assert " an iteration; 75 % of it waiting for the network; hottest link leaf1->host3, 9" in said
+    assert " % busy over " in said
     assert said.endswith("; no marks, pauses or drops")
 
 
@@ -131,7 +132,7 @@ def _series(rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(given, schema_overrides={"rate_bps": pl.Int64, "utilisation": pl.Float64})
 
 
-def test_a_series_says_how_busy_a_link_was_while_it_sent(tmp_path: Path) -> None:
+def test_a_series_says_for_how_long_a_link_was_full(tmp_path: Path) -> None:
     fabric = leaf_spine(2, 2, 2)
     run = _played(fabric, incast(3, MIB), tmp_path / "run")
     run.info["series_interval_ns"] = 10_000
@@ -144,8 +145,10 @@ def test_a_series_says_how_busy_a_link_was_while_it_sent(tmp_path: Path) -> None
     )
     loads = {it["link"]: it for it in link_loads(run, build_network(fabric), series).iter_rows(named=True)}
     top, other = loads["leaf1->host3"], loads["host0->leaf0"]
-    assert (top["peak"], top["sent_ns"], top["sent"]) == (1.0, 20_000, pytest.approx(0.9))
-    assert (other["peak"], other["sent_ns"], other["sent"]) == (0.0, 0.0, 0.0)
+    assert (top["peak"], top["full_ns"]) == (1.0, 10_000)
+    assert (other["peak"], other["full_ns"]) == (0.0, 0)
+    assert busy(top, 50_000).endswith(" busy over 50 µs, above 90 % for 10 µs")
+    assert busy(other, 50_000).endswith(", never above 0 %")
 
 
 def test_a_series_that_cannot_be_read_is_said_in_one_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,6 +34,7 @@ from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
 from simtwin.twin import Loss, SimulationError, Twin
+from simtwin.watching import Watch
 
 MIB = 1 << 20
 OPERATIONS = [op for op in Op if op is not Op.NONE]
@@ -156,13 +158,22 @@ def test_the_longest_queue_is_what_waited() -> None:
 
 
 def test_progress_is_told() -> None:
-    seen: list[tuple[int, int, float]] = []
+    seen: list[tuple[int, int, int, int, float]] = []
+
+    def progress(simulator: Any, place: int, iterations: int) -> None:
+        seen.append((place, iterations, simulator.events, simulator.now_ps, simulator.share_done))
+
     workload = collective(Op.ALL_REDUCE, 8, 32 * MIB)
-    result = twin_of(single_switch(8)).play(workload, progress=lambda *values: seen.append(values))
-    assert seen
-    assert [iteration for iteration, *_ in seen] == [0] * len(seen)
-    assert 0 < seen[0][1] < result.counters["events"]
-    assert 0 < seen[0][2] < result.timeline["end_ns"].max() / 1e9
+    result = twin_of(single_switch(8)).play(workload, watch=Watch(progress), iterations=(4, 7))
+    assert sorted({place for place, *_ in seen}) == [0, 1]
+    assert {iterations for _, iterations, *_ in seen} == {2}
+    assert 0 < seen[0][2] < result.counters["events"]
+    assert 0 < seen[0][3] < 1000 * result.timeline["end_ns"].max()  # type: ignore[operator]
+    of_one = [(time_ps, share) for place, _, _, time_ps, share in seen if place == 0]
+    assert [share for _, share in of_one] == sorted(share for _, share in of_one)
+    # A ring that never waits: as much is done as time is over.
+    end_ps = 1000 * result.timeline.filter(pl.col("iteration") == 4)["end_ns"].max()  # type: ignore[operator]
+    assert max(abs(share - time_ps / end_ps) for time_ps, share in of_one if time_ps < end_ps) < 0.02
 
 
 # Every operation on every kind of fabric

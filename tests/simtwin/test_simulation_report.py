@@ -150,7 +150,7 @@ def test_the_verdict_comes_first_and_names_the_hottest_link(page: Any, rails: Pa
     marks = sum(link["marked"] for link in json.loads((rails / "counters.json").read_text())["links"])
     said = re.fullmatch(
         r"GPT-13B on rail16: (\S+) ms an iteration; (\d+) % of it waiting for the network; "
-        r"hottest link (\S+), (\d+) % busy over the (\S+ \S+) in which it sent; ([\d,]+) marks?, no pauses, no drops",
+        r"hottest link (\S+), (\d+) % busy over \1 ms, above 90 % for (\S+) µs; ([\d,]+) marks?, no pauses, no drops",
         shown[0],
     )
     assert said is not None, shown[0]

@@ -95,6 +95,11 @@ LOWERING = {"channels": 1, "credit": False, "algorithms": {}}
             "by size .*ran with all_reduce=ring; simulate again with the same --algorithm",
         ),
         ({"algorithms": {"all_reduce ring": 1}}, {"algorithms": {"all_reduce direct": 1}}, "all_reduce direct=1"),
+        (
+            {},
+            {"complete": False, "problem": "interrupted"},
+            r"twin: the simulation did not end \(interrupted\); simulate to the end for a verdict",
+        ),
     ],
 )
 def test_a_twin_with_other_settings_is_no_twin(live: dict[str, object], twin: dict[str, object], said: str) -> None:

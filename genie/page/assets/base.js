@@ -42,7 +42,7 @@ function ticks(high, count, base = 10) {
   if (base === 2) step = 2 ** Math.max(0, Math.ceil(Math.log2(raw)));
   else {
     const power = 10 ** Math.floor(Math.log10(raw));
-    step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw * 0.9999);
+    step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.9999);
   }
   const result = [];
   for (let value = 0; value <= high * 1.0001; value += step) result.push(value);

@@ -29,7 +29,7 @@ function drawFlowSizes(choice) {
     if (rows.length > 1) node("path", { d: rows.map((row, at) => `${at ? "L" : "M"}${x(at).toFixed(1)},${axis.at(row[k + 2]).toFixed(1)}`).join(""), fill: "none", stroke: `var(${colour})`, "stroke-width": 1.8 }, svg);
     rows.forEach((row, at) => {
       const alone = OF_PERCENTILE.every((_, other) => other >= k || Math.abs(axis.at(row[other + 2]) - axis.at(row[k + 2])) > 12);
-      if (slot > 90 && alone) node("text", { x: x(at) + 8, y: axis.at(row[k + 2]) - 5, class: "small" }, svg, slow(row[k + 2]));
+      if (slot > 90 && alone) node("text", { x: x(at) + 8, y: axis.at(row[k + 2]) - 5, class: "small", style: HALO }, svg, slow(row[k + 2]));
     });
     rows.forEach((row, at) => node("circle", { cx: x(at), cy: axis.at(row[k + 2]), r: 4, fill: `var(${colour})` }, svg));
   });

@@ -1,0 +1,98 @@
+"""A simulation under a person's eyes: how far it is, and a signal that stops it and keeps what it has."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+from genie.cli.exits import signal_in_words
+from genie.live.endings import ENDING_SIGNALS
+from simtwin.watching import Simulator, share_done
+
+TERMINAL_S, LOG_S = 0.5, 10.0  # between two lines
+
+
+class Progress:
+    """A line on standard error now and then, on a terminal in place: simulated time, events per second, what is left.
+
+    The share that is done is that of the plan's packets, the iterations before included; packets that are sent again
+    make it too large. The time left follows from the share alone.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._began = self._last = time.monotonic()
+        self._events, self._place = 0, -1  # at the last line
+        self._shown = False
+
+    def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
+        now = time.monotonic()
+        if now - self._last < (TERMINAL_S if self._terminal else LOG_S):
+            return
+        before = self._events if place == self._place else 0
+        rate = (simulator.events - before) / (now - self._last) / 1e6
+        self._last, self._events, self._place = now, simulator.events, place
+        which = f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
+        line = f"genie: {which}{simulator.now_ps / 1e9:.3f} ms simulated, {rate:.2f} M events/s"
+        if (share := share_done(simulator)) is not None:
+            line += self._left((place + share) / iterations, now - self._began)
+        self._shown = True
+        print(f"\r\x1b[K{line}" if self._terminal else line, end="" if self._terminal else "\n",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+    def _left(self, share: float, played_s: float) -> str:
+        words = f", {int(share * 100)} % done"
+        return f"{words}, about {_rough(played_s * (1 - share) / share)} left" if share > 0.001 else words
+
+    def end(self) -> None:
+        """Leave the terminal's line empty."""
+        if self._terminal and self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _rough(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 100:
+        return f"{max(round(seconds), 1)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class StopSignals:
+    """While a simulation plays, the first signal that would end the command asks the simulation to stop instead.
+
+    A second one ends the command at once, as does one that comes before anything has been played. Signals that were
+    ignored stay ignored.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None  # of the first
+        self._is_playing = False
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+    def __enter__(self) -> Self:
+        for number in ENDING_SIGNALS:
+            before = signal.getsignal(number)
+            if callable(before):
+                self._before[number] = before
+                signal.signal(number, self._heed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def __call__(self) -> str | None:
+        """Why to stop, if so: asked while something plays."""
+        self._is_playing = True
+        return None if self.number is None else signal_in_words(self.number)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:
+        if self._is_playing and self.number is None:
+            self.number = number
+        else:
+            self._before[number](number, frame)

@@ -1,0 +1,117 @@
+"""Queues, utilisation, pauses, marks and rates at an interval: the table `series` of a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+from genie.config.units import Duration, format_duration
+from simtwin.remarks import remark
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SAMPLED_LEVELS = ("packet",)
+ROWS_MAX = 20_000_000  # in memory they take about 100 bytes each
+CHUNK_ROWS = 1_000_000
+NEVER_PS = 2**63 - 1
+
+Samples = Mapping[str, Mapping[str, NDArray[Any]]]  # "links" and "pairs": columns
+
+
+class Sampled(Protocol):
+    """What a simulator must be able to do."""
+
+    next_ps: int  # nothing happens before that
+
+    def sample(self, time_ps: int) -> int:
+        """Keep rows for an instant to which all has come; how many wait to be taken."""
+
+    def take_samples(self) -> Samples:
+        """Hand the rows over."""
+
+
+class Series:
+    """The rows of all iterations, up to ROWS_MAX: what comes after them is left out, and that is said.
+
+    Sampling instants are the multiples of `interval_ps` (whole nanoseconds) from each iteration's origin, and the end
+    of what is played.
+    """
+
+    def __init__(self, interval_ps: int, link_names: Sequence[str]) -> None:
+        self.interval_ps = interval_ps
+        self.cut: tuple[int, int] | None = None  # iteration and ns after which rows are missing
+        self._names = link_names
+        self._frames: list[pl.DataFrame] = []
+        self._taken = self._waiting = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.cut is not None
+
+    def sample(self, simulator: Sampled, iteration: int, time_ps: int, share: Callable[[], float | None]) -> int:
+        """Rows for the interval that ends at `time_ps`; the end of the next in which something may happen.
+
+        `share`: asks how much of all work is done, for a word in time; None where that is not known.
+        """
+        before, self._waiting = self._waiting, simulator.sample(time_ps)
+        nothing = self._waiting == before
+        rows = self._taken + self._waiting
+        if rows >= ROWS_MAX:
+            self.cut = iteration, time_ps // 1000
+            self._remark(f"ends at {time_ps / 1e9:.3f} ms of iteration {iteration}, with")
+        elif self._waiting >= CHUNK_ROWS and (done := share()) and rows / done > ROWS_MAX:
+            self._remark(f"would have about {rows / done / 1e6:.0f} million rows, and will end after")
+        if self._waiting >= CHUNK_ROWS or self.is_full:
+            self.take(simulator, iteration)
+        next_ps = time_ps + self.interval_ps
+        if nothing and simulator.next_ps != NEVER_PS:
+            next_ps = max(next_ps, simulator.next_ps // self.interval_ps * self.interval_ps)
+        return next_ps
+
+    def _remark(self, words: str) -> None:
+        interval = format_duration(Duration(self.interval_ps))
+        remark(f"the series of {interval} {words} {ROWS_MAX / 1e6:g} million: give a longer interval")
+
+    def take(self, simulator: Sampled, iteration: int) -> None:
+        """Take over what the simulator has kept; before it goes."""
+        frame = _frame(simulator.take_samples(), iteration, self._names)
+        self._frames.append(frame)
+        self._taken += frame.height
+        self._waiting = 0
+
+    def table(self) -> pl.DataFrame:
+        """All rows (SERIES_SCHEMA), by iteration and time; at one time by link, then by pair of ranks."""
+        import polars as pl
+
+        from genie.record.schemas import SERIES_SCHEMA
+
+        return pl.concat(self._frames) if self._frames else pl.DataFrame(schema=SERIES_SCHEMA)
+
+
+def _frame(samples: Samples, iteration: int, link_names: Sequence[str]) -> pl.DataFrame:
+    import polars as pl
+
+    from genie.record.schemas import SERIES_SCHEMA
+
+    def table(columns: Mapping[str, NDArray[Any]], kind: str, *more: pl.Expr | pl.Series) -> pl.DataFrame:
+        frame = pl.DataFrame(dict(columns)).with_columns(
+            pl.lit(iteration).alias("iteration"),
+            (pl.col("time_ps") // 1000).alias("time_ns"),
+            pl.lit(kind).alias("kind"),
+            *more,
+        )
+        missing = [pl.lit(None).alias(name) for name in SERIES_SCHEMA if name not in frame.columns]
+        return frame.with_columns(missing).select(list(SERIES_SCHEMA)).cast(SERIES_SCHEMA)
+
+    names = pl.Series(link_names, dtype=pl.String)
+    links = table(samples["links"], "link", names.gather(pl.Series(samples["links"]["link"])).alias("name"))
+    pairs = table(
+        samples["pairs"],
+        "pair",
+        pl.format("rank{}->rank{}", "source", "target").alias("name"),
+        pl.when(pl.col("rate_bps") >= 0).then(pl.col("rate_bps")).alias("rate_bps"),
+    )
+    return pl.concat([links, pairs]).sort("time_ns", maintain_order=True)

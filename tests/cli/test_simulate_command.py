@@ -1,0 +1,243 @@
+"""`genie simulate` under a person's eyes: progress, series, and a stop that leaves a record."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from live_runs import GENIE, Ended, in_this_process, rings
+
+from genie.cli.watching import Progress, StopSignals
+from genie.record import open_run
+from genie.record.schemas import SERIES_SCHEMA
+
+LIMIT_S = 10.0  # from a signal to the end: half a second on a free machine
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return rings(tmp_path_factory.mktemp("rings"), 8, size_bytes=1 << 20)
+
+
+@pytest.fixture(scope="module")
+def long_trace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Minutes of it."""
+    return rings(tmp_path_factory.mktemp("long"), 8, collectives=50, size_bytes=64 << 20, compute_ns=1000)
+
+
+def simulate(trace: str, out: Path, *arguments: str) -> Ended:
+    return in_this_process("simulate", trace, "--rate", "100Gb/s", "-o", str(out), *arguments)
+
+
+# Progress
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What time it is, to be turned."""
+    now = [100.0]
+    monkeypatch.setattr("genie.cli.watching.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def screen(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> io.StringIO:
+    shown = io.StringIO()
+    shown.isatty = lambda: is_terminal  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
+    return shown
+
+
+def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(monkeypatch, is_terminal=False)
+    progress = Progress()
+    for second, place, events, share in (
+        (9, 0, 1, 0.1),
+        (10, 0, 20_000_000, 0.2),
+        (19, 1, 1, 0),
+        (30, 1, 8_000_000, 0.5),
+    ):
+        clock[0] = 100.0 + second
+        progress(SimpleNamespace(events=events, now_ps=second * 10**9, share_done=share), place, 2)
+    progress.end()
+    assert shown.getvalue().splitlines() == [
+        "genie: iteration 1 of 2: 10.000 ms simulated, 2.00 M events/s, 10 % done, about 90 s left",
+        "genie: iteration 2 of 2: 30.000 ms simulated, 0.40 M events/s, 75 % done, about 10 s left",
+    ]
+
+
+def test_the_line_of_a_terminal_is_gone_at_the_end(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(monkeypatch, is_terminal=True)
+    progress = Progress()
+    for half_seconds in range(1, 4):
+        clock[0] = 100.0 + half_seconds / 2
+        progress(SimpleNamespace(events=1_000_000 * half_seconds, now_ps=10**9), 0, 1)
+    progress.end()
+    line = "\r\x1b[Kgenie: 1.000 ms simulated, 2.00 M events/s"
+    assert shown.getvalue() == 3 * line + "\r\x1b[K"
+
+
+def test_hours_are_said_roughly(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(monkeypatch, is_terminal=False)
+    progress = Progress()
+    clock[0] += 100
+    for share in (0.5, 0.1, 0.01, 0.0):
+        clock[0] += 10
+        progress(SimpleNamespace(events=0, now_ps=0, share_done=share), 0, 1)
+    assert re.findall(r"done.*", shown.getvalue()) == [
+        "done, about 2 min left", "done, about 18 min left", "done, about 3 h 34 min left", "done"
+    ]  # fmt: skip
+
+
+# Stopping
+
+
+@pytest.mark.parametrize(("number", "code", "words"), [
+    (signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "told to end by SIGTERM")
+])  # fmt: skip
+def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["simulate", long_trace, "--rate", "100Gb/s", "-n", "20", "--series", "100us", "-o", str(out)]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [str(GENIE), *arguments], stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+    ) as command:
+        os.close(theirs)
+        try:
+            said = b""
+            while b"left" not in said:
+                said += os.read(ours, 4096)
+            os.kill(command.pid, number)
+            told = time.monotonic()
+            try:
+                while chunk := os.read(ours, 4096):
+                    said += chunk
+            except OSError:  # nobody writes to the terminal any more
+                pass
+            assert command.wait(60) == code
+            assert time.monotonic() - told < LIMIT_S
+        finally:
+            command.kill()
+            os.close(ours)
+    text = said.decode()
+    assert re.search(
+        r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, \d+ % done, about \d+ \w+.* left", text
+    )
+    (last,) = text.rpartition("\x1b[K")[2].splitlines()
+    run = open_run(out)
+    assert (run.info["complete"], run.info["problem"], run.info["stopped_iteration"]) == (False, words, 0)
+    at_ns = run.info["stopped_at_ns"]
+    assert (
+        last
+        == f"genie: {words}, stopped at {at_ns / 1e6:.3f} ms of iteration 0; what was played until then is in {out}"
+    )
+    assert set(run.timeline.filter(pl.col("end_ns") < 0)["rank"]) == set(range(8))
+    assert run.timeline["end_ns"].max() < at_ns  # type: ignore[operator]
+    assert run.transfers.height > 0
+    assert run.series is not None
+    assert run.series["time_ns"].max() == at_ns
+    links = {link["link"]: link["size_bytes"] for link in run.counters["links"]}
+    assert run.series.filter(name="host0->switch")["sent_bytes"].sum() == pytest.approx(
+        links["host0->switch"], abs=4200
+    )
+
+
+def test_only_the_first_signal_while_it_plays_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            signal.raise_signal(signal.SIGTERM)  # nothing has been played: it ends the command
+            assert (heard, stop.number) == ([signal.SIGTERM], None)
+            assert stop() is None
+            signal.raise_signal(signal.SIGHUP)
+            assert stop() is None
+            signal.raise_signal(signal.SIGTERM)
+            assert (stop(), stop.number, len(heard)) == ("told to end by SIGTERM", signal.SIGTERM, 1)
+            signal.raise_signal(signal.SIGTERM)
+            assert len(heard) == 2
+        signal.raise_signal(signal.SIGTERM)
+        assert len(heard) == 3
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGHUP, ignored)
+
+
+def test_a_beginning(trace: str, tmp_path: Path) -> None:
+    ended = simulate(trace, tmp_path, "--stop-after", "0.3ms", "--series", "50us")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ", stopped at 0.300 ms of iteration 0, " in ended.stdout
+    assert ended.stdout.endswith(f"; {tmp_path}\n")
+    run = open_run(tmp_path)
+    assert (run.info["complete"], run.info["stopped_at_ns"]) == (False, 300_000)
+    assert run.timeline.filter(pl.col("end_ns") < 0)["rank"].to_list() == list(range(8))
+    assert run.series is not None
+    assert run.series["time_ns"].unique().sort().to_list() == [250_000, 300_000]
+
+
+def test_a_time_that_never_comes_stops_nothing(trace: str, tmp_path: Path) -> None:
+    ended = simulate(trace, tmp_path, "--stop-after", "10s")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert " ms an iteration, " in ended.stdout
+    run = open_run(tmp_path)
+    assert run.info["complete"] is True
+    assert run.timeline["end_ns"].min() >= 0  # type: ignore[operator]
+
+
+def test_a_simulation_that_fails_leaves_a_record(trace: str, tmp_path: Path) -> None:
+    fabric = tmp_path / "fabric.toml"
+    fabric.write_text(
+        '[topology]\nkind = "single-switch"\nhosts = 8\n[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
+        '[transport]\nack_timeout = "100us"\nretry_limit = 1\n'
+        '[[fault]]\nat = "300us"\ncable = ["host3", "switch"]\n'
+    )
+    out = tmp_path / "out"
+    ended = in_this_process("simulate", trace, "--fabric", str(fabric), "-o", str(out))
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("genie: switch->host3 is down since 300us")
+    assert ended.stderr.endswith(f"; what was played until then is in {out}\n")
+    run = open_run(out)
+    assert run.info["complete"] is False
+    assert "switch->host3 is down" in run.info["problem"]
+    assert run.timeline.filter((pl.col("kind") == "comp") & (pl.col("end_ns") == 200_000)).height == 8
+
+
+# Series
+
+
+def test_series_of_a_run(trace: str, tmp_path: Path) -> None:
+    plain = simulate(trace, tmp_path / "plain", "-n", "2")
+    ended = simulate(trace, tmp_path / "series", "-n", "2", "--series", "20us", "--threads", "2")
+    assert (plain.code, ended.code, ended.stderr) == (0, 0, "")
+    without, run = open_run(tmp_path / "plain"), open_run(tmp_path / "series")
+    assert without.series is None
+    assert run.series is not None
+    assert dict(run.series.schema) == SERIES_SCHEMA
+    assert run.series["iteration"].unique().to_list() == [0, 1]
+    assert run.timeline.equals(without.timeline)
+    assert run.transfers.equals(without.transfers)
+    assert run.counters == without.counters
+    simulate(trace, tmp_path / "series")
+    assert open_run(tmp_path / "series").series is None
+
+
+@pytest.mark.parametrize(("option", "said"), [
+    ("--series 0us", "--series 0us: must be a whole number of nanoseconds above 0, such as 10us"),
+    ("--series 10", "--series 10: has no unit; give for example 10us"),
+    ("--series 1500ps", "--series 1500ps: must be a whole number of nanoseconds above 0, such as 10us"),
+    ("--stop-after 0", "--stop-after 0: must be a whole number of nanoseconds above 0, such as 5ms"),
+    ("--stop-after soon", "--stop-after soon: is not a number with a unit; give for example 5ms"),
+])  # fmt: skip
+def test_times_that_are_none(option: str, said: str, trace: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = simulate(trace, out, *option.split())
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"genie: {said}\n")
+    assert not out.exists()
