@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from simtwin.simulate import Twin
 from twin_fabrics import incast, leaf_spine, twin_of
 
 from genie.record import RecordError
@@ -22,6 +21,7 @@ from simtwin.fabric import parse_fabric
 from simtwin.report import simulation_report, write_simulation_report
 from simtwin.run import simulate_to_folder
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 RAILS = """
 name = "rail16"
