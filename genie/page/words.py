@@ -15,6 +15,8 @@ def percent(fraction: float | None) -> str:
 
 def share(fraction: float) -> str:
     """As `percent`, with two digits where it is small: `0.0034` → `0.34 %`."""
+    if 0 < fraction < 0.0005:
+        return "below 0.1 %"
     return f"{100 * fraction:.2g} %" if fraction < 0.0995 else percent(fraction)
 
 

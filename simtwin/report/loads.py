@@ -9,17 +9,13 @@ import numpy as np
 from genie.record import RecordError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
     from genie.record import Run
     from simtwin.network import Network
 
-SERIES_FILE = "series.parquet"
 COUNTED = ("size_bytes", "longest_queue_bytes", "marked", "trimmed", "pauses", "paused_ps", "dropped")
 FULL = 0.9
-OF_LINKS = ("sent_bytes", "utilisation", "longest_queue_bytes", "marked", "pauses", "paused_ns", "dropped")
 
 
 def iteration_ends(run: Run) -> dict[int, int]:
@@ -33,20 +29,7 @@ def iteration_ends(run: Run) -> dict[int, int]:
     return result
 
 
-def read_series(folder: Path) -> pl.DataFrame | None:
-    """series.parquet; None where the run kept none. Raises RecordError."""
-    import polars as pl
-
-    path = folder / SERIES_FILE
-    if not path.is_file():
-        return None
-    try:
-        return pl.read_parquet(path).select("iteration", "time_ns", "kind", "name", *OF_LINKS, "rate_bps")
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise RecordError(f"{path}: cannot be read: {' '.join(str(error).split())}; make the run again") from error
-
-
-def link_loads(run: Run, network: Network, series: pl.DataFrame | None) -> pl.DataFrame:
+def link_loads(run: Run, network: Network) -> pl.DataFrame:
     """One row per directed link, in the order of the network's. Raises RecordError when the record is of another.
 
     number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed, pauses, paused_ns and
@@ -70,10 +53,10 @@ def link_loads(run: Run, network: Network, series: pl.DataFrame | None) -> pl.Da
     ).with_columns(paused_ns=pl.col("paused_ps") // 1000)
     able = pl.col("rate_bps") * (total_ns / 8e9)
     table = table.with_columns(mean=pl.when(able > 0).then(pl.col("size_bytes") / able)).drop("paused_ps")
-    if series is None:
+    if run.series is None:
         return table.with_columns(peak=pl.lit(None, pl.Float64), full_ns=pl.lit(None, pl.Int64))
     interval_ns = int(run.info.get("series_interval_ns") or 0)
-    over_time = series.filter(pl.col("kind") == "link").group_by(link=pl.col("name")).agg(
+    over_time = run.series.filter(pl.col("kind") == "link").group_by(link=pl.col("name")).agg(
         peak=pl.col("utilisation").max(), full_ns=(pl.col("utilisation") >= FULL).sum().cast(pl.Int64) * interval_ns
     )  # fmt: skip
     joined = table.join(over_time, on="link", how="left", maintain_order="left")

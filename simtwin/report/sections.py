@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ HOW_TO_GET_A_SERIES = "genie simulate ... --series 10us"
 
 def head(summary: str) -> str:
     """What is to be known, before all else."""
-    return f'<header id="verdict"><h1>{escape(summary)}</h1></header>'
+    whole_names = re.sub(r"[^\s,]+-&gt;[^\s,]+", r'<span class="name">\g<0></span>', escape(summary))
+    return f'<header id="verdict"><h1>{whole_names}</h1></header>'
 
 
 def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:

@@ -15,7 +15,7 @@ from simtwin.idle_network import IdleNetwork
 from simtwin.queues import queues_of
 from simtwin.report import sections
 from simtwin.report.flows import figures, slowdowns
-from simtwin.report.loads import hottest, iteration_ends, link_loads, read_series
+from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import queue_depths
 from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, rows_of_ranks, strips
 from simtwin.report.sentence import has_packets, sentence
@@ -63,26 +63,25 @@ def simulation_report(folder: Path) -> str:
         raise RecordError(f"{folder}: is no run of genie simulate; a page of two runs comes from genie diff")
     fabric = load_fabric(folder / "fabric.toml")
     network = build_network(fabric)
-    series = read_series(folder)
-    loads = link_loads(run, network, series)
+    loads = link_loads(run, network)
     ends_ns = iteration_ends(run)
-    _end_what_was_cut_short(run, ends_ns)
+    host_of_rank = _host_of_rank(run, network)
+    same_paths = not run.info.get("paths", {}).get("changed")
+    drawn_flows = figures(slowdowns(run, IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)))
+    if not run.info.get("complete", True):
+        _end_what_was_cut_short(run, ends_ns)
     spent = rank_time(run)
     shares = spent.shares(ends_ns, int(run.info["ranks"]))
     hot = hottest(loads, HOTTEST_MAX)
-    hosts = {name: host for host, name in enumerate(network.node_names[: network.hosts])}
-    host_of_rank = [hosts[it["host"]] for it in sorted(run.info["hosts"], key=lambda it: it["rank"])]
-    same_paths = not run.info.get("paths", {}).get("changed")
-    idle = IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)
     data: dict[str, Any] = {
         "packets": has_packets(run),
         "topology": drawing(network, loads) if loads["size_bytes"].sum() else None,
-        "flows": figures(slowdowns(run, idle)),
+        "flows": drawn_flows,
         "lanes": _lanes(run, spent, ends_ns),
     }
-    if series is not None:
+    if run.series is not None:
         interval_ns = int(run.info.get("series_interval_ns") or 0)
-        data["queues"] = queue_depths(series, ends_ns, interval_ns, _ecn(fabric, network))
+        data["queues"] = queue_depths(run.series, ends_ns, interval_ns, _ecn(fabric, network))
     summary = sentence(run, ends_ns, shares, hot)
     body = (
         sections.head(summary),
@@ -96,13 +95,23 @@ def simulation_report(folder: Path) -> str:
     return document(summary, body, data, ASSETS)
 
 
+def _host_of_rank(run: Run, network: Network) -> list[int]:
+    number = {name: host for host, name in enumerate(network.node_names[: network.hosts])}
+    return [number[it["host"]] for it in sorted(run.info["hosts"], key=lambda it: int(it["rank"]))]
+
+
 def _end_what_was_cut_short(run: Run, ends_ns: dict[int, int]) -> None:
-    """Nodes of a simulation that was stopped last until then."""
+    """Nodes and transfers of a simulation that was stopped last until then."""
     import polars as pl
 
     stopped = pl.col("iteration").replace_strict(ends_ns, return_dtype=pl.Int64, default=0)
-    ended = pl.when(pl.col("end_ns") < 0).then(stopped).otherwise(pl.col("end_ns"))
-    run.timeline = run.timeline.with_columns(end_ns=ended)
+
+    def ended(column: str) -> pl.Expr:
+        return pl.when(pl.col(column) < 0).then(stopped).otherwise(pl.col(column)).alias(column)
+
+    run.timeline = run.timeline.with_columns(ended("end_ns"))
+    begun = run.transfers.filter(pl.col("post_ns") >= 0)
+    run.transfers = begun.with_columns(ended("last_ns"), ended("acked_ns"))
 
 
 def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:

@@ -62,6 +62,7 @@ def test_a_choice_escapes_what_it_offers() -> None:
         (share(0.412), "41 %"),
         (share(0.0034), "0.34 %"),
         (share(0.0), "0 %"),
+        (share(1.6e-7), "below 0.1 %"),
         (duration(12_345_678), "12.3 ms"),
         (duration(999_900), "1000 µs"),
         (duration(41), "41 ns"),

@@ -17,7 +17,7 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric import parse_fabric
 from simtwin.fabric_schema import Fabric
-from simtwin.report.loads import hottest, iteration_ends, link_loads, read_series
+from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import POINTS_MAX, queue_depths
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, rank_time, rows_of_ranks, strips
 from simtwin.report.sentence import busy, sentence
@@ -92,7 +92,7 @@ def test_loads_are_the_counters_over_the_time(tmp_path: Path) -> None:
     fabric = leaf_spine(2, 2, 2)
     run = _played(fabric, incast(3, MIB), tmp_path / "run", iterations=3)
     network = build_network(fabric)
-    loads = link_loads(run, network, None)
+    loads = link_loads(run, network)
     assert loads["link"].to_list() == list(network.link_names)
     assert loads["peak"].null_count() == len(loads)
     counted = {it["link"]: it["size_bytes"] for it in run.counters["links"]}
@@ -115,7 +115,7 @@ def test_counters_of_another_fabric_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         RecordError, match=r"counters\.json: its links are not those of fabric\.toml; make the run again"
     ):
-        link_loads(run, build_network(leaf_spine(2, 3, 2)), None)
+        link_loads(run, build_network(leaf_spine(2, 3, 2)))
 
 
 def _series(rows: list[dict[str, Any]]) -> pl.DataFrame:
@@ -136,27 +136,19 @@ def test_a_series_says_for_how_long_a_link_was_full(tmp_path: Path) -> None:
     fabric = leaf_spine(2, 2, 2)
     run = _played(fabric, incast(3, MIB), tmp_path / "run")
     run.info["series_interval_ns"] = 10_000
-    series = _series(
+    run.series = _series(
         [
             {"time_ns": 10_000, "name": "leaf1->host3", "sent_bytes": 100_000, "utilisation": 0.8},
             {"time_ns": 20_000, "name": "leaf1->host3", "sent_bytes": 125_000, "utilisation": 1.0},
             {"time_ns": 30_000, "name": "leaf1->host3", "longest_queue_bytes": 5},
         ]
     )
-    loads = {it["link"]: it for it in link_loads(run, build_network(fabric), series).iter_rows(named=True)}
+    loads = {it["link"]: it for it in link_loads(run, build_network(fabric)).iter_rows(named=True)}
     top, other = loads["leaf1->host3"], loads["host0->leaf0"]
     assert (top["peak"], top["full_ns"]) == (1.0, 10_000)
     assert (other["peak"], other["full_ns"]) == (0.0, 0)
     assert busy(top, 50_000).endswith(" busy over 50 µs, above 90 % for 10 µs")
     assert busy(other, 50_000).endswith(", never above 0 %")
-
-
-def test_a_series_that_cannot_be_read_is_said_in_one_line(tmp_path: Path) -> None:
-    assert read_series(tmp_path) is None
-    (tmp_path / "series.parquet").write_bytes(b"PAR1 no table PAR1")
-    with pytest.raises(RecordError, match=r"series\.parquet: cannot be read") as caught:
-        read_series(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def test_points_of_queues_keep_maxima_and_sums() -> None:
