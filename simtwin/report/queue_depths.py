@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import polars as pl
 
 LINKS_MAX = 12
 POINTS_MAX = 600  # of each link; intervals are put together where there are more
-HIGHEST = ("longest_queue_bytes", "utilisation")
 SUMMED = ("marked", "pauses", "paused_ns", "dropped")
 
 
@@ -21,9 +19,10 @@ def queue_depths(
 ) -> dict[str, Any]:
     """What the page draws of the iteration with the longest queue. `ecn_bytes`: link → where marks begin and end.
 
-    `step_ns`: length of a point; `end_ns`; `iteration`; `links`: name, ecn, and for each point the greatest queue
-    (bytes) and utilisation, marks, pauses, paused time (ns) and drops; `rates`: for each point the least, the median
-    and the greatest rate (b/s) that congestion control lets a pair of ranks send with, null where it limits none.
+    `step_ns`: length of a point; `end_ns`; `iteration`; `links`: name, ecn, and for each point the longest queue
+    (bytes), the mean utilisation, marks, pauses, paused time (ns) and drops; `rates`: for each point the least, the
+    median and the greatest rate (b/s) that congestion control lets a pair of ranks send with, null where it limits
+    none.
     """
     import polars as pl
 
@@ -34,7 +33,7 @@ def queue_depths(
     ordered = longest.sort(["longest_queue_bytes", "troubled", -pl.col("iteration")], descending=True)
     iteration = int(ordered["iteration"][0]) if len(ordered) else min(ends_ns, default=0)
     own = series.filter(pl.col("iteration") == iteration)
-    last_ns = max([ends_ns.get(iteration, 0), *own["time_ns"].tail(1).to_list()])
+    last_ns = max(ends_ns.get(iteration, 0), int(own["time_ns"].to_numpy().max(initial=0)))
     together = max(-(-last_ns // (max(interval_ns, 1) * POINTS_MAX)), 1)
     step_ns = max(interval_ns, 1) * together
     points = max(-(-last_ns // step_ns), 1)
@@ -45,19 +44,19 @@ def queue_depths(
         .sort(["longest_queue_bytes", "troubled", "utilisation", "name"], descending=[True, True, True, False])
         .head(LINKS_MAX)
     )
+    place = ((pl.col("time_ns") - 1) // step_ns).clip(0, points - 1).alias("place")  # an interval is called by its end
+    binned = own.join(chosen.select("name"), on="name", how="semi").group_by("name", place).agg(
+        pl.col("longest_queue_bytes").max(), pl.col(SUMMED).sum(), (pl.col("utilisation").sum() / together).round(3)
+    )  # fmt: skip
     links = []
     for name in chosen["name"]:
-        of_link = own.filter(pl.col("name") == name)
-        # An interval is called by its end.
-        place = np.clip((of_link["time_ns"].to_numpy() - 1) // step_ns, 0, points - 1)
-        columns: dict[str, NDArray[Any]] = {column: np.zeros(points) for column in (*HIGHEST, *SUMMED)}
-        for column in HIGHEST:
-            np.maximum.at(columns[column], place, of_link[column].fill_null(0).to_numpy())
-        for column in SUMMED:
-            np.add.at(columns[column], place, of_link[column].fill_null(0).to_numpy())
-        shown = {column: np.round(values).astype(np.int64).tolist() for column, values in columns.items()}
-        shown["utilisation"] = np.round(columns["utilisation"], 3).tolist()
-        links.append({"name": name, "ecn": ecn_bytes.get(name), **shown})
+        of_link = binned.filter(pl.col("name") == name)
+        columns: dict[str, Any] = {"name": name, "ecn": ecn_bytes.get(name)}
+        for column in ("longest_queue_bytes", "utilisation", *SUMMED):
+            values = np.zeros(points, of_link[column].to_numpy().dtype)
+            values[of_link["place"].to_numpy()] = of_link[column].to_numpy()
+            columns[column] = values.tolist()
+        links.append(columns)
     return {
         "step_ns": step_ns,
         "end_ns": points * step_ns,

@@ -172,6 +172,7 @@ def test_points_of_queues_keep_maxima_and_sums() -> None:
         assert max(link["longest_queue_bytes"]) == own["longest_queue_bytes"].max()
         assert sum(link["marked"]) == own["marked"].sum()
         assert sum(link["paused_ns"]) == own["paused_ns"].sum()
+    assert drawn["links"][2]["utilisation"][:2] == [0.167, 0.0]  # half of one of three intervals
     assert [column[0] for column in drawn["rates"]] == [10, 20, 30]
     assert drawn["rates"][0][1] is None
 

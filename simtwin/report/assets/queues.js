@@ -82,6 +82,7 @@ function drawPanel(svg, panel, x, left, right, top) {
   for (const bytes of panel.ecn || [])
     if (bytes <= high) node("line", { x1: left, x2: right, y1: y(bytes), y2: y(bytes), stroke: "var(--alarm)", "stroke-dasharray": "2 4" }, svg);
   if (panel.ecn && right - left > 480) node("text", { x: right, y: top - 3, "text-anchor": "end", class: "soft small" }, svg, `dotted: marks some from ${amount(panel.ecn[0])}, all from ${amount(panel.ecn[1])}`);
+  if (panel.range && right - left > 480) node("text", { x: right, y: top - 3, "text-anchor": "end", class: "soft small" }, svg, "what congestion control lets a pair send: median, least, greatest");
   if (panel.range) {
     const [low, middle, most] = panel.range;
     node("path", { d: steppedPath(low, x, y), fill: "none", stroke: "var(--wait)" }, svg);
