@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.record import write_run
 from simtwin.fabric_toml import to_toml
-from simtwin.idle import idle_ns
+from simtwin.idle_network import IdleNetwork
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,29 +55,28 @@ class Simulated:
         """One row per message that went between two hosts by itself: each send of a trace or of generated traffic, and
         collectives' transfers of one message.
 
-        `fct_ns`: from its posting until its last packet had arrived; `idle_ns`: the same on the idle network at line
-        rate (`simtwin/idle.py`); `slowdown`: the former over the latter.
+        `fct_ns`: from its posting until its sender knows that all has arrived; `idle_ns`: the same on the idle network
+        at line rate (`simtwin/idle_network.py`); `slowdown`: the former over the latter.
         """
         import polars as pl
 
-        host = self.twin.host_of_rank
-        alone = self.transfers.filter((pl.col("messages") == 1) & (pl.col("last_ns") >= 0) & (pl.col("post_ns") >= 0))
-        between = host[alone["src"].to_numpy()] != host[alone["dst"].to_numpy()]
-        alone = alone.filter(pl.Series(between))
-        idle = idle_ns(
-            self.twin.fabric,
-            self.twin.network,
-            self.twin.routes,
-            host[alone["src"].to_numpy()].tolist(),
-            host[alone["dst"].to_numpy()].tolist(),
-            alone["size_bytes"].to_list(),
+        same_paths = not self.info["paths"].get("changed")
+        idle = IdleNetwork(
+            self.twin.fabric, self.twin.network, self.twin.host_of_rank.tolist(), self.paths if same_paths else None
         )
-        return alone.select(
-            "iteration", "src", "dst", "node_id", "size_bytes", start_ns="post_ns",
-            fct_ns=pl.col("last_ns") - pl.col("post_ns"), idle_ns=pl.Series(idle, dtype=pl.Int64),
-        ).with_columns(
-            slowdown=pl.when(pl.col("idle_ns") > 0).then(pl.col("fct_ns") / pl.col("idle_ns"))
-        )  # fmt: skip
+        host = self.twin.host_of_rank
+        rows = self.transfers.filter((pl.col("messages") == 1) & (pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
+        rows = rows.filter(pl.Series(host[rows["src"].to_numpy()] != host[rows["dst"].to_numpy()], dtype=pl.Boolean))
+        frames = [
+            pair.with_columns(idle_ns=pl.Series(idle.message_ns(source, target, pair["size_bytes"].to_numpy())))
+            for (source, target), pair in rows.with_row_index().partition_by("src", "dst", as_dict=True).items()
+        ]
+        rows = pl.concat(frames) if frames else rows.with_columns(index=0, idle_ns=0.0)
+        rows = rows.sort("index").with_columns(fct_ns=pl.col("acked_ns") - pl.col("post_ns"), start_ns="post_ns")
+        rows = rows.with_columns(slowdown=pl.col("fct_ns") / pl.col("idle_ns").clip(1.0))
+        return rows.select(
+            "iteration", "src", "dst", "node_id", "size_bytes", "start_ns", "fct_ns", "idle_ns", "slowdown"
+        )
 
     def write(self, folder: Path) -> None:
         """The run folder that `genie simulate` would have written. Raises RecordWriteError."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from genie.config.units import Duration, Rate
 from genie.plan.build import MESSAGE_MAX_BYTES
+from genie.workload.flows import Flow
 from simtwin.fabric_schema import HOSTS_MAX, Explicit, NamedHost, NamedLink, NamedSwitch
 from simtwin.imports.words import DURATION_MAX_S, Value, Words
 
@@ -87,14 +88,6 @@ class TopologyFile:
         return bool(self._inside) and len(self.hosts.keys() & ends) == 1 and not self._inside & ends
 
 
-@dataclass(frozen=True)
-class Flow:
-    source: int  # host, counted from 0 in the order of node numbers
-    target: int
-    size_bytes: int
-    start_ns: int  # from the first flow's
-
-
 def read_topology(path: Path) -> TopologyFile:
     """Header: numbers of nodes, switches and links. Raises ForeignFileError."""
     words = Words(path)
@@ -130,7 +123,10 @@ def read_simai_topology(path: Path) -> TopologyFile:
 
 
 def read_flows(path: Path, topology: TopologyFile) -> tuple[Flow, ...]:
-    """Their number; source, target, priority, port, bytes and start in s of each. Raises ForeignFileError."""
+    """Their number; source, target, priority, port, bytes and start in s of each. Raises ForeignFileError.
+
+    Ranks are hosts, counted from 0 in the order of node numbers; times are from the first flow's.
+    """
     words = Words(path)
     (count,) = words.row(("number of flows",))
     highest = len(topology.hosts) + len(topology.switches) - 1

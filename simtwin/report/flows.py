@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
-    from simtwin.report.idle_network import IdleNetwork
+    from simtwin.idle_network import IdleNetwork
 
 SIZES_MAX = 12  # distinct sizes that have a place of their own; of more those between two powers of 4 share one
 CDF_POINTS = 200

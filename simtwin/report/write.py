@@ -11,10 +11,10 @@ from genie.page import document
 from genie.page.lanes import lane_slices
 from genie.record import RecordError, RecordWriteError, open_run
 from simtwin.fabric import load_fabric
+from simtwin.idle_network import IdleNetwork
 from simtwin.queues import queues_of
 from simtwin.report import sections
 from simtwin.report.flows import figures, slowdowns
-from simtwin.report.idle_network import IdleNetwork
 from simtwin.report.loads import hottest, iteration_ends, link_loads, read_series
 from simtwin.report.queue_depths import queue_depths
 from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, rows_of_ranks, strips

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,20 @@ CUT_THROUGH_BYTES = 64
 NS_PER_PS = 1e-3
 
 
+class Hop(NamedTuple):
+    """Where a pair's packets have several links for a hop: their rates together and the least delay."""
+
+    rate_bps: int  # 0: unlimited
+    delay_ps: int
+    cuts_through: bool  # the switch at its end sends on what it has the header of
+
+
 @dataclass(frozen=True)
 class Way:
-    """From a host to another: of each hop the rate (b/s, 0: unlimited) and the delay (ps), and of the way back.
+    """From a host to another, and back."""
 
-    Where a pair's packets have several links for a hop, that is their rates together and the least delay.
-    """
-
-    there: tuple[tuple[int, int], ...]
-    back: tuple[tuple[int, int], ...]
+    there: tuple[Hop, ...]
+    back: tuple[Hop, ...]
     latencies_ps: tuple[int, int]  # of a packet at the sending and at the receiving host
 
 
@@ -81,9 +86,11 @@ class IdleNetwork:
     def _way(self, hops: Sequence[set[int]], a: int, b: int) -> Way:
         network = self._network
 
-        def joined(links: set[int]) -> tuple[int, int]:
+        def joined(links: set[int]) -> Hop:
             rates = [int(network.rate_bps[link]) for link in links]
-            return sum(rates) if all(rates) else 0, min(int(network.delay_ps[link]) for link in links)
+            delay_ps = min(int(network.delay_ps[link]) for link in links)
+            cuts = self._fabric.switch.cut_through and all(_cuts_through(network, link) for link in links)
+            return Hop(sum(rates) if all(rates) else 0, delay_ps, cuts)
 
         return Way(
             tuple(joined(links) for links in hops),
@@ -95,46 +102,75 @@ class IdleNetwork:
         """From a transfer's post until all of it is acknowledged, if nothing else were sent.
 
         Messages of one size, all posted at once: base round trip and wire bytes x 8 / rate of the slowest hop. Exact
-        for one message in a window; a lower bound of what several take that are posted one after the other.
+        for one message in a window, without congestion control or token buckets; a lower bound of what several take
+        that are posted one after the other.
         """
         frame = self._fabric.frame
         of_ack = IP_UDP_BTH_BYTES + ACKNOWLEDGED_BYTES + frame.overhead_bytes
         if frame.control is not None:
             of_ack = int(frame.control)
-        back_ps = sum(delay + (of_ack * 8e12 / rate if rate else 0.0) for rate, delay in way.back)
+        back_ps = sum(hop.delay_ps for hop in way.back) + self._along_ps(way.back, np.array([of_ack]))[0]
         completed: NDArray[np.float64] = self.arrival_ns(way, size_bytes, messages)
-        return completed + (back_ps + way.latencies_ps[0]) * NS_PER_PS
+        completed = completed + (back_ps + way.latencies_ps[0]) * NS_PER_PS
+        return completed
+
+    def message_ns(self, source: int, target: int, size_bytes: NDArray[Any]) -> NDArray[np.float64]:
+        """`completion_ns` of single messages of these sizes from one rank to another, which are on two hosts."""
+        way = self.way(source, target)
+        assert way is not None
+        return self.completion_ns(way, size_bytes, np.ones(len(size_bytes)))
 
     def arrival_ns(self, way: Way, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
         """From a transfer's post until the receiver has all of it; otherwise as `completion_ns`."""
         fabric, frame = self._fabric, self._fabric.frame
         payload = int(frame.payload or fabric.transport.mtu)
-        overhead = frame.overhead_bytes
-        header = IP_UDP_BTH_BYTES + overhead if frame.data_header is None else int(frame.data_header)
-        first, last = (FIRST_BYTES, LAST_BYTES) if frame.data_header is None else (0, 0)
+        header = IP_UDP_BTH_BYTES + frame.overhead_bytes if frame.data_header is None else int(frame.data_header)
+        opening, closing = (FIRST_BYTES, LAST_BYTES) if frame.data_header is None else (0, 0)
         size = np.asarray(size_bytes, np.float64) / messages
         packets = np.maximum(np.ceil(size / payload), 1)
         rest = size - (packets - 1) * payload
-        final = header + np.ceil(rest / 4) * 4 + last + np.where(packets == 1, first, 0)
-        full = np.where(packets * messages == 1, 0.0, np.where(packets > 1, header + payload, final))
-        total = messages * ((packets - 1) * (header + payload) + np.where(packets > 1, first, 0) + final)
-        ps_per_byte = [8e12 / rate if rate else 0.0 for rate, _ in way.there]
-        if fabric.switch.cut_through:
-            slowest, head = max(ps_per_byte), np.minimum(final, CUT_THROUGH_BYTES)
-            sent = total * slowest + head * (sum(ps_per_byte) - slowest)
-        else:
-            sent = np.max(
-                [
-                    full * sum(ps_per_byte[: hop + 1])
-                    + (total - full - final) * max(ps_per_byte[: hop + 1])
-                    + final * sum(ps_per_byte[hop:])
-                    for hop in range(len(ps_per_byte))
-                ],
-                axis=0,
+        full = header + -(-payload // 4) * 4.0
+        last = header + np.ceil(rest / 4) * 4 + closing + np.where(packets == 1, opening, 0)
+        first = np.where(packets > 1, full + opening, last)
+        total = messages * ((packets - 1) * full + np.where(packets > 1, opening, 0) + last)
+        between = np.where(packets * messages > 1, total - first - last, 0.0)
+        one_between = np.minimum(between, full)
+        hops = way.there
+        # A packet starts on a link when it is there and the one before has left it: the end is that of the longest
+        # chain, in which the first packet comes to hop b, those between follow there, the last but one comes on to hop
+        # c, and the last one goes the rest of the way.
+        sent = self._along_ps(hops, last)
+        for b in range(len(hops)):
+            begun = self._along_ps(hops[: b + 1], first) + (between - one_between) / full * self._takes_ps(
+                hops[b], full
             )
-        delays = sum(delay for _, delay in way.there) + way.latencies_ps[1] + int(fabric.host.doorbell_latency)
+            for c in range(b, len(hops)):
+                chain = begun + self._along_ps(hops[b : c + 1], one_between) + self._along_ps(hops[c:], last)
+                sent = np.where(packets * messages > 1, np.maximum(sent, chain), sent)
+        delays = sum(hop.delay_ps for hop in hops) + way.latencies_ps[1] + int(fabric.host.doorbell_latency)
         arrived: NDArray[np.float64] = (sent + delays) * NS_PER_PS
         return arrived
+
+    def _takes_ps(self, hop: Hop, size_bytes: Any) -> Any:
+        unit = int(self._fabric.frame.time_unit)
+        exact = np.asarray(size_bytes) * (8e12 / hop.rate_bps if hop.rate_bps else 0.0)
+        return exact if unit == 1 else np.floor(exact / unit + 0.5) * unit
+
+    def _along_ps(self, hops: Sequence[Hop], size_bytes: NDArray[Any]) -> NDArray[np.float64]:
+        """One packet, without waiting, until its last bit has left for the end of the last hop."""
+        taken: NDArray[np.float64] = self._takes_ps(hops[-1], size_bytes)
+        for hop in hops[:-1]:
+            read = np.minimum(size_bytes, CUT_THROUGH_BYTES) if hop.cuts_through else size_bytes
+            taken = taken + self._takes_ps(hop, read)
+        return taken
+
+
+def _cuts_through(network: Network, link: int) -> bool:
+    """As native/twin/link_changes.cpp: no port of the switch at its end may run dry."""
+    node, rate = network.dst_node[link], network.rate_bps[link]
+    ports = np.flatnonzero(network.src_node == node)
+    slow_enough = (network.rate_bps[ports] > 0) & (network.rate_bps[ports] <= rate)
+    return bool(node >= network.hosts and (slow_enough & (network.burst_bytes[ports] == 0)).all())
 
 
 def _kinds_of_hosts(network: Network) -> tuple[list[int], set[tuple[int, int]]]:
