@@ -77,7 +77,7 @@ function beside(x0, y0, x1, y1, lane = 0) {
 function block(svg, cables, middle, slot, y, metric, steps) {
   const cell = Math.max(1.5, Math.min(cables.length === 1 ? 4 * CELL_MAX : CELL_MAX, slot - 2)), most = Math.max(1, Math.min(Math.floor((slot - 4) / cell), Math.ceil(Math.sqrt(cables.length * 4))));
   const columns = Math.ceil(cables.length / Math.ceil(cables.length / most));
-  const gap = cell > 5 ? 2 : 0.3, high = cell > 5 ? Math.min(cell, CELL_MAX) - gap : 10, used = Math.min(columns, cables.length);
+  const gap = cell > 5 ? 2 : 0.3, high = cables.length > 1 && cell > 5 ? cell - gap : 10, used = Math.min(columns, cables.length);
   cables.forEach(([name, up, down], at) => {
     const x = middle - used * cell / 2 + (at % columns) * cell + gap / 2, top = y + Math.floor(at / columns) * (high + gap);
     const half = (cell - gap) / 2;
