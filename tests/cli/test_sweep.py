@@ -63,6 +63,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     ended = genie("sweep", str(folder / "sweep.toml"), "-o", str(folder / "out"), "--jobs", "1")
     assert ended.code == 0, ended
     assert "16 runs, 16 played now, 0 failed" in ended.stdout
+    assert "sweep.toml: 16 runs" in (folder / "out/sweep.html").read_text()
     return rows_of(folder / "out")
 
 
