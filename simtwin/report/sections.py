@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
-from simtwin.report.sentence import has_packets
+from simtwin.report.sentence import has_packets, no_links
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,8 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
             (
                 "Moved",
                 amount(moved),
-                f"{count_of(messages, 'message')} over {used} of {len(loads)} links"
+                count_of(messages, "message")
+                + (f" over {used} of {len(loads)} links" if used else "")
                 + (f"; {count_of(sent_again, 'packet')} sent again" if has_packets(run) else ""),
             ),
             ("Simulated", f"level {info.get('level', 'packet')}", f"{played}; seed {info.get('seed')}"),
@@ -68,8 +69,11 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     )
 
 
-def topology(run: Run, drawn: dict[str, Any], hot: pl.DataFrame, network: Network) -> str:
+def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
     """Links on the drawn network, and the hottest as a table."""
+    if drawn is None:
+        words = no_links(run)
+        return section("Links on the network", f"{words[:1].upper()}{words[1:]}.", name="topology")
     columns = drawn["links"]
     shown = [name for name in METRICS if name in ("mean",) or any(columns[name])]
     cells = "each cable of a host, where hosts are many, is a cell under its switch: left half up, right half down"

@@ -31,9 +31,15 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     if len(loads):
         said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
     else:
-        said.append("no link carried anything")
+        said.append(no_links(run))
     said.append(events(run))
     return "; ".join(said)
+
+
+def no_links(run: Run) -> str:
+    """Why there is nothing to say of links."""
+    told = has_packets(run) or not run.transfers["size_bytes"].sum()
+    return "no link carried anything" if told else f"what links carry is not known at level {run.info['level']}"
 
 
 def busy(load: Mapping[str, Any], total_ns: int) -> str:

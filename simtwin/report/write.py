@@ -76,7 +76,7 @@ def simulation_report(folder: Path) -> str:
     idle = IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)
     data: dict[str, Any] = {
         "packets": has_packets(run),
-        "topology": drawing(network, loads),
+        "topology": drawing(network, loads) if loads["size_bytes"].any() else None,
         "flows": figures(slowdowns(run, idle)),
         "lanes": _lanes(run, spent, ends_ns),
     }

@@ -339,6 +339,20 @@ def test_a_level_without_packets_says_so_and_shows_none(tmp_path: Path, opened: 
     assert not any("mark" in line for line in _tip(tab))
 
 
+def test_a_level_without_links_draws_none(tmp_path: Path, opened: Opened) -> None:
+    folder = _incast(tmp_path / "run")
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, "level": "analytic", "error_bound": None}))
+    counters = json.loads((folder / "counters.json").read_text())
+    links = [{**dict.fromkeys(it, 0), "link": it["link"]} for it in counters["links"]]
+    (folder / "counters.json").write_text(json.dumps({**counters, "links": links}))
+    tab = opened(write_simulation_report(folder).parent)
+    assert "; what links carry is not known at level analytic; level analytic has no packets" in tab.inner_text("h1")
+    assert "What links carry is not known at level analytic." in tab.inner_text("#topology")
+    assert tab.locator("#topology svg").count() == 0
+    assert tab.locator("#lanes-figure .slice").count() == 6
+
+
 def test_a_run_that_moved_nothing_has_a_page_too(tmp_path: Path, opened: Opened) -> None:
     folder = tmp_path / "run"
     simulate_to_folder(twin_of(leaf_spine(2, 2, 2), 1), collective(Op.BARRIER, 1, 0), folder, workload_path="jobs/none")

@@ -35,8 +35,7 @@ function drawStrips() {
   };
 }
 
-drawn(drawTopology, "topology-metric");
-joinTable();
+if (data.topology) { drawn(drawTopology, "topology-metric"); joinTable(); }
 if (data.queues && data.queues.links.length) { joinBoxes(); drawn(drawQueues); }
 if (document.getElementById("flows-choice")) drawn(drawFlows, "flows-choice");
 if (data.lanes.strips) drawn(drawStrips);
