@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         poisson,
         simulate,
     )
-    from simtwin.fabric import FabricError, load_fabric
+    from simtwin.fabric import FabricError
     from simtwin.fabric_schema import Fabric
     from simtwin.simulated import Simulated
 
@@ -35,7 +35,6 @@ __all__ = [
     "Simulated",
     "collective",
     "incast",
-    "load_fabric",
     "load_workload",
     "permutation",
     "poisson",
@@ -46,7 +45,6 @@ _MODULES = {
     "Fabric": "simtwin.fabric_schema",
     "FabricError": "simtwin.fabric",
     "Simulated": "simtwin.simulated",
-    "load_fabric": "simtwin.fabric",
 }
 
 

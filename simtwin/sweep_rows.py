@@ -19,10 +19,10 @@ from simtwin.simulated import Simulated
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS_FILE, TABLE_FILE, TEXT_FILE, SWEEP_FILE, RUNS_FOLDER = (
-    "rows.jsonl", "sweep.parquet", "sweep.csv", "sweep.toml", "runs",
+ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
+    "rows.jsonl", "sweep.parquet", "sweep.csv", "sweep.html", "sweep.toml", "runs",
 )  # fmt: skip
-OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, SWEEP_FILE, RUNS_FOLDER, "sweep.html"}
+OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Column -> whether it is a fraction. A run that failed has none of them but wall_s.
 RESULTS = {

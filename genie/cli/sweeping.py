@@ -70,7 +70,8 @@ def sweep(
     """
     # Here, because no other command needs what they import.
     from simtwin.sweep import load_sweep
-    from simtwin.sweep_rows import RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
+    from simtwin.sweep_page import sweep_page
+    from simtwin.sweep_rows import PAGE_FILE, RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
     from simtwin.sweep_workers import abandon_mpi, mpi_workers, played, under_mpi
 
     mpi = under_mpi()
@@ -106,8 +107,10 @@ def sweep(
             if mpi:
                 abandon_mpi()
     failed = table.filter(table["error"] != "")
-    _show_table(table, [axis.key for axis in described.axes if len(axis.values) > 1])
-    print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / 'sweep.parquet'}")
+    axes = [axis.key for axis in described.axes if len(axis.values) > 1]
+    (out / PAGE_FILE).write_text(sweep_page(table, axes, file.name), encoding="utf-8")
+    _show_table(table, axes)
+    print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
     if len(failed):
         print(f"genie: {counted(len(failed), 'run')} failed; the first: {failed['error'][0]}", file=sys.stderr)
     return EXIT_FAILED if len(failed) else EXIT_OK

@@ -33,36 +33,28 @@ def small(**tables: Any) -> simtwin.Fabric:
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        ({"iterations": 2, "seed": 7}, ["-n", "2", "--seed", "7"]),
+        ({"iterations": 2, "seed": 7}, "-n 2 --seed 7"),
         (
-            {
-                "wire": "plain",
-                "algorithms": {"all_reduce": "recursive_doubling"},
-                "congestion_control": "dcqcn",
-                "queue_pairs": 2,
-            },
-            [
-                "--wire",
-                "plain",
-                "--algorithm",
-                "all_reduce=recursive_doubling",
-                "--congestion",
-                "dcqcn",
-                "--queue-pairs",
-                "2",
-            ],
+            {"wire": "plain", "algorithms": {"all_reduce": "recursive_doubling"}, "queue_pairs": 2},
+            "--wire plain --algorithm all_reduce=recursive_doubling --queue-pairs 2",
         ),
+        (
+            {"congestion_control": "dcqcn", "slots": "astra", "threads": 2, "series_interval": "20us"},
+            "--congestion dcqcn --slots astra --threads 2 --series 20us",
+        ),
+        ({"level": "flow", "sharing": "equal", "channels": 1}, "--level flow --sharing equal --channels 1"),
+        ({"level": "analytic", "ranks_per_node": 2}, "--level analytic --ranks-per-node 2"),
     ],
 )
 def test_the_same_bits_as_genie_simulate(
-    options: dict[str, Any], arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fabric = small(ecn={"minimum": "20kB", "maximum": "80kB"})
     workload = simtwin.collective(fabric, "all_reduce", "256KiB", count=2)
     save(workload, tmp_path / "trace", "trace")
     (tmp_path / "fabric.toml").write_text(to_toml(fabric))
     monkeypatch.chdir(tmp_path)
-    ended = in_this_process("simulate", "trace", "--fabric", "fabric.toml", *arguments, "-o", "theirs")
+    ended = in_this_process("simulate", "trace", "--fabric", "fabric.toml", *arguments.split(), "-o", "theirs")
     assert ended.code == 0, ended
     theirs = open_run(Path("theirs"))
 
@@ -71,6 +63,10 @@ def test_the_same_bits_as_genie_simulate(
     assert_frame_equal(run.timeline, theirs.timeline)
     assert_frame_equal(run.transfers, theirs.transfers)
     assert run.counters == theirs.counters
+    if "series_interval" in options:
+        assert run.series is not None
+        assert theirs.series is not None
+        assert_frame_equal(run.series, theirs.series)
     assert run.paths is not None
     assert theirs.paths is not None
     assert_frame_equal(run.paths, theirs.paths)
@@ -181,7 +177,7 @@ def test_a_permutation_leaves_nobody_out() -> None:
 
 
 def test_fabrics_change_by_the_file_s_keys() -> None:
-    fabric = simtwin.load_fabric(LEAF_SPINE)
+    fabric = simtwin.Fabric.load(LEAF_SPINE)
     changed = fabric.replace({"switch.buffer": "64KiB", "transport.mtu": 1024, "topology.leaves": 8})
     assert (changed.switch.buffer, changed.transport.mtu, changed.hosts) == (65536, 1024, 32)
     assert changed.replace({"switch.buffer": None}).switch == small().switch
@@ -224,7 +220,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
 )
 def test_what_cannot_be_is_one_line(call: Any, says: str) -> None:
     with pytest.raises(Exception, match=says) as raised:
-        call(simtwin.load_fabric(LEAF_SPINE))
+        call(simtwin.Fabric.load(LEAF_SPINE))
     assert "\n" not in str(raised.value)
     assert "--" not in str(raised.value)
 
