@@ -1,4 +1,6 @@
 // genie._core.Simulator: the packet level of the twin.
+#include "bindings/twin.hpp"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -13,7 +15,6 @@
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
-#include "bindings/twin.hpp"
 #include "twin/simulator.hpp"
 
 namespace genie::bindings {

@@ -93,7 +93,8 @@ void register_twin_levels(nb::module_& m) {
       .def_prop_ro("circuits_set_up", &FlowSimulator::circuits_set_up)
       .def_prop_ro("data_packets", &FlowSimulator::data_packets);
   nb::class_<AnalyticSimulator>(m, "AnalyticSimulator", "The twin at level analytic; times in ps.")
-      .def(nb::new_(&make_analytic_simulator), "plan"_a, "key_of_node"_a, "costs_ps"_a, nb::keep_alive<0, 2>())
+      .def(nb::new_(&make_analytic_simulator), "plan"_a, "key_of_node"_a, "costs_ps"_a,
+           nb::keep_alive<0, 2>())
       .def("start", &AnalyticSimulator::start)
       .def("run", &AnalyticSimulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Handle about so many events; False when none are left or something failed.")

@@ -22,7 +22,8 @@ bool close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::max({1.0,
 
 void three_flows_on_two_links() {
   const Way a{0, 1}, b{1, 1};
-  for (const auto& [rule, first] : {std::pair(SharingRule::kMaxMin, 9.0), std::pair(SharingRule::kEqual, 5.0)}) {
+  for (const auto& [rule, first] :
+       {std::pair(SharingRule::kMaxMin, 9.0), std::pair(SharingRule::kEqual, 5.0)}) {
     FlowSharing sharing({10, 2}, rule);
     const std::uint32_t flows[] = {sharing.add(std::vector{a}), sharing.add(std::vector{a, b}),
                                    sharing.add(std::vector{b})};
@@ -129,7 +130,8 @@ void buckets_give_all_of_the_first_time_in_order() {
       buckets.push(time, number);
       oracle.emplace_back(time, number);
       if (random() % 4 != 0) continue;
-      std::stable_sort(oracle.begin(), oracle.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::stable_sort(oracle.begin(), oracle.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
       now = oracle.front().first;
       CHECK_EQUAL_IN(buckets.next_time(), now, "seed " + std::to_string(seed));
       buckets.pop(given);

@@ -112,7 +112,8 @@ void AnalyticSimulator::meet(std::int32_t rank, const Operation& operation) {
 }
 
 void AnalyticSimulator::send(std::int32_t rank, const Operation& operation) {
-  TimePs& last = last_of_[pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(operation.peer))];
+  TimePs& last =
+      last_of_[pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(operation.peer))];
   last = std::max(last, now_ + cost(rank, operation.handle));
   messages_.push_back({rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, now_});
   push(last, Kind::kMessage, static_cast<std::uint32_t>(messages_.size()) - 1, 0);

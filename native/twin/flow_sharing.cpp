@@ -144,7 +144,8 @@ void FlowSharing::fill() {
     link.left = link.capacity;
     link.weight = 0;
     for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
-    if (link.weight > kNoWeight && link.capacity < kUnlimited) heap_.emplace_back(link.left / link.weight, number);
+    if (link.weight > kNoWeight && link.capacity < kUnlimited)
+      heap_.emplace_back(link.left / link.weight, number);
   }
   for (const std::uint32_t flow : reached_) {
     if (flows_[flow].limit < kUnlimited) heap_.emplace_back(flows_[flow].limit, flow | kFlowBit);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/time.hpp"
+
 namespace genie::twin {
 
 enum class SharingRule : std::uint8_t {
@@ -92,5 +94,11 @@ class FlowSharing {
   std::vector<std::uint32_t> reached_links_, reached_;
   std::vector<std::pair<double, std::uint32_t>> heap_;  // by what a link has for each flow, or a flow's limit
 };
+
+// 0: no limit.
+inline double bytes_per_ps(std::int64_t rate_bps) {
+  return rate_bps == 0 ? FlowSharing::kUnlimited
+                       : static_cast<double>(rate_bps) / (8.0 * static_cast<double>(kPsPerSecond));
+}
 
 }  // namespace genie::twin

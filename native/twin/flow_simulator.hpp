@@ -2,8 +2,8 @@
 // latencies are the packet level's.
 //
 // A queue pair sends one message after the other. Its rate is what `FlowSharing` gives it; a message has
-// arrived when its last byte has left and the way's latency has passed: delays, and the last packet's times of
-// serialisation on all links but the slowest. Nothing queues, is marked, paused or lost.
+// arrived when its last byte has left and the way's latency has passed: delays, and the last packet's times
+// of serialisation on all links but the slowest. Nothing queues, is marked, paused or lost.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -121,7 +121,7 @@ class FlowSimulator {
     std::vector<std::uint32_t> waiting;  // queue pairs
   };
   std::vector<CircuitUse> circuit_uses_;  // by circuit
-  FlatMap<std::uint32_t> first_of_;     // (rank, peer) -> first queue pair
+  FlatMap<std::uint32_t> first_of_;       // (rank, peer) -> first queue pair
   std::deque<roce::Spread> spreads_;
   std::vector<Message> messages_;
   std::vector<std::int32_t> free_messages_;

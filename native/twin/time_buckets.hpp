@@ -1,5 +1,5 @@
-// Events by time, those of one time together and in the order in which they came: where many happen at once, as
-// in collectives, each costs little more than its place in a list.
+// Events by time, those of one time together and in the order in which they came: where many happen at once,
+// as in collectives, each costs little more than its place in a list.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -9,13 +9,15 @@
 
 namespace genie::twin {
 
-// The two ends of a queue pair: ranks, its own number, its peer's, and its place among those of the two ranks.
+// The two ends of a queue pair: ranks, its own number, its peer's, and its place among those of the two
+// ranks.
 struct Ends {
   std::int32_t rank = 0, peer = 0;
   std::uint32_t own = 0, other = 0, number = 0;
 };
 
-// (rank, peer) of all that exchange messages, in both directions, by rank, then by peer, as pair_key has them.
+// (rank, peer) of all that exchange messages, in both directions, by rank, then by peer, as pair_key has
+// them.
 std::vector<std::uint64_t> connected_pairs(const std::vector<Walker>& walkers);
 
 // As genie/config/source_ports.py has it.

@@ -55,7 +55,8 @@ void Walker::record_whole(std::int32_t node, TimePs from, TimePs to) {
   const StepTemplate& steps = steps_of(node);
   const std::size_t first_send = sends_.size(), first_receive = receives_.size();
   for (std::int32_t peer : steps.send_peers)
-    sends_.push_back({.node = node, .peer = peer_rank(node, peer), .post = from, .acked = to, .busy = to - from});
+    sends_.push_back(
+        {.node = node, .peer = peer_rank(node, peer), .post = from, .acked = to, .busy = to - from});
   for (std::int32_t peer : steps.receive_peers)
     receives_.push_back({.node = node, .peer = peer_rank(node, peer), .first = from, .last = to});
   for (std::int32_t step = 0; step < steps.steps(); ++step) {

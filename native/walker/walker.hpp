@@ -83,7 +83,8 @@ class Walker {
   void begin(TimePs now, std::vector<Operation>& operations);
   void advance(TimePs now, std::span<const Completion> completions, std::vector<Operation>& operations);
 
-  // The messages of a collective that was played as a whole, as if all took from `from` to `to`; after the end.
+  // The messages of a collective that was played as a whole, as if all took from `from` to `to`; after the
+  // end.
   void record_whole(std::int32_t node, TimePs from, TimePs to);
 
   bool done() const { return unfinished_ == 0; }
