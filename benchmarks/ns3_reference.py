@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from arguments import add_json, positive
 
-from simtwin.ns3_import import Ns3Error, read_experiment
-from simtwin.simulate import Twin
+from simtwin.imports.ns3 import read_experiment
+from simtwin.imports.words import ForeignFileError
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 WITHIN = 0.05
 
@@ -36,7 +37,7 @@ class Times:
 
 
 def play(config: Path, seeds: range) -> Times:
-    """An experiment in the twin. Raises Ns3Error."""
+    """An experiment in the twin. Raises ForeignFileError."""
     experiment = read_experiment(config)
     network = build_network(experiment.fabric)
     rows, pauses = [], []
@@ -99,7 +100,7 @@ def main() -> int:
     for name in names:
         try:
             row = compare(chosen.data, name, range(1, chosen.seeds + 1))
-        except Ns3Error as wrong:
+        except ForeignFileError as wrong:
             print(wrong, file=sys.stderr)
             return 2
         rows.append(row)

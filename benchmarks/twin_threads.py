@@ -27,8 +27,8 @@ from arguments import add_json, positive
 
 from genie import _core
 from genie.plan.build import build_plan
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 TARGET = 0.8
 TASKS = Path("/proc/self/task")

@@ -1,1 +1,54 @@
-"""The twin: fabric files, topologies, levels and the runner of the packet simulator."""
+"""The twin: fabric files, topologies, levels and the simulators; for scripts and notebooks the names in __all__.
+
+    import simtwin
+
+    fabric = simtwin.Fabric.load("fabric.toml").with_control("hpcc")
+    run = simtwin.simulate(fabric, simtwin.incast(fabric, "1MiB"))
+    print(run.completion_s, run.flow_completion, run.links)
+
+What a name needs is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simtwin.api import (
+        OptionError,
+        collective,
+        incast,
+        load_workload,
+        permutation,
+        poisson,
+        simulate,
+    )
+    from simtwin.fabric import FabricError
+    from simtwin.fabric_schema import Fabric
+    from simtwin.simulated import Simulated
+
+__all__ = [
+    "Fabric",
+    "FabricError",
+    "OptionError",
+    "Simulated",
+    "collective",
+    "incast",
+    "load_workload",
+    "permutation",
+    "poisson",
+    "simulate",
+]
+
+_MODULES = {
+    "Fabric": "simtwin.fabric_schema",
+    "FabricError": "simtwin.fabric",
+    "Simulated": "simtwin.simulated",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'simtwin' has no attribute '{name}'")
+    return getattr(import_module(_MODULES.get(name, "simtwin.api")), name)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from genie.config.congestion import name_of
 from genie.config.source_ports import PINNED, SourcePorts
-from genie.config.strict_toml import Document, SettingsError
+from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables
 from genie.config.units import Duration, Rate
 from simtwin.control_values import control_problem
 from simtwin.fabric_schema import (
@@ -34,7 +36,16 @@ from simtwin.queues import QueueError, queues_of
 from simtwin.routing import RoutingError, shortest_path_routes
 from simtwin.topology import build_network
 
-__all__ = ["Fabric", "FabricError", "load_fabric", "loopback_fabric", "parse_fabric", "to_toml"]
+__all__ = [
+    "Fabric",
+    "FabricError",
+    "changed_fabric",
+    "fabric_from",
+    "load_fabric",
+    "loopback_fabric",
+    "parse_fabric",
+    "to_toml",
+]
 
 
 class FabricError(SettingsError):
@@ -43,12 +54,12 @@ class FabricError(SettingsError):
 
 def load_fabric(path: Path) -> Fabric:
     """Read and check a fabric file. Raises FabricError."""
-    return _checked(Document.open(path, FabricError))
+    return fabric_from(Document.open(path, FabricError))
 
 
 def parse_fabric(text: str, name: str = "fabric.toml") -> Fabric:
     """Check a fabric file's text; errors call it `name`. Raises FabricError."""
-    return _checked(Document(text, name, FabricError))
+    return fabric_from(Document(text, name, FabricError))
 
 
 def loopback_fabric(
@@ -90,7 +101,22 @@ def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns
     return msgspec.structs.replace(fabric, host=host, topology=topology)
 
 
-def _checked(document: Document) -> Fabric:
+def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
+    """A fabric in which the values at dotted keys of the file are others, as the file has them (None: left out).
+
+    For example {"switch.shared_buffer": "8MiB", "transport.mtu": 1024}. Raises FabricError.
+    """
+    data = Document(to_toml(fabric), fabric.name, FabricError).data
+    for key in changes:
+        try:
+            data = changed_tables(data, {key: changes[key]})
+        except KeyError as wrong:
+            raise FabricError(f"{fabric.name}: {key}: there is nothing below {wrong.args[0]} to change") from None
+    return fabric_from(Tables(data, fabric.name, FabricError))
+
+
+def fabric_from(document: Document) -> Fabric:
+    """The fabric that a document's tables describe, checked. Raises FabricError."""
     fabric = document.convert(Fabric)
     topology = fabric.topology
     if fabric.link is None and not isinstance(topology, Explicit):
@@ -123,6 +149,16 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
             if name in seen:
                 raise document.error(("topology", kind, i, "name"), f' = "{name}" is taken: give each node its own')
             seen.add(name)
+    for i, switch in enumerate(topology.switch):
+        if switch.bridge and switch.buffer is not None:
+            raise document.error(
+                ("topology", "switch", i, "buffer"), " is not for a bridge, which holds all that comes"
+            )
+    if (per_server := topology.hosts_per_server) is not None and len(topology.host) % per_server:
+        raise document.error(
+            ("topology", "hosts_per_server"),
+            f" = {per_server} does not divide the {len(topology.host)} hosts: give a number that does",
+        )
     for i, link in enumerate(topology.link):
         key = ("topology", "link", i)
         for end in ("a", "b"):

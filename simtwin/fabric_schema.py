@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Literal
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
 from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.strict_toml import Tables
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 65536
@@ -48,6 +51,18 @@ class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
     """Hosts `host0`, `host1`, ... on one switch, `switch`."""
 
     hosts: Hosts
+
+
+class Photonic(_Strict, tag_field="kind", tag="photonic", frozen=True):
+    """Hosts `host0`, ... on one optical circuit switch, `switch`; at level `flow`.
+
+    Two hosts that exchange messages need a circuit, of [link]'s rate in each direction; a host has at most `ports` of
+    them at a time, and setting one up takes `setup`. An idle circuit stays until its port is needed.
+    """
+
+    hosts: Hosts
+    ports: Annotated[int, Meta(ge=1, le=1024)] = 1  # circuits that a host has at a time
+    setup: Duration = Duration(10_000_000)
 
 
 class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
@@ -135,6 +150,7 @@ class NamedSwitch(_Strict, frozen=True):
 
     name: Name
     buffer: Size | None = None
+    bridge: bool = False  # joins parts of a server: holds all that comes, and neither marks nor pauses
 
 
 class NamedLink(_Strict, frozen=True):
@@ -156,6 +172,8 @@ class NamedLink(_Strict, frozen=True):
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
     """Every host, switch and cable by name. Hosts are numbered in the order of the file."""
 
+    # In order: what NCCL's messages stay within, and do not cross the network for; absent: each host is a server.
+    hosts_per_server: Hosts | None = None
     host: Annotated[
         list[NamedHost],
         Meta(min_length=1, max_length=HOSTS_MAX, description=f"1 to {HOSTS_MAX} tables [[topology.host]]"),
@@ -300,10 +318,10 @@ class Routing(_Strict, frozen=True):
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):
-    """A fabric file."""
+    """A fabric file: its tables. What scripts do with one is below; each of it raises FabricError."""
 
     name: Name = "fabric"
-    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Explicit
+    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
     link: Link | None = None  # default of all links; a generator needs it
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
@@ -340,7 +358,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     def hosts(self) -> int:
         """Number of hosts; host h plays rank h unless a hosts file says otherwise."""
         topology = self.topology
-        if isinstance(topology, SingleSwitch):
+        if isinstance(topology, SingleSwitch | Photonic):
             return topology.hosts
         if isinstance(topology, LeafSpine):
             return topology.leaves * topology.hosts_per_leaf
@@ -356,3 +374,28 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if isinstance(topology, Torus):
             return prod(topology.size) * topology.hosts_per_router
         return len(topology.host)
+
+    @classmethod
+    def load(cls, path: str | FilePath) -> Fabric:
+        """Read and check a fabric file, or one of ASTRA-sim's networks (.yml)."""
+        from simtwin.fabric_files import read_fabric_file
+
+        return read_fabric_file(FilePath(path))
+
+    @classmethod
+    def make(cls, **tables: Any) -> Fabric:
+        """A fabric of a file's tables and values: `make(topology={"kind": "leaf-spine", ...}, link={"rate": ...})`."""
+        from simtwin.fabric import FabricError, fabric_from
+
+        return fabric_from(Tables(tables, "the fabric", FabricError))
+
+    def replace(self, changes: Mapping[str, Any]) -> Fabric:
+        """With other values at dotted keys: `replace({"switch.shared_buffer": "8MiB"})`; None leaves one out."""
+        from simtwin.fabric import changed_fabric
+
+        return changed_fabric(self, changes)
+
+    def with_control(self, name: str, **parameters: Any) -> Fabric:
+        """With another congestion control: its defaults, or the parameters of [congestion_control]."""
+        table = {"kind": name, **parameters} if parameters else None
+        return self.replace({"congestion_control": table, "transport.congestion_control": name})

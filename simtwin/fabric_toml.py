@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from genie.config.units import Duration, Rate, Size, format_duration, format_rate, format_size
 from simtwin.fabric_schema import Fabric
@@ -52,8 +53,12 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
     if table.__struct_config__.tag_field:
         yield f"{table.__struct_config__.tag_field} = {_value(table.__struct_config__.tag)}"
     below: list[str] = []
+    # Of the many hosts, switches and cables of a list only what makes them differ.
+    defaults = _defaults(type(table)) if brackets == "[[]]" else {}
     for key in table.__struct_fields__:
         value = getattr(table, key)
+        if key in defaults and value == defaults[key]:
+            continue
         if isinstance(value, list):
             for item in value:
                 below += ["", *_table(f"{header}.{key}", item, brackets="[[]]")]
@@ -62,6 +67,11 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
         elif value is not None:
             yield f"{key} = {_value(value)}"
     yield from below
+
+
+@cache
+def _defaults(table: type[Struct]) -> dict[str, object]:
+    return {field.name: field.default for field in structs.fields(table)}
 
 
 def _value(value: object) -> str:

@@ -44,6 +44,11 @@ class Network:
     def links(self) -> int:
         return len(self.link_names)
 
+    def uplink(self, host: int) -> int:
+        """The host's first link to the network, not to what joins it with the others of its server."""
+        own = np.flatnonzero(self.src_node == host).tolist()
+        return next((link for link in own if not self.is_bridge[self.dst_node[link]]), own[0])
+
 
 @dataclass
 class NetworkBuilder:

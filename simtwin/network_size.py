@@ -6,7 +6,7 @@ half a minute at the limit. Two million links with few routes take 2 GB.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import comb, prod
 
@@ -18,6 +18,7 @@ from simtwin.fabric_schema import (
     Fabric,
     FatTree,
     LeafSpine,
+    Photonic,
     RailOptimized,
     SingleSwitch,
     Torus,
@@ -54,6 +55,12 @@ class NetworkSize:
 
 def check_size(document: Document, fabric: Fabric) -> None:
     """Raises the document's error for a network that the twin cannot hold."""
+    if problem := size_problem(fabric):
+        raise document.error(("topology",), problem)
+
+
+def size_problem(fabric: Fabric) -> str:
+    """What there is too much of for the twin; "" where all of it can be held."""
     size = size_of(fabric)
     for count, most, what in (
         (size.links, LINKS_MAX, "links"),
@@ -61,13 +68,14 @@ def check_size(document: Document, fabric: Fabric) -> None:
         (size.steps, STEPS_MAX, f"steps of routing, with paths of {size.hops} links"),
     ):
         if count > most:
-            raise document.error(("topology",), f" makes {count} {what}: give a smaller one, at most {most}")
+            return f" makes {count} {what}: give a smaller one, at most {most}"
+    return ""
 
 
 def size_of(fabric: Fabric) -> NetworkSize:
     """As `simtwin.topology` would build it and `simtwin.routing` would see it."""
     topology, hosts = fabric.topology, fabric.hosts
-    if isinstance(topology, SingleSwitch):
+    if isinstance(topology, SingleSwitch | Photonic):
         return NetworkSize(hosts, 1)
     if isinstance(topology, LeafSpine):
         return NetworkSize(hosts + topology.leaves * topology.spines, topology.leaves)
@@ -111,10 +119,15 @@ def _torus(topology: Torus, hosts: int) -> NetworkSize:
 def _explicit(topology: Explicit) -> NetworkSize:
     switches = {switch.name for switch in topology.switch}
     beside: dict[str, set[str]] = defaultdict(set)
+    cables: Counter[str] = Counter()
     for link in topology.link:
+        cables.update((link.a, link.b))
         for end, other in ((link.a, link.b), (link.b, link.a)):
             if other in switches:
                 beside[end].add(other)
     groups = len({frozenset(beside[host.name]) for host in topology.host})
     nodes = len(topology.host) + len(topology.switch)
-    return NetworkSize(max(len(topology.link), nodes), groups)  # routing holds a number for each node too
+    # A switch that joins hosts alone leads to these and no others.
+    alone = [cables[name] for name in switches if not beside[name]]
+    total = max(len(topology.link), nodes)  # routing holds a number for each node too
+    return NetworkSize(total, groups, local=sum(alone), local_routes=sum(count * min(count, groups) for count in alone))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import RecordWriteError, Run, open_run, write_run
+from genie.record import RecordWriteError, Run, open_run
 from genie.workload.graph import Workload
-from simtwin.fabric_toml import to_toml
+from simtwin.levels import PACKET
 from simtwin.remarks import remark
-from simtwin.simulate import FollowError, SimulationError, Twin, arrivals_of
+from simtwin.simulated import Simulated
 from simtwin.topology import Network
+from simtwin.twin import FollowError, SimulationError, Twin, arrivals_of
 from simtwin.watching import Stopped, Watch
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
     """Names of what a rank hangs on: its host, NIC, link and switch."""
-    uplink = next(link for link in range(network.links) if network.src_node[link] == host)
+    uplink = network.uplink(host)
     name = network.node_names[host]
     return {
         "rank": rank,
@@ -48,11 +49,43 @@ def simulate_to_folder(
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate, write the run folder and the fabric beside it. Raises SimulationError and FollowError.
+    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it.
 
-    A simulation that stopped early, or failed, is written as far as it came. `nccl_variables`: those that are set, and
-    what they do, for the record.
+    A simulation that stopped early, or failed, is written as far as it came. Raises SimulationError and FollowError.
     """
+    result = simulated(
+        twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
+        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
+    )  # fmt: skip
+    try:
+        result.write(out)
+    except RecordWriteError:
+        if not result.failure:  # otherwise the first problem is the one to report
+            raise
+    if result.failure:
+        raise SimulationError(f"{result.failure}; what was played until then is in {out}")
+    return open_run(out)
+
+
+def simulated(
+    twin: Twin,
+    workload: Workload,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    watch: Watch | None = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
+) -> Simulated:
+    """Simulate, and all that a run folder says of it; what could not go on is there as far as it came.
+
+    `nccl_variables`: those that are set, and what they do, for the record. Raises FollowError.
+    """
+    from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
     arrivals = None
     numbers: list[int] = list(range(iterations))
     if follow is not None:
@@ -65,7 +98,7 @@ def simulate_to_folder(
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
-    watch, failure = watch or Watch(), None
+    watch, failure = watch or Watch(), ""
     try:
         result = twin.play(
             workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
@@ -73,7 +106,7 @@ def simulate_to_folder(
     except SimulationError as error:
         if error.partial is None:
             raise
-        result, failure = error.partial, error
+        result, failure = error.partial, str(error)
     network = twin.network
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
@@ -85,7 +118,7 @@ def simulate_to_folder(
         )
     info = {
         "world": "twin",
-        "level": "packet",
+        **twin.level.facts(),
         **_ending(result.stopped),
         **facts_of_build(),
         "workload": workload_path,
@@ -96,7 +129,7 @@ def simulate_to_folder(
         "threads": twin.threads,
         "follow": follow is not None,
         "follows": str(follow.path) if follow else None,
-        "error_bound": 0.0,
+        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,
@@ -119,16 +152,10 @@ def simulate_to_folder(
         for number, name in enumerate(network.link_names)
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
+    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
+    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
     series = watch.series.table() if watch.series else None
-    try:
-        write_run(out, info, result.timeline, result.transfers, counters, paths.table, series)
-        (out / "fabric.toml").write_text(to_toml(twin.fabric))
-    except RecordWriteError:
-        if failure is None:  # otherwise the first problem is the one to report
-            raise
-    if failure is not None:
-        raise SimulationError(f"{failure}; what was played until then is in {out}") from failure
-    return open_run(out)
+    return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
 
 
 def _ending(stopped: Stopped | None) -> dict[str, Any]:

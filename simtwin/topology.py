@@ -14,6 +14,7 @@ from simtwin.fabric_schema import (
     LeafSpine,
     Link,
     NamedLink,
+    Photonic,
     RailOptimized,
     SingleSwitch,
     Torus,
@@ -31,6 +32,8 @@ def build_network(fabric: Fabric) -> Network:
     builder = _Generator(fabric)
     if isinstance(topology, SingleSwitch):
         _single_switch(builder, topology)
+    elif isinstance(topology, Photonic):
+        _photonic(builder, topology)
     elif isinstance(topology, LeafSpine):
         _leaf_spine(builder, topology)
     elif isinstance(topology, FatTree):
@@ -77,6 +80,14 @@ def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
     switch = builder.switch("switch", builder.buffer_bytes)
     for h in range(topology.hosts):
         builder.attach(h, switch)
+
+
+def _photonic(builder: _Generator, topology: Photonic) -> None:
+    """As on one switch, where a host's cable has the rate of all circuits that it can have."""
+    switch = builder.switch("switch", builder.buffer_bytes)
+    for h in range(topology.hosts):
+        rate = builder.link.rate * topology.ports
+        builder.cable(h, switch, rate, builder.link.delay, rate)
 
 
 def _leaf_spine(builder: _Generator, topology: LeafSpine) -> None:
@@ -197,7 +208,7 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
         node[host.name] = builder.host(host.name, packet, message)
     for switch in topology.switch:
         buffer_bytes = fabric.switch.buffer if switch.buffer is None else switch.buffer
-        node[switch.name] = builder.switch(switch.name, buffer_bytes)
+        node[switch.name] = builder.bridge(switch.name) if switch.bridge else builder.switch(switch.name, buffer_bytes)
     for link in topology.link:
         rate, delay = cable_of(fabric, link)
         rate_back = rate if link.rate_back is None else link.rate_back

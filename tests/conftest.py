@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ sys.dont_write_bytecode = False
 # What plays in real time: one after another, in one process; the rest computes meanwhile, the emulated machines too.
 REAL_TIME = ("cli", "hosts", "live", "test_main_job.py")
 MACHINES = "rxe"
-COMPUTES = ("cli/test_help.py", "cli/test_usage.py")  # of these rooms, what plays nothing
+# Of these rooms, what plays in no real time.
+COMPUTES = (
+    "cli/test_convert_fabric.py",
+    "cli/test_convert_workloads.py",
+    "cli/test_help.py",
+    "cli/test_sweep.py",
+    "cli/test_usage.py",
+)
 
 
 def scope_of(nodeid: str) -> str:
@@ -74,6 +82,18 @@ def chromium() -> str:
     need(path is not None, "Chromium")
     assert path is not None
     return path
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Any]:
+    """A Chromium without a window that asks nobody for anything."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    quiet = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync")  # fmt: skip
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=quiet)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,11 @@ NEEDED = (
     "chakra_schemas/py.typed",
     "chakra_schemas/et_def_pb2.py",
     "genie/live/counters/meanings.toml",
+    "genie/page/assets/base.css",
+    "genie/page/assets/lanes.js",
     "genie/verdict/page/report.css",
     "genie/verdict/page/report.js",
+    "simtwin/report/assets/report.js",
     "hosts/lab/keeper.py",
 )
 

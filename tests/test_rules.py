@@ -23,11 +23,20 @@ ROOMS: dict[str, set[str]] = {
     "genie.workload": {"chakra_schemas"},
     "genie.collectives": set(),
     "genie.record": set(),
+    "genie.page": set(),
     "genie.config": set(),
     "genie.plan": {"genie.workload", "genie.collectives", "genie.record", CORE},
     "genie.live": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},
-    "simtwin": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},
-    "genie.verdict": {"genie.record"},
+    "simtwin": {
+        "genie.workload",
+        "genie.collectives",
+        "genie.config",
+        "genie.plan",
+        "genie.record",
+        "genie.page",
+        CORE,
+    },
+    "genie.verdict": {"genie.record", "genie.page"},
     "hosts": set(),
     "hosts.lab": {"genie.config", "simtwin"},
 }
@@ -37,7 +46,7 @@ ROOMS["genie.__main__"] = {"genie.cli"}
 OURS = {room.split(".")[0] for room in ROOMS}
 
 # Distribution -> the name under which it is imported, where the two differ.
-IMPORT_NAMES = {"protobuf": "google"}
+IMPORT_NAMES = {"protobuf": "google", "pyyaml": "yaml"}
 # What a rank must not load: it starts fast, and anywhere.
 HEAVY = {"polars", "typer", "rich", "perfetto", "pyarrow", "scipy"}
 

@@ -11,9 +11,9 @@ from typing import Protocol
 import msgspec
 
 from genie.cli.bench_runs import Stage, run_ranks, save_trace
+from genie.cli.levels import check_level
 from genie.cli.resolve import (
     UsageError,
-    check_level,
     check_rate,
     fabric_of,
     line_rates,
@@ -137,7 +137,7 @@ class TwinWorld:
             fabric = msgspec.structs.replace(fabric, transport=transport)
         self._rates = line_rates(play, fabric, stage.hosts, ranks)
         check_rate(play, self._rates)
-        self._twin = twin_of(fabric, play, ranks, stage.hosts, threads)
+        self._twin = twin_of(fabric, play, ranks, stage.hosts, threads, level)
 
     def remark(self) -> None:
         """Say what the twin assumes of the hosts."""

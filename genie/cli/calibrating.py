@@ -19,7 +19,7 @@ from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running
 from genie.record import open_run, prepare_folder
 from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
-from simtwin.simulate import arrivals_of
+from simtwin.twin import arrivals_of
 
 
 def calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:

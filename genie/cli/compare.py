@@ -13,6 +13,7 @@ import typer
 
 from genie.cli import options
 from genie.cli.labs import Ground, ground_of
+from genie.cli.levels import check_level
 from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
@@ -20,7 +21,6 @@ from genie.cli.resolve import (
     Live,
     Play,
     UsageError,
-    check_level,
     check_live,
     fabric_of,
     hosts_of,
@@ -161,7 +161,7 @@ def validate(
         source_ports, traffic_class, verify, icrc, tuple(verbs or ()), trace_paths, events,
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
-        check_level(level)
+        check_level(level, judged=True)
         if launched_by() is not None:
 
             def check() -> None:

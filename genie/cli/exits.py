@@ -6,7 +6,6 @@ import signal
 
 from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
-from genie.cli.wire import WireError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
@@ -15,8 +14,10 @@ from genie.live.rendezvous import RendezvousError
 from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
+from simtwin.astra.files import AstraError
 from simtwin.routing import RoutingError
-from simtwin.simulate import FollowError, SimulationError
+from simtwin.twin import FollowError, SimulationError
+from simtwin.wire import WireError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),
@@ -26,6 +27,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (WorkloadError, EXIT_USAGE),
     (SettingsError, EXIT_USAGE),
     (RoutingError, EXIT_USAGE),
+    (AstraError, EXIT_USAGE),
     (FollowError, EXIT_USAGE),
     (SimulationError, EXIT_FAILED),
     (RecordWriteError, EXIT_ENVIRONMENT),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genie.cli import options
+from genie.cli import convert_fabric, convert_workloads, options
 from genie.cli.resolve import UsageError
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
@@ -17,9 +17,10 @@ from genie.workload.pytorch_convert import check_prefix, convert
 from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_host_traces
 from genie.workload.write import save
 from simtwin.fabric_toml import to_toml
-from simtwin.ns3_import import Ns3Error, read_experiment
+from simtwin.imports.ns3 import read_experiment
+from simtwin.imports.words import ForeignFileError
 
-convert_app = typer.Typer(help="Convert traces of other tools to Chakra execution traces.", no_args_is_help=True)
+convert_app = typer.Typer(help="Convert other tools' files: traces, experiments and fabrics.", no_args_is_help=True)
 
 CONVERT_EXAMPLES = """
 Example:
@@ -44,6 +45,8 @@ def register(app: typer.Typer) -> None:
     app.command()(inspect)
     convert_app.command("pytorch", epilog=CONVERT_EXAMPLES)(convert_pytorch)
     convert_app.command("ns3", epilog=NS3_EXAMPLES)(convert_ns3)
+    convert_fabric.register(convert_app)
+    convert_workloads.register(convert_app)
     app.add_typer(convert_app, name="convert")
 
 
@@ -101,7 +104,7 @@ def convert_ns3(
     """
     try:
         experiment = read_experiment(config)
-    except Ns3Error as wrong:
+    except ForeignFileError as wrong:
         raise UsageError(str(wrong)) from wrong
     for earlier in (out / "traces").glob("flows.*.et"):  # which may have had more hosts
         earlier.unlink()

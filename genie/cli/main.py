@@ -17,6 +17,7 @@ from genie.cli import (
     live_commands,
     machine,
     metrics,
+    sweeping,
     twin_commands,
 )
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
@@ -33,7 +34,18 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (live_commands, twin_commands, compare, benching, inspecting, lab_commands, machine, metrics, checking):
+for room in (
+    live_commands,
+    twin_commands,
+    compare,
+    benching,
+    inspecting,
+    lab_commands,
+    machine,
+    metrics,
+    checking,
+    sweeping,
+):
     room.register(app)
 
 

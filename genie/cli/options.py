@@ -78,9 +78,29 @@ LabFault = Annotated[
     ),
 ]
 FabricFile = Annotated[
-    Path | None, typer.Option("--fabric", help="Fabric file.  [default: loopback, one switch that only the NICs limit]")
+    Path | None,
+    typer.Option(
+        "--fabric",
+        help="Fabric file, or ASTRA-sim's network.yml.  [default: loopback, one switch that only the NICs limit]",
+    ),
 ]
-Level = Annotated[str, typer.Option(help="packet, packet+skip, flow or analytic.")]
+System = Annotated[Path | None, typer.Option(help="With --model astra-sim: its system.json.")]
+Logical = Annotated[Path | None, typer.Option(help="With --model astra-sim: its logical_topology.json.")]
+Level = Annotated[
+    str,
+    typer.Option(
+        help="packet: every packet, exact; flow: messages share links as fluid; analytic: closed forms; packet+skip."
+    ),
+]
+Sharing = Annotated[
+    str,
+    typer.Option(
+        help="With --level flow: max-min, or equal (TrioSim's: an even part of each link, whoever cannot use it)."
+    ),
+]
+Model = Annotated[
+    str, typer.Option(help="With --level analytic: genie, or astra-sim (--fabric NETWORK.yml --system SYSTEM.json).")
+]
 Threads = Annotated[
     int, typer.Option(min=1, max=1024, help="Threads of the simulation; the results are the same, bit for bit.")
 ]
@@ -95,7 +115,12 @@ Slots = Annotated[
 ]
 Algorithm = Annotated[
     list[str] | None,
-    typer.Option("--algorithm", help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated."),
+    typer.Option(
+        "--algorithm",
+        help="OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated. With --wire plain also "
+        "OPERATION=FILE.xml: an algorithm of MSCCL's, for groups of as many members as it has and sizes that fall into "
+        "its chunks.",
+    ),
 ]
 Channels = Annotated[
     int | None,

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from genie.cli.tracing import trace_plan, trace_problem
-from genie.cli.wire import WIRES, lowering_of, nccl_settings
-from genie.config.congestion import CONTROLS, Control, Hpcc, NoControl, Window, from_plain, name_of, plain
+from genie.cli.wire import lowering_of, nccl_settings
+from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
@@ -20,21 +20,25 @@ from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
-from genie.live.verbs.environment import connection_settings, given_settings, refuse_unsupported, verbs_settings
+from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
-from genie.plan.lowering import Lowering
+from genie.plan.lowering import Lowering, check_groups
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
-from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
+from simtwin.analytic import CostModel
+from simtwin.fabric import loopback_fabric, with_host_latency
+from simtwin.fabric_files import read_fabric_file
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
+from simtwin.levels import PACKET, Level
 from simtwin.placement import host_of_rank
 from simtwin.round_trip import NEED_NONE
 from simtwin.round_trip import base_round_trip_ps as round_trip_of
 from simtwin.routing import shortest_path_routes
-from simtwin.simulate import BUILT_LEVELS, LEVELS, Twin
 from simtwin.topology import build_network
 from simtwin.transport import queue_pair_config
+from simtwin.twin import Twin
+from simtwin.wire import WIRES, with_connections
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
@@ -97,7 +101,7 @@ def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
 def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
     """The fabric file or loopback's, with the hosts' calibrated latency in it."""
     if play.fabric is not None:
-        fabric = play.as_built or load_fabric(play.fabric)
+        fabric = play.as_built or read_fabric_file(play.fabric)
     else:
         rate = default_rate if play.rate is None else play.rate
         if rate is None:
@@ -122,25 +126,26 @@ def frame_of(fabric: Fabric, hosts: Hosts) -> Frame:
 
 def transport_of(play: Play, fabric: Fabric | None) -> Transport:
     """The fabric's transport, and what options say instead."""
-    if play.congestion is not None and play.congestion not in CONTROLS:
-        raise UsageError(f"--congestion {play.congestion}: must be one of {', '.join(CONTROLS)}")
-    given = {"queue_pairs": play.queue_pairs, "split": play.split, "congestion_control": play.congestion}
-    given = {key: value for key, value in given.items() if value is not None}
-    transport = msgspec.structs.replace(fabric.transport if fabric else Transport(), **given)
-    try:  # where neither says it, NCCL's variables do, for both worlds
-        variables = NcclVariables()
-        queue_pairs, split = connection_settings(variables, transport.queue_pairs, transport.split)
+    try:
+        return with_connections(fabric.transport if fabric else Transport(), play)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
-def twin_of(fabric: Fabric, play: Play, ranks: int, hosts: Hosts, threads: int = 1) -> Twin:
+def twin_of(
+    fabric: Fabric,
+    play: Play,
+    ranks: int,
+    hosts: Hosts,
+    threads: int = 1,
+    level: Level | str = PACKET,
+    model: CostModel | None = None,
+) -> Twin:
     """The twin of a fabric with the ranks on its hosts."""
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name))
-    return Twin(fabric, network, placed.tolist(), play.seed, threads)
+    return Twin(fabric, network, placed.tolist(), play.seed, threads, level, model)
 
 
 def rate_of(play: Play, fabric: Fabric | None, hosts: Hosts, ranks: int) -> int:
@@ -164,7 +169,7 @@ def line_rates(play: Play, fabric: Fabric, hosts: Hosts, ranks: int) -> dict[int
     network = build_network(fabric)
     ports = [place.port for place in hosts.places]
     placed = host_of_rank(network, ranks, ports, fabric=str(play.fabric or fabric.name)).tolist()
-    return {host: int(network.rate_bps[network.src_node == host].max()) for host in placed}
+    return {host: int(network.rate_bps[network.uplink(host)]) for host in placed}
 
 
 def check_rate(play: Play, rates: dict[int, int]) -> None:
@@ -192,14 +197,6 @@ def rate_from(text: str) -> int:
         return int(parse_rate(text))
     except ValueError as error:
         raise UsageError(f"--rate {text}: {error}; give for example 200Mb/s, 25Gb/s or unlimited") from error
-
-
-def check_level(level: str) -> None:
-    """Refuse levels that are not there, by name."""
-    if level not in LEVELS:
-        raise UsageError(f"--level {level}: must be one of {', '.join(LEVELS)}")
-    if level not in BUILT_LEVELS:
-        raise UsageError(f"--level {level} is not built yet; built: {', '.join(BUILT_LEVELS)}")
 
 
 def check_live(transport: str, wire: str, lab: Path | None) -> None:
@@ -292,6 +289,7 @@ def settings_of(
     pair = queue_pair_config(fabric) if fabric else queue_pair_config(loopback_defaults(workload.world_size))
     overhead = (fabric.frame if fabric else frame_of(loopback_defaults(1), hosts)).overhead_bytes
     lowering = lowering_of(play)
+    check_groups(lowering, workload)
     ranks = workload.world_size
     faults, trace = Faults(), None
     try:
@@ -367,7 +365,7 @@ def settings_of(
 
 def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:
     """NCCL's variables of connections and devices above which something stands, and what."""
-    written = Transport() if play.fabric is None else (play.as_built or load_fabric(play.fabric)).transport
+    written = Transport() if play.fabric is None else (play.as_built or read_fabric_file(play.fabric)).transport
     given = {key: f"--verbs {key}" for key in given_settings(live.verbs)}
     for key, option, value in (
         ("queue_pairs", "--queue-pairs", play.queue_pairs),

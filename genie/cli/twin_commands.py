@@ -11,10 +11,10 @@ import typer
 
 from genie.cli import options
 from genie.cli.exits import signal_in_words
+from genie.cli.levels import level_of, model_of
 from genie.cli.resolve import (
     Play,
     UsageError,
-    check_level,
     check_rate,
     fabric_of,
     hosts_of,
@@ -40,6 +40,8 @@ Examples:
 
 ```text
 genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --report -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/twin
 ```
@@ -65,6 +67,10 @@ def simulate(
     out: options.Out,
     fabric: options.FabricFile = None,
     level: options.Level = "packet",
+    sharing: options.Sharing = "max-min",
+    model: options.Model = "genie",
+    system: options.System = None,
+    logical: options.Logical = None,
     ranks: options.Ranks = None,
     hosts: options.HostsFile = None,
     rate: options.Rate = None,
@@ -110,17 +116,17 @@ def simulate(
             help="Stop at this simulated time, such as 5ms, and write what was played until then.",
         ),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write a page of the simulation.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also write OUT/report.html, the simulation as a page to look at.")
+    ] = False,
 ) -> int:
-    """Play a workload in the twin: every packet through every queue of the fabric, under the virtual clock.
+    """Play a workload in the twin, under the virtual clock: every packet through every queue, or at a coarser level.
 
     Ctrl-C stops it, and what was played until then is written; a second one ends it at once.
     """
-    check_level(level)
+    at_level = level_of(level, sharing, model)
     series_ps = simulated_time("--series", "10us", series, level)
     stop_after_ps = simulated_time("--stop-after", "5ms", stop_after, level)
-    if report:
-        raise UsageError("--report is not built yet; genie diff writes a report of two runs")
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
@@ -139,7 +145,8 @@ def simulate(
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
     remark_on_calibration(play, placed, rates)
-    twin = twin_of(built, play, loaded.world_size, placed, threads)
+    costs = model_of(play, at_level, system, logical, loaded.world_size)
+    twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
@@ -159,6 +166,10 @@ def simulate(
             watch=Watch(progress, stop, stop_after_ps, kept),
             nccl_variables=twin_variables(play, lowering, loaded, placed),
         )
+    if report:
+        from simtwin.report import write_simulation_report
+
+        print(f"report: {write_simulation_report(out)}")
     if stop.number is not None:
         played = "all of it" if run.info["complete"] else "what was played until then"
         print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)

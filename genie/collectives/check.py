@@ -128,13 +128,29 @@ def prove(
     `eager`: a send takes its copy of the block when it starts; otherwise nothing may write to the block before the
     send is acknowledged or received.
     """
-    events = _ordered_events(templates, sizes, eager)
-    _check_races(events)
+    events = prove_steps(meaning, expand(templates, sizes), sizes, eager)
     if meaning.op == "barrier":
         _check_starts(events, meaning.op)
-    _replay(meaning, events, sizes)
     sent = [[step for step in steps if step.sends and step.message] for steps in events.members]
     return Traffic([sum(step.size_bytes for step in steps) for steps in sent], [len(steps) for steps in sent])
+
+
+def prove_steps(
+    meaning: Meaning | None,
+    members: list[list[Step]],
+    sizes: Sequence[NDArray[np.int64]],
+    eager: bool,
+    in_order: bool = True,
+) -> _Events:
+    """`prove` of every member's steps, which may have some inside a member (`Step.source`); without a meaning, that
+    nothing deadlocks, overtakes or races. `in_order`: steps that become ready together start in step order. Raises
+    CheckError.
+    """
+    events = _ordered_events(members, eager, in_order)
+    _check_races(events)
+    if meaning is not None:
+        _replay(meaning, events, sizes)
+    return events
 
 
 def prove_order(op: str, templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], root: int = 0) -> None:
@@ -143,11 +159,11 @@ def prove_order(op: str, templates: Sequence[Template], sizes: Sequence[NDArray[
 
     Raises CheckError.
     """
-    _check_starts(_ordered_events(templates, sizes, eager=False), op, root)
+    _check_starts(_ordered_events(expand(templates, sizes), eager=False), op, root)
 
 
-def _ordered_events(templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], eager: bool) -> _Events:
-    events = _Events(expand(templates, sizes), eager)
+def _ordered_events(members: list[list[Step]], eager: bool, in_order: bool = True) -> _Events:
+    events = _Events(members, eager, in_order)
     events.sort()
     for lane, (sends, receives) in events.lanes.items():
         for steps in (sends, receives):
@@ -163,9 +179,10 @@ class _Events:
     Events of step i are 3 i, 3 i + 1, 3 i + 2.
     """
 
-    def __init__(self, members: list[list[Step]], eager: bool) -> None:
+    def __init__(self, members: list[list[Step]], eager: bool, in_order: bool) -> None:
         self.members = members
         self.eager = eager
+        self.in_order = in_order
         self.steps = [step for steps in members for step in steps]
         self.first = np.concatenate(([0], np.cumsum([len(steps) for steps in members]))).tolist()
         self.lanes = _match(members)
@@ -183,8 +200,9 @@ class _Events:
     def _edges(self) -> list[list[int]]:
         """Predecessors of every event."""
         edges: list[list[int]] = []
-        for index in range(len(self.steps)):
-            edges += [[3 * dep + 2 for dep in self.deps(index)], [3 * index], [3 * index + 1]]
+        for index, step in enumerate(self.steps):
+            before = [3 * (self.first[step.position] + send) + 1 for send in step.after_sends]
+            edges += [[3 * dep + 2 for dep in self.deps(index)], [3 * index, *before], [3 * index + 1]]
         for sends, receives in self.lanes.values():
             previous = -1
             for send, receive in zip(map(self.index, sends), map(self.index, receives), strict=True):
@@ -195,7 +213,7 @@ class _Events:
                 if self.steps[send].credit:
                     edges[3 * send + 1].append(3 * receive)
                 previous = receive
-        if self.eager:
+        if self.eager and self.in_order:
             self._add_eager_edges(edges)
         return edges
 
@@ -273,15 +291,16 @@ def _match(members: list[list[Step]]) -> dict[Lane, tuple[list[Step], list[Step]
 
 def _check_races(events: _Events) -> None:
     """Every two accesses to a block of which one writes are ordered; two reductions commute."""
-    accesses: dict[tuple[int, int], list[int]] = defaultdict(list)
+    accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for index, step in enumerate(events.steps):
-        if step.message and step.size_bytes:
-            accesses[step.position, step.block].append(index)
+        if step.source >= 0:
+            accesses[step.position, step.source].append((index, Action.SEND))
+        if (step.message or step.source >= 0) and step.size_bytes:
+            accesses[step.position, step.block].append((index, step.action))
     for found in accesses.values():
-        for at, one in enumerate(found):
-            for other in found[at + 1 :]:
-                actions = events.steps[one].action, events.steps[other].action
-                commute = actions[0] == actions[1] and actions[0] != Action.RECV
+        for at, (one, action) in enumerate(found):
+            for other, later_action in found[at + 1 :]:
+                commute = action == later_action and action != Action.RECV
                 if not (commute or _ordered(events, one, other) or _ordered(events, other, one)):
                     raise CheckError(f"race: {events.steps[one]} and {events.steps[other]} in either order")
 
@@ -315,9 +334,14 @@ def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]
     for event in events.order:
         index, phase = divmod(event, 3)
         step = events.steps[index]
+        mine = blocks[step.position]
+        if step.source >= 0 and phase == 2:
+            inside = mine[step.source]
+            if inside is None:
+                raise CheckError(f"{step}: takes block {step.source}, which has nothing yet")
+            mine[step.block] = meaning.receive(step, mine[step.block], inside)
         if not step.message:
             continue
-        mine = blocks[step.position]
         if step.sends and phase == 1:
             content = mine[step.block]
             if content is None:

@@ -51,6 +51,8 @@ class Step(NamedTuple):
     message: bool  # False: skipped on both ends, the block has no bytes
     credit: bool
     deps: tuple[int, ...]
+    source: int = -1  # of a step inside the member: the block whose content is received; -1: the message
+    after_sends: tuple[int, ...] = ()  # sends that must have started first
 
     @property
     def sends(self) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from genie.config.limits import QUEUE_PAIRS_MAX
+
 FILE_NAME = "NCCL_CONF_FILE"
 SYSTEM_FILE = Path("/etc/nccl.conf")
 CHANNELS_MAX = 64
@@ -172,6 +174,17 @@ def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
         "p2p_chunk_bytes": min(chunk_bytes, buffer_bytes // 8),
         "pxn": _number(variables, "NCCL_PXN_DISABLE", 0, 1, 0) == 0,
     }
+
+
+def connections_of(variables: NcclVariables, queue_pairs: int | None, split: bool | None) -> tuple[int, bool]:
+    """Queue pairs between two ranks, and whether each message goes over all of them; what is given stands above
+    variables. Raises ValueError.
+    """
+    if queue_pairs is None:
+        queue_pairs = _number(variables, "NCCL_IB_QPS_PER_CONNECTION", 1, QUEUE_PAIRS_MAX, 1)
+    elif not 1 <= queue_pairs <= QUEUE_PAIRS_MAX:
+        raise ValueError(f"queue pairs per connection = {queue_pairs}: must be in 1..{QUEUE_PAIRS_MAX}")
+    return queue_pairs, _number(variables, "NCCL_IB_SPLIT_DATA_ON_QPS", 0, 1, 0) == 1 if split is None else split
 
 
 def remarks_of(variables: NcclVariables) -> list[str]:

@@ -6,6 +6,8 @@ import re
 import tomllib
 import types
 import typing
+from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,9 +66,12 @@ class Document:
 
     def error(self, key: Key, problem: str) -> SettingsError:
         """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
+        return self._error(f"{self.name}:{self.line_of(key)}: {dotted(key)}{problem}")
+
+    def line_of(self, key: Key) -> int:
+        """From 1, of a key or of the nearest table around it that is in the file."""
         lines = key_lines(self.text)
-        line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
-        return self._error(f"{self.name}:{line}: {_dotted(key)}{problem}")
+        return next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
 
     def convert(self, into: type[T]) -> T:
         """The file as a strict struct. Raises the document's error for anything that does not fit."""
@@ -94,13 +99,79 @@ class Document:
         return self.error((*key, name), f" is an unknown key; the keys here are {', '.join(_keys(table))}")
 
 
+class Tables(Document):
+    """Tables that no text has: given by a program, or those of a document with some values changed.
+
+    `places`: the keys of what was changed, and how an error names each, such as "sweep.toml:7: fabric.link.rate".
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Any],
+        name: str,
+        error: type[SettingsError] = SettingsError,
+        *,
+        changed_from: Document | None = None,
+        places: Mapping[Key, str] | None = None,
+    ) -> None:
+        super().__init__("", name, error)
+        self.data = data
+        self._base = changed_from
+        self._places = dict(places or {})
+
+    def error(self, key: Key, problem: str) -> SettingsError:
+        """An error at `key`: where it was changed, else where the document has it, else by its name alone."""
+        for changed, place in self._places.items():
+            if key[: len(changed)] == changed:
+                below = dotted(key[len(changed) :])
+                return self._error(f"{place}{'.' if below else ''}{below}{problem}")
+            if changed[: len(key)] == key and (self._base is None or _value_at(self._base.data, key) == "..."):
+                return self._error(f"{place}: {dotted(key)}{problem}")
+        if self._base is not None:
+            return self._base.error(key, problem)
+        return self._error(f"{self.name}: {dotted(key)}{problem}")
+
+
+def changed_tables(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy in which the values at dotted keys, such as "switch.buffer" or "topology.link.2.rate", are others.
+
+    None leaves a value out. Raises KeyError with the part of a dotted key below which nothing can be.
+    """
+    copy: dict[str, Any] = deepcopy(dict(data))
+    for dotted_key, value in changes.items():
+        *tables, last = parts_of(dotted_key)
+        table: Any = copy
+        for part in tables:
+            if isinstance(table, dict) and isinstance(part, str):
+                table = table.setdefault(part, {})
+            elif isinstance(table, list) and isinstance(part, int) and part < len(table):
+                table = table[part]
+            else:
+                raise KeyError(part)
+        if isinstance(table, dict) and isinstance(last, str):
+            table.pop(last, None)
+            if value is not None:
+                table[last] = value
+        elif isinstance(table, list) and isinstance(last, int) and last < len(table) and value is not None:
+            table[last] = value
+        else:
+            raise KeyError(last)
+    return copy
+
+
+def parts_of(dotted_key: str) -> Key:
+    """The names of a dotted key; a number is the place in a list, from 0."""
+    return tuple(int(part) if part.isdecimal() else part for part in dotted_key.split("."))
+
+
 def _parse_quantity(kind: type, value: object) -> object:
     if kind in _PARSERS:
         return _PARSERS[kind](value)
     raise NotImplementedError(kind)  # what msgspec asks a hook to raise for a type that is not the hook's
 
 
-def _dotted(key: Key) -> str:
+def dotted(key: Key) -> str:
+    """A key in an error's words: `topology.link[2].rate`."""
     text = "".join(f"[{part}]" if isinstance(part, int) or part == "..." else f".{part}" for part in key)
     return text.removeprefix(".")
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from genie import _core
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
+from genie.collectives.msccl import lower_msccl
+from genie.collectives.msccl_file import MscclError
 from genie.collectives.nccl import lower_nccl
 from genie.plan.groups import colours
-from genie.plan.lowering import Lowering, members_per_node
+from genie.plan.lowering import Lowering, check_groups, members_per_node
 from genie.plan.sequence import sequence_numbers
 from genie.plan.tags import CHANNELS_MAX, COLOURS_MAX, POINT_TO_POINT_TAG_MAX, collective_tag
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
@@ -57,6 +59,7 @@ def build_plan(
         raise WorkloadError(f"channels must be 1..{CHANNELS_MAX}, not {lowering.channels}")
     if slots is None:
         slots = "streams" if any((graph.stream >= 0).any() for graph in workload.ranks.values()) else "astra"
+    check_groups(lowering, workload)
     builder = _Builder(workload, lowering)
     ranks = sorted(workload.ranks)
     bound = [builder.bind(workload.ranks[rank]) for rank in ranks]
@@ -161,7 +164,7 @@ class _Builder:
         try:
             local = self._local[group]
             algorithm, template, sizes = self._template_of(op, members, position, size, root, splits, local)
-        except LoweringError as error:
+        except (LoweringError, MscclError) as error:
             raise WorkloadError(f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}): {error}") from error
         name = f"{op} {algorithm}"
         self.algorithms[name] = self.algorithms.get(name, 0) + 1
@@ -184,7 +187,12 @@ class _Builder:
         lowering = self.lowering
         if lowering.nccl is not None:
             return lower_nccl(op, lowering.nccl, members, position, size, root, splits, local)
-        algorithm = choose(op, members, size, lowering.algorithms.get(op))
+        if path := lowering.msccl_files.get(op):
+            found = lower_msccl(op, path, members, position, size, root, splits is None)
+            if found is not None:
+                return found
+        requested = None if path else lowering.algorithms.get(op)
+        algorithm = choose(op, members, size, requested)
         template = lower(op, algorithm, members, position, lowering.channels, root, lowering.credit)
         return algorithm, template, block_sizes(op, algorithm, members, position, size, lowering.channels, root, splits)
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from genie import _core
 PACKAGES = ("genie-fabric", "numpy", "polars", "mpi4py", "mpich", "protobuf")
 
 
-def _commit() -> str | None:
+@cache
+def commit() -> str | None:
     """Commit of the checkout that this code runs from; None when it is installed elsewhere."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
@@ -40,7 +42,7 @@ def facts_of_build() -> dict[str, Any]:
             continue
     return {
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "versions": {"python": platform.python_version(), **versions},
         "native": _core.build_flags,
         "kernel": platform.release(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from genie.page.words import duration, percent, times
 from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
 from genie.verdict.carriers import carriers_of
@@ -19,7 +20,7 @@ from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
-from genie.verdict.words import cost_in_words, duration, percent, suspects_of, times
+from genie.verdict.words import cost_in_words, suspects_of
 
 if TYPE_CHECKING:
     from genie.record import Run

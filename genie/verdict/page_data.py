@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from genie.page.lanes import Slice, lane_slices
+from genie.page.words import amount
 from genie.verdict.align import align
 from genie.verdict.series import phase_column, standardise
-from genie.verdict.words import amount
 
 if TYPE_CHECKING:
     from genie.record import Run
@@ -127,39 +128,17 @@ def lanes(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     total = 0
     for iteration in order:
-        slices: list[list[Any]] = []
+        slices: list[Slice] = []
         beside = iteration if follow else simulated[0]
         for world, (run, number) in enumerate(((live, iteration), (twin, beside))):
-            slices += _slices(run.timeline.filter(pl.col("iteration") == number), world, row)
+            played = run.timeline.filter(pl.col("iteration") == number)
+            slices += lane_slices(played, row, lane=world)
         total += len(slices)
         if kept and total > SLICES_MAX:
             break
         kept[str(iteration)] = {"end": max((s[4] for s in slices), default=1), "slices": slices}
     shown = dict(sorted(kept.items(), key=lambda entry: int(entry[0])))
     return {"lanes": shown, "lane_ranks": ranks, "lane_first": str(order[0])}
-
-
-def _slices(timeline: pl.DataFrame, world: int, row: dict[int, int]) -> list[list[Any]]:
-    """[world, row, kind, start, end, all there, name] of what took time, the short ones (a 2000th) left out."""
-    if timeline.is_empty():
-        return []
-    shortest = int(timeline["end_ns"].to_numpy().max()) // 2000
-    table = (
-        timeline.with_columns(pl.col("start_ns").max().over("group", "seq").alias("there"))
-        .filter(
-            pl.col("rank").is_in(list(row))
-            & (pl.col("kind") != "meta")
-            & (pl.col("end_ns") - pl.col("start_ns") >= shortest)
-        )
-        .sort("rank", "start_ns")
-    )
-    result = []
-    for rank, kind, op, name, start, end, there in table.select(
-        "rank", "kind", "op", "name", "start_ns", "end_ns", "there"
-    ).iter_rows():
-        named = f"{op} ({name})" if op and name and op not in name else name or op or kind
-        result.append([world, row[rank], kind, start, end, there if kind == "coll" else start, named[:80]])
-    return result
 
 
 def pairs(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:

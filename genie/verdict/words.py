@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from genie.page.words import amount, percent
 from genie.verdict.components import cable
 from genie.verdict.links import cable_of, stands_for
 from genie.verdict.model import Cost, Suspect
@@ -17,32 +18,6 @@ if TYPE_CHECKING:
     from genie.verdict.components import Attachment, Component
     from genie.verdict.links import Ways
     from genie.verdict.locate import Finding
-
-
-def percent(fraction: float | None) -> str:
-    """`0.412` → `41 %`; "none" for None."""
-    return "none" if fraction is None else f"{100 * fraction:.0f} %"
-
-
-def times(slow_down: float) -> str:
-    """`1.0` → `2.00x`."""
-    return f"{1 + slow_down:.2f}x"
-
-
-def duration(duration_ns: float) -> str:
-    """With three digits and a unit that fits."""
-    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(duration_ns) >= limit:
-            return f"{duration_ns / limit:.3g} {unit}"
-    return f"{duration_ns:.0f} ns"
-
-
-def amount(size_bytes: float) -> str:
-    """Bytes in binary units."""
-    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= limit:
-            return f"{size_bytes / limit:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
 
 
 def cost_in_words(cost: Cost) -> str:

@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
   genie::bindings::register_roce_endpoint(m);
   genie::bindings::register_plan(m);
   genie::bindings::register_twin(m);
+  genie::bindings::register_twin_levels(m);
   genie::bindings::register_soft_nic(m);
   genie::bindings::register_live(m);
   m.attr("build_flags") = GENIE_BUILD_FLAGS;

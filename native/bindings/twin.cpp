@@ -1,4 +1,6 @@
 // genie._core.Simulator: the packet level of the twin.
+#include "bindings/twin.hpp"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -71,20 +73,10 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
                                           const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                           std::uint64_t seed, std::uint32_t queue_pairs, bool split,
                                           std::uint32_t threads) {
-  std::vector<const RankPlan*> plans;
-  for (const auto& rank : plan.ranks) {
-    if (rank->rank != static_cast<std::int32_t>(plans.size()))
-      throw std::invalid_argument("the twin needs the plans of all ranks, in order");
-    plans.push_back(rank.get());
-  }
-  std::vector<std::int32_t> hosts = to_vector(host_of_rank);
   if (threads == 0) throw std::invalid_argument("the twin needs a thread");
   if (queue_pairs == 0) throw std::invalid_argument("a connection needs a queue pair");
-  if (hosts.size() != plans.size()) throw std::invalid_argument("every rank needs a host");
-  for (std::int32_t host : hosts) {
-    if (host < 0 || host >= network.hosts) throw std::invalid_argument("a rank's host is not in the network");
-  }
-  return std::make_unique<Simulator>(network, config, plan.shared, std::move(plans), std::move(hosts), seed,
+  return std::make_unique<Simulator>(network, config, plan.shared, plans_of(plan),
+                                     hosts_of(network, plan, host_of_rank), seed,
                                      roce::SpreadConfig{queue_pairs, split}, threads);
 }
 

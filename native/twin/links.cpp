@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/mix.hpp"
+#include "twin/frames.hpp"
 
 namespace genie::twin {
 namespace {
@@ -30,13 +31,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   switches_.resize(index(network.nodes));
   balancers_.resize(index(network.nodes));
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
-    header_bytes_[opcode] = static_cast<std::uint16_t>(
-        roce::wire_bytes(static_cast<roce::Opcode>(opcode), 0, network.frame_overhead_bytes));
-  for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode) {
-    const bool control = !roce::is_request(static_cast<roce::Opcode>(opcode));
-    const std::uint32_t other = control ? network.control_bytes : network.data_header_bytes;
-    if (other != 0) header_bytes_[opcode] = static_cast<std::uint16_t>(other);
-  }
+    header_bytes_[opcode] =
+        static_cast<std::uint16_t>(frame_header_bytes(network, static_cast<roce::Opcode>(opcode)));
   header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] = static_cast<std::uint16_t>(
       kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes);
   for (std::uint32_t number = 0; number < cables; ++number) {

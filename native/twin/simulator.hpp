@@ -18,6 +18,7 @@
 #include "twin/network.hpp"
 #include "twin/sampler.hpp"
 #include "twin/schedule.hpp"
+#include "twin/ways.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -149,10 +150,6 @@ class Simulator {
   void plan_sources();
   std::int64_t allowed_bps(const Connection* begin, const Connection* end, TimePs now) const;
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
-  void find_path(const Connection& connection, std::vector<std::uint32_t>& path) const;
-  const Pinned* pinned_for(const Connection& connection) const;
-  std::uint16_t source_port(std::int32_t rank, std::int32_t peer, std::uint32_t own, std::uint32_t other,
-                            std::uint32_t number) const;
   std::uint32_t nic_of(std::uint32_t link);
   void handle(Process& process, std::uint32_t source);
   void receive(Process& process, const Flight& flight);

@@ -136,15 +136,7 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
 
 // Queue pairs of all ranks that exchange messages, by rank, then by peer.
 void Simulator::connect_all() {
-  std::vector<std::uint64_t> pairs;
-  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
-    for (const std::int32_t peer : walkers_[rank].peers()) {
-      pairs.push_back(key_of(static_cast<std::int32_t>(rank), peer));
-      pairs.push_back(key_of(peer, static_cast<std::int32_t>(rank)));
-    }
-  }
-  std::sort(pairs.begin(), pairs.end());
-  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  const std::vector<std::uint64_t> pairs = connected_pairs(walkers_);
   std::uint32_t first = 0;
   for (const std::uint64_t pair : pairs) {
     connection_of_[pair] = first;
@@ -167,16 +159,18 @@ void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t firs
   if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
   std::vector<std::uint32_t> path;
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
+    const Ends ends{rank, peer, first + number, back + number, number};
     Connection connection{.peer = back + number,
-                          .port = source_port(rank, peer, first + number, back + number, number),
+                          .port = source_port(network_->source_ports, seed_, spread_.queue_pairs, ends),
                           .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
                           .queue_pair = roce::QueuePair(config_, first + number, 0, 0),
                           .rank = rank,
                           .peer_rank = peer,
                           .number = number};
-    find_path(connection, path);
+    const std::int32_t from = host_of(rank), to = host_of(peer);
+    find_path(*network_, links_.routes(), from, to, connection.port, path);
     connection.route = links_.add_path(path);
-    connection.is_free = network_->balance != Balance::kPath && pinned_for(connection) == nullptr;
+    connection.is_free = network_->balance != Balance::kPath && pinned_path(*network_, from, to) == nullptr;
     connection.nic = nic_of(links_.link_at(connection.route));
     std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
     connection.on_port = static_cast<std::uint32_t>(on_port.size());

@@ -51,6 +51,28 @@ void Walker::start_collective(std::int32_t node) {
   }
 }
 
+void Walker::record_whole(std::int32_t node, TimePs from, TimePs to) {
+  const StepTemplate& steps = steps_of(node);
+  const std::size_t first_send = sends_.size(), first_receive = receives_.size();
+  for (std::int32_t peer : steps.send_peers)
+    sends_.push_back(
+        {.node = node, .peer = peer_rank(node, peer), .post = from, .acked = to, .busy = to - from});
+  for (std::int32_t peer : steps.receive_peers)
+    receives_.push_back({.node = node, .peer = peer_rank(node, peer), .first = from, .last = to});
+  for (std::int32_t step = 0; step < steps.steps(); ++step) {
+    const std::int64_t size = block_size(node, step);
+    if (size == 0 && !steps.empty_messages) continue;
+    const std::size_t at = index(steps.transfer[index(step)]);
+    if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+      ++sends_[first_send + at].messages;
+      sends_[first_send + at].size_bytes += size;
+    } else {
+      ++receives_[first_receive + at].messages;
+      receives_[first_receive + at].size_bytes += size;
+    }
+  }
+}
+
 // A step's dependencies are done: a send is posted, a receive may complete.
 void Walker::step_ready(std::int32_t instance, std::int32_t step) {
   const std::int32_t node = instances_[index(instance)].node;

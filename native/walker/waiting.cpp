@@ -11,6 +11,7 @@ using namespace walker_parts;
 
 // What a collective in progress lacks: the first peer of which it does, receives before sends.
 std::string Walker::missing_steps(std::int32_t node) const {
+  if (whole_) return "collective that not all of its group have begun";
   const Instance& instance = instances_[index(instance_of_[index(node)])];
   const StepTemplate& steps = steps_of(node);
   std::vector<std::int64_t> receives(steps.receive_peers.size(), 0), sends(steps.send_peers.size(), 0);

@@ -10,7 +10,10 @@ namespace genie {
 
 using namespace walker_parts;
 
-Walker::Walker(const SharedPlan& shared, const RankPlan& plan) : shared_(&shared), plan_(&plan) { reset(); }
+Walker::Walker(const SharedPlan& shared, const RankPlan& plan, bool whole)
+    : shared_(&shared), plan_(&plan), whole_(whole) {
+  reset();
+}
 
 void Walker::reset() {
   const std::size_t count = index(plan_->nodes());
@@ -215,8 +218,13 @@ void Walker::start(std::int32_t node) {
       open_lane(plan_->peer[row], plan_->tag[row], Lane{.instance = -1, .step = node});
       break;
     case NodeKind::kColl:
-      if (plan_->template_id[row] < 0 || steps_of(node).steps() == 0) {
+      if (plan_->template_id[row] < 0 || (!whole_ && steps_of(node).steps() == 0)) {
         end(node);
+      } else if (whole_) {
+        out_->push_back({.type = Operation::Type::kMeet,
+                         .handle = handle_of(node, kWholeNode),
+                         .peer = plan_->group[row],
+                         .tag = plan_->tag[row]});
       } else {
         start_collective(node);
       }

@@ -39,11 +39,15 @@ struct Completion {
 
 // What the walker asks of the driver.
 struct Operation {
-  enum class Type : std::uint8_t { kTimer, kSend };
+  enum class Type : std::uint8_t {
+    kTimer,
+    kSend,
+    kMeet,  // of a walker of whole collectives: a timer once all of the group are there
+  };
   Type type = Type::kTimer;
   std::uint64_t handle = 0;
-  std::int32_t peer = 0;        // kSend: receiving rank
-  std::uint32_t tag = 0;        // kSend
+  std::int32_t peer = 0;        // kSend: receiving rank; kMeet: group
+  std::uint32_t tag = 0;        // kSend, kMeet
   std::int64_t size_bytes = 0;  // kSend
   TimePs at = 0;                // kTimer: when
 };
@@ -68,7 +72,8 @@ struct ReceiveRecord {
 
 class Walker {
  public:
-  Walker(const SharedPlan& shared, const RankPlan& plan);
+  // `whole`: collectives are not taken apart, the driver says when one is over.
+  Walker(const SharedPlan& shared, const RankPlan& plan, bool whole = false);
 
   // All ranks that it sends to or receives from, in ascending order.
   std::vector<std::int32_t> peers() const;
@@ -77,6 +82,10 @@ class Walker {
   // Starts the nodes that depend on nothing.
   void begin(TimePs now, std::vector<Operation>& operations);
   void advance(TimePs now, std::span<const Completion> completions, std::vector<Operation>& operations);
+
+  // The messages of a collective that was played as a whole, as if all took from `from` to `to`; after the
+  // end.
+  void record_whole(std::int32_t node, TimePs from, TimePs to);
 
   bool done() const { return unfinished_ == 0; }
   std::int64_t unfinished() const { return unfinished_; }
@@ -151,6 +160,7 @@ class Walker {
 
   const SharedPlan* shared_;
   const RankPlan* plan_;
+  bool whole_;
   TimePs now_ = 0;
   TimePs logical_ = 0;  // of what is being handled: a timer's due time, `now` for everything else
   std::vector<Operation>* out_ = nullptr;

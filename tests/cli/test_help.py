@@ -14,10 +14,13 @@ from genie.cli.benching_pairs import PAIRS_EXAMPLES
 from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.cli.checking import EXAMPLES as CHECK_EXAMPLES
 from genie.cli.compare import VALIDATE_EXAMPLES
+from genie.cli.convert_fabric import FABRIC_EXAMPLES
+from genie.cli.convert_workloads import AICB_EXAMPLES, MSCCL_EXAMPLES
 from genie.cli.inspecting import CONVERT_EXAMPLES, NS3_EXAMPLES
 from genie.cli.lab_commands import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
 from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES
 from genie.cli.metrics import METRICS_EXAMPLES
+from genie.cli.sweeping import SWEEP_EXAMPLES
 from genie.cli.twin_commands import SIMULATE_EXAMPLES
 
 WIDTH = 80
@@ -29,12 +32,16 @@ COMMANDS = {
     ("convert", "pytorch"): CONVERT_EXAMPLES,
     ("lab", "up"): UP_EXAMPLES,
     ("convert", "ns3"): NS3_EXAMPLES,
+    ("convert", "fabric"): FABRIC_EXAMPLES,
+    ("convert", "aicb"): AICB_EXAMPLES,
+    ("convert", "msccl"): MSCCL_EXAMPLES,
     ("lab", "down"): DOWN_EXAMPLES,
     ("lab", "status"): STATUS_EXAMPLES,
     ("lab", "set"): SET_EXAMPLES,
     ("lab", "exec"): EXEC_EXAMPLES,
     ("check",): CHECK_EXAMPLES,
     ("metrics",): METRICS_EXAMPLES,
+    ("sweep",): SWEEP_EXAMPLES,
     ("bench", "all_reduce"): COLLECTIVE_EXAMPLES,
     ("bench", "pairs"): PAIRS_EXAMPLES,
     ("bench", "pingpong"): PINGPONG_EXAMPLES,

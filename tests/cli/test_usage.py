@@ -88,7 +88,9 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--level flow --rate 1Gb/s", "--level flow is not built yet; built: packet"),
+        ("--level packet+skip --rate 1Gb/s", "--level packet+skip is not built yet; built: packet, flow, analytic"),
+        ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be one of max-min, equal"),
+        ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
         ("--threads 0 --rate 1Gb/s", "--threads"),
         ("--threads 5000000000 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),
@@ -133,6 +135,17 @@ def test_a_converted_experiment_replaces_an_earlier_one(tmp_path: Path) -> None:
         )
         assert simulated.code == 0, simulated
         assert simulated.stdout.startswith(f"traces: {hosts} ranks")
+
+
+def test_a_simulation_has_a_page_where_it_is_asked_for(trace: str, tmp_path: Path) -> None:
+    simulate = ("simulate", trace, "--rate", "1Gb/s", "-o", str(tmp_path / "run"))
+    with_page = in_this_process(*simulate, "--report")
+    assert with_page.code == 0, with_page
+    page = tmp_path / "run" / "report.html"
+    assert with_page.stdout.splitlines()[0] == f"report: {page}"
+    assert "% of it waiting for the network; hottest link " in page.read_text()
+    assert in_this_process(*simulate).code == 0
+    assert not page.exists(), "a page of an earlier run"
 
 
 def test_a_fabric_with_fewer_hosts_than_ranks_is_refused_before_anything_runs(trace: str, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_down_after_the_keeper_was_killed(fabric: Path) -> None:
     lab = lab_of(fabric)
     sleeper = subprocess.Popen(lab.inside("host3", "sleep", "100"))
     try:
-        until(lambda: b"sleep" in Path(f"/proc/{sleeper.pid}/cmdline").read_bytes())
+        until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_bytes().startswith(b"sleep\0"))  # nsenter has entered
         os.kill(lab.state.pid, signal.SIGKILL)
         until(lambda: gone(lab.state.pid))
         assert f"not up: genie lab down {fabric} removes what is left of it" in genie("lab", "status").stdout

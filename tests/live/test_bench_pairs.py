@@ -17,8 +17,8 @@ from genie.live.bench.rounds import rounds_of
 from genie.workload.graph import Kind, Op
 from simtwin.fabric import loopback_fabric
 from simtwin.run import simulate_to_folder
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 
 @pytest.mark.parametrize("ranks", [*range(18), 63, 64])

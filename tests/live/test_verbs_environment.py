@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from genie.config.nccl import NcclVariables, connections_of
 from genie.live.settings import DelayFault, Faults, LossFault, RateFault, RunSettings, VerbsSettings
-from genie.live.verbs.environment import connection_settings, refuse_unsupported, verbs_settings
+from genie.live.verbs.environment import refuse_unsupported, verbs_settings
 
 ALL = {
     "NCCL_IB_HCA": "=mlx5_1:1",
@@ -27,7 +28,7 @@ def test_without_variables_the_defaults_are_those_of_nccl() -> None:
     assert verbs_settings({}) == VerbsSettings()
     made = verbs_settings({})
     assert (made.gid_index, made.timeout, made.retry_count, made.rnr_retry, made.min_rnr_timer) == (-1, 20, 7, 7, 12)
-    assert connection_settings({}) == (1, False)
+    assert connections_of(NcclVariables({}, ()), None, None) == (1, False)
 
 
 def test_every_variable_is_read() -> None:
@@ -41,13 +42,13 @@ def test_every_variable_is_read() -> None:
         timeout=22,
         retry_count=5,
     )
-    assert connection_settings(ALL) == (4, True)
+    assert connections_of(NcclVariables(ALL, ()), None, None) == (4, True)
 
 
 def test_what_is_given_stands_above() -> None:
     made = verbs_settings(ALL, hca="rxe0", traffic_class=0, gid_index=None, huge_pages=True)
     assert (made.hca, made.traffic_class, made.gid_index, made.huge_pages) == ("rxe0", 0, 3, True)
-    assert connection_settings(ALL, queue_pairs=2, split=False) == (2, False)
+    assert connections_of(NcclVariables(ALL, ()), 2, False) == (2, False)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,9 @@ def test_a_variable_that_means_nothing_is_named(name: str, text: str, allowed: s
 @pytest.mark.parametrize("count", [0, 129])
 def test_too_many_queue_pairs(count: int) -> None:
     with pytest.raises(ValueError, match=r"must be in 1\.\.128"):
-        connection_settings({}, queue_pairs=count)
+        connections_of(NcclVariables({}, ()), count, None)
     with pytest.raises(ValueError, match=r"NCCL_IB_QPS_PER_CONNECTION=.*1\.\.128"):
-        connection_settings({"NCCL_IB_QPS_PER_CONNECTION": str(count)})
+        connections_of(NcclVariables({"NCCL_IB_QPS_PER_CONNECTION": str(count)}, ()), None, None)
 
 
 def test_given_values_are_checked_too() -> None:

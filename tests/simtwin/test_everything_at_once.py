@@ -37,8 +37,8 @@ from simtwin.fabric_schema import (
     Transport,
 )
 from simtwin.queues import QueueError
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 KIB = 1 << 10
 

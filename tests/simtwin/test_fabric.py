@@ -119,6 +119,14 @@ REFUSED = [
     (EXPLICIT + '[downlink]\nrate = "1Gb/s"\n', 17, "downlink", "rate_back"),
     (EXPLICIT.replace('name = "s"', 'name = ""'), 8, "topology.switch[0].name", "1 to 64 characters"),
     (EXPLICIT.replace('name = "s"', 'name = "s"\nbuffer = "1kB"'), 9, "topology.switch[0].buffer", "one packet"),
+    (
+        EXPLICIT.replace('name = "s"', 'name = "s"\nbuffer = "64KiB"\nbridge = true'),
+        9, "topology.switch[0].buffer", "is not for a bridge, which holds all that comes"
+    ),
+    (
+        EXPLICIT.replace('kind = "explicit"', 'kind = "explicit"\nhosts_per_server = 3'),
+        3, "topology.hosts_per_server = 3", "does not divide the 2 hosts"
+    ),
     (EXPLICIT.replace('"1Gb/s"', '"1Gb/s"\nrate_back = 0', 1), 13, "topology.link[0].rate_back = 0", "above 0"),
 ]  # fmt: skip
 
@@ -199,7 +207,12 @@ def explicit_topologies(draw: st.DrawFn) -> Explicit:
         NamedLink(host.name, drawn[-1], draw(st.none() | rates), draw(st.none() | durations), draw(st.none() | rates))
         for host in hosts
     ]
-    return Explicit(host=hosts, switch=[NamedSwitch(drawn[-1], draw(st.none() | buffers))], link=cables)
+    switch = draw(st.builds(NamedSwitch, st.just(drawn[-1]), buffer=st.none() | buffers) | bridges(drawn[-1]))
+    return Explicit(hosts_per_server=draw(st.none() | st.just(len(hosts))), host=hosts, switch=[switch], link=cables)
+
+
+def bridges(name: str) -> st.SearchStrategy[NamedSwitch]:
+    return st.just(NamedSwitch(name, bridge=True))
 
 
 @st.composite

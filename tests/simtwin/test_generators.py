@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 from twin_fabrics import GBPS, US, twin_of
 
-from genie.config.units import Duration, Rate
+from genie.config.units import Duration, Rate, Size
 from genie.workload.generate import collective
 from genie.workload.graph import Op
 from simtwin.fabric import FabricError, parse_fabric, to_toml
-from simtwin.fabric_schema import Domain, Dragonfly, DualPlane, Fabric, Link, RailOptimized, Torus
+from simtwin.fabric_schema import (
+    Domain,
+    Dragonfly,
+    DualPlane,
+    Explicit,
+    Fabric,
+    Link,
+    NamedHost,
+    NamedLink,
+    NamedSwitch,
+    RailOptimized,
+    Switch,
+    Torus,
+)
 from simtwin.network import Network
+from simtwin.network_size import size_of
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import build_network
 
@@ -123,3 +137,24 @@ def test_too_many_hosts_are_refused() -> None:
     text = '[topology]\nkind = "torus"\nsize = [300, 300]\n[link]\nrate = "1Gb/s"\n'
     with pytest.raises(FabricError, match=r"f:1: topology makes 90000 hosts: give at most 65536"):
         parse_fabric(text, "f")
+
+
+def test_bridges_by_name_are_those_of_a_generator() -> None:
+    """They hold all that comes, take no time and neither mark nor share: as a server's own switch does."""
+    switch = Switch(buffer=Size(2**20), latency=Duration(700_000))
+    made = build_network(Fabric(topology=TOPOLOGIES["rails and domains"], link=LINK, switch=switch))
+    names, domain = made.node_names, (Rate(900 * GBPS), Duration(US // 10))
+    cables = [(names[made.src_node[at]], names[made.dst_node[at]]) for at in range(0, made.links, 2)]
+    named = Explicit(
+        host=[NamedHost(name) for name in names[: made.hosts]],
+        switch=[NamedSwitch(name, bridge=name.startswith("server")) for name in names[made.hosts :]],
+        link=[NamedLink(a, b, *(domain if b.startswith("server") else (LINK.rate, LINK.delay))) for a, b in cables],
+    )
+    fabric = Fabric(topology=named, switch=switch)
+    assert parse_fabric(to_toml(fabric)) == fabric
+    generated = size_of(Fabric(topology=TOPOLOGIES["rails and domains"], link=LINK))
+    assert (size_of(fabric).groups, size_of(fabric).routes) == (generated.groups, generated.routes)
+    by_name = build_network(fabric)
+    assert by_name.is_bridge.sum() == 4
+    for column in ("is_bridge", "rate_bps", "delay_ps", "buffer_bytes", "src_node", "dst_node"):
+        assert np.array_equal(getattr(by_name, column), getattr(made, column)), column

@@ -30,8 +30,8 @@ from simtwin.fabric_schema import (
     Transport,
 )
 from simtwin.faults import Change, changes_of
-from simtwin.simulate import SimulationError
 from simtwin.topology import build_network
+from simtwin.twin import SimulationError
 
 MIB = 1 << 20
 MS = 1000 * US

@@ -25,7 +25,7 @@ from simtwin.fabric_schema import (
     NamedSwitch,
     Transport,
 )
-from simtwin.simulate import Loss, Simulation
+from simtwin.twin import Loss, Simulation
 
 MIB = 1 << 20
 SPINES = 4

@@ -29,6 +29,11 @@ SMALL = [
     'kind = "torus"\nsize = [4, 3, 2]\nwraps = false',
     'kind = "explicit"\nhost = [{name = "a"}, {name = "b"}, {name = "c"}]\nswitch = [{name = "s"}, {name = "t"}]\n'
     'link = [{a = "a", b = "s"}, {a = "t", b = "b"}, {a = "s", b = "t"}, {a = "s", b = "t"}, {a = "c", b = "s"}]',
+    # Two servers of two hosts, whose own switches lead to them alone.
+    'kind = "explicit"\nhost = [{name = "a"}, {name = "b"}, {name = "c"}, {name = "d"}]\n'
+    'switch = [{name = "s"}, {name = "u", bridge = true}, {name = "v", bridge = true}]\n'
+    'link = [{a = "a", b = "s"}, {a = "b", b = "s"}, {a = "c", b = "s"}, {a = "s", b = "d"},\n'
+    '{a = "a", b = "u"}, {a = "b", b = "u"}, {a = "v", b = "c"}, {a = "d", b = "v"}, {a = "d", b = "v"}]',
 ]
 
 

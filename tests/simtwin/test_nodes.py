@@ -11,8 +11,8 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric, Link, SingleSwitch
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 MEMBERS = 8
 LATE_NS = 50_000_000

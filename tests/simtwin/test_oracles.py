@@ -28,7 +28,7 @@ from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric
-from simtwin.simulate import Twin
+from simtwin.twin import Twin
 
 DRAWS = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 

@@ -34,8 +34,8 @@ from simtwin.fabric_schema import (
     Transport,
 )
 from simtwin.queues import NO_MARKS, frame_bytes, queues_of
-from simtwin.simulate import Simulation, SimulationError
 from simtwin.topology import build_network
+from simtwin.twin import Simulation, SimulationError
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = Link(Rate(100 * GBPS), Duration(600 * NS))

@@ -20,8 +20,8 @@ from simtwin import series as series_module
 from simtwin.fabric_schema import Fabric, FatTree, Fault, SingleSwitch
 from simtwin.run import simulate_to_folder
 from simtwin.series import Series
-from simtwin.simulate import Simulation, SimulationError, Twin
 from simtwin.topology import build_network
+from simtwin.twin import Simulation, SimulationError, Twin
 from simtwin.watching import Watch
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -32,8 +32,8 @@ from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric import load_fabric
 from simtwin.fabric_schema import Fabric
-from simtwin.simulate import Loss, SimulationError, Twin
 from simtwin.topology import build_network
+from simtwin.twin import Loss, SimulationError, Twin
 from simtwin.watching import Watch
 
 MIB = 1 << 20

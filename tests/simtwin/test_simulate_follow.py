@@ -11,7 +11,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric_schema import Fabric
-from simtwin.simulate import arrivals_of
+from simtwin.twin import arrivals_of
 
 # A byte takes a nanosecond, so that every time is whole nanoseconds and a table loses nothing.
 EXACT = 8 * GBPS

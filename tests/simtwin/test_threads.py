@@ -13,8 +13,8 @@ from genie.plan.build import build_plan
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
 from simtwin.fabric_schema import FatTree, LeafSpine, SingleSwitch
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
 

@@ -19,9 +19,9 @@ from simtwin.fabric_schema import (
     RailOptimized,
     Transport,
 )
-from simtwin.simulate import SimulationError, Twin
 from simtwin.topology import build_network
 from simtwin.transport import line_rate_bps, queue_pair_config
+from simtwin.twin import SimulationError, Twin
 
 NVLINK = Rate(3600 * GBPS)
 

@@ -33,8 +33,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.simulate import Twin
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 KIB, MIB = 1 << 10, 1 << 20
 GBPS = 10**9

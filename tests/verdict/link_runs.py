@@ -23,8 +23,8 @@ from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport
 from simtwin.fabric_schema import Path as PinnedPath
 from simtwin.run import attachment
-from simtwin.simulate import Twin, arrivals_of
 from simtwin.topology import build_network
+from simtwin.twin import Twin, arrivals_of
 
 MBPS = 10**6
 HOST_BPS, SPINE_BPS = 100 * MBPS, 200 * MBPS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_runs import Fault, Noise, run_pair
@@ -11,30 +12,24 @@ from synthetic_runs import Fault, Noise, run_pair
 from genie.verdict import judge, write_report
 from genie.verdict.report import report
 
-playwright = pytest.importorskip("playwright.sync_api")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
-def page(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """The report of a run whose rank 5 is slow from iteration 7 on."""
     live, twin = run_pair(1, Noise(), Fault(5, 0.5, since=7))
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_report(path, judge(live, twin), live, twin)
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        requests: list[str] = []
-        errors: list[str] = []
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.goto(path.as_uri())
-        assert requests == [path.as_uri()]  # nothing else is asked for: it opens offline
-        assert errors == []
-        yield tab
-        assert errors == []
-        browser.close()
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    requests: list[str] = []
+    errors: list[str] = []
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(path.as_uri())
+    assert requests == [path.as_uri()]  # nothing else is asked for: it opens offline
+    assert errors == []
+    yield tab
+    assert errors == []
+    tab.close()
 
 
 def test_the_verdict_comes_first_with_one_action(page) -> None:

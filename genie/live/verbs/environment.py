@@ -10,8 +10,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from genie.config.limits import QUEUE_PAIRS_MAX
-from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, HCA
+from genie.config.nccl import DEVICE_SETTINGS, HCA
 from genie.live.settings import Completion, RunSettings, VerbsSettings
 from genie.live.verbs.hca import parse_hca
 
@@ -26,7 +25,7 @@ def _limits() -> dict[str, tuple[Any, Any]]:
     schema = inspect.type_info(VerbsSettings)
     assert isinstance(schema, inspect.StructType)
     whole = ((field.name, field.type) for field in schema.fields if isinstance(field.type, inspect.IntType))
-    return {"queue_pairs": (1, QUEUE_PAIRS_MAX), "split": (0, 1), **{name: (kind.ge, kind.le) for name, kind in whole}}
+    return {name: (kind.ge, kind.le) for name, kind in whole}
 
 
 LIMITS = _limits()
@@ -79,17 +78,6 @@ def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) ->
     settings = msgspec.convert(values, VerbsSettings)
     parse_hca(settings.hca)
     return settings
-
-
-def connection_settings(
-    environment: Mapping[str, str] = os.environ, queue_pairs: int | None = None, split: bool | None = None
-) -> tuple[int, bool]:
-    """Queue pairs between two ranks, and whether each message goes over all of them. Raises ValueError."""
-    values = _read(CONNECTING, environment)
-    count = values.get("queue_pairs", 1) if queue_pairs is None else queue_pairs
-    if not 1 <= count <= QUEUE_PAIRS_MAX:
-        raise ValueError(f"queue pairs per connection = {count}: must be in 1..{QUEUE_PAIRS_MAX}")
-    return count, bool(values.get("split", 0)) if split is None else split
 
 
 def _read(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Level `packet`: a plan on a fabric, in the native kernel, into a run folder."""
+"""The twin: a fabric that plays workloads at a level, in the native core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,14 @@ from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
+from simtwin.analytic import CostKeys, CostModel, cost_keys, costs_of
+from simtwin.circuits import circuits_of
+from simtwin.closed_forms import ClosedForms
 from simtwin.control_values import control_problem
 from simtwin.devices import give_devices
 from simtwin.fabric_schema import Fabric
 from simtwin.faults import give_changes
+from simtwin.levels import ANALYTIC, FLOW, PACKET, Level
 from simtwin.paths import pinned_paths
 from simtwin.played_paths import Followed, PlayedPaths, follow_paths, played_paths
 from simtwin.queues import queues_of
@@ -36,8 +40,12 @@ from simtwin.watching import Stopped, Watch
 if TYPE_CHECKING:
     import polars as pl
 
-LEVELS = ("packet", "packet+skip", "flow", "analytic")
-BUILT_LEVELS = ("packet",)
+Simulator: TypeAlias = "_core.Simulator | _core.FlowSimulator | _core.AnalyticSimulator"
+
+LINK_COUNTERS = (
+    "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
+    "longest_queue_bytes",
+)  # fmt: skip
 
 
 class SimulationError(Exception):
@@ -69,6 +77,12 @@ class Loss:
     numbers: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Analytic:
+    model: CostModel
+    keys: CostKeys
+
+
 @dataclass
 class Simulation:
     """What a run of the kernel gave."""
@@ -84,11 +98,26 @@ class Twin:
     """A fabric ready to play workloads: its network, routes and transport."""
 
     def __init__(
-        self, fabric: Fabric, network: Network, host_of_rank: Sequence[int], seed: int = 1, threads: int = 1
+        self,
+        fabric: Fabric,
+        network: Network,
+        host_of_rank: Sequence[int],
+        seed: int = 1,
+        threads: int = 1,
+        level: Level | str = PACKET,
+        model: CostModel | None = None,
     ) -> None:
+        """`model`: of level `analytic`, in place of our own closed forms.
+
+        Raises SimulationError when the fabric lacks hosts or the level cannot play it.
+        """
         self.fabric = fabric
         self.network = network
         self.seed = seed
+        self.model = model
+        self.level = Level(level) if isinstance(level, str) else level
+        if unplayable := self.level.problem(fabric):
+            raise SimulationError(f"fabric '{fabric.name}': {unplayable}")
         self.threads = 1 if isinstance(fabric.control, Hpcc) else threads  # its telemetry is that of one thread
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
@@ -164,21 +193,30 @@ class Twin:
         """
         import polars as pl
 
+        if self.level.name != PACKET and (losses or keep_trace):
+            raise SimulationError(f"level {self.level.name} has no packets to lose or to trace: use level packet")
         timelines, sends, receives, traces = [], [], [], []
-        counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0, "links": {}}
+        counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0}
+        counters["links"] = {name: [0] * self.network.links for name in LINK_COUNTERS}
         plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
+        analytic = None
+        if self.level.name == ANALYTIC:
+            analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
+            analytic.model.prepare(analytic.keys.keys)
         watch = watch or Watch()
         stopped = None
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
             assert plan is not None
-            simulator = self._start(plan, 0 if arrivals_ns else iteration, losses, keep_trace)
+            simulator, costing_s = self._start(plan, 0 if arrivals_ns else iteration, losses, keep_trace, analytic)
             began = time.perf_counter()
             stopped = watch.play(simulator, iteration, place, len(iterations))
-            counters["wall_s"] += time.perf_counter() - began
+            counters["wall_s"] += time.perf_counter() - began + costing_s
             if stopped is None and not simulator.done:
-                where = self._deadlock(simulator) + self._dead_links(simulator)
+                where = ""
+                if isinstance(simulator, _core.Simulator):
+                    where = self._deadlock(simulator) + self._dead_links(simulator)
                 why = where + _explain(workload, simulator.problems())
                 stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
             self._count(simulator, counters)
@@ -191,7 +229,7 @@ class Twin:
                 timelines.append(lines)
                 sends.append(sends_of(graph, records, iteration, {}))
                 receives.append(receives_of(graph, records, iteration))
-            if keep_trace:
+            if keep_trace and isinstance(simulator, _core.Simulator):
                 traces.append(simulator.trace())
             if stopped:
                 break
@@ -201,16 +239,31 @@ class Twin:
             raise SimulationError(stopped.why, simulation)
         return simulation
 
-    def simulator(self, plan: Plan, iteration: int = 0) -> _core.Simulator:
-        """The kernel with a plan, not started yet; each iteration has a seed of its own."""
+    def simulator(self, plan: Plan, iteration: int = 0) -> _core.Simulator | _core.FlowSimulator:
+        """The simulator of level `packet` or `flow` with a plan, not started yet; each iteration has its own seed."""
+        transport = self.fabric.transport
+        queue_pairs, split = transport.queue_pairs or 1, transport.split or False
+        if self.level.name == FLOW:
+            return _core.FlowSimulator(
+                self._native,
+                plan.native,
+                self.host_of_rank,
+                self.seed + iteration,
+                sharing=self.level.sharing,
+                mtu_bytes=self._config.mtu_bytes,
+                window_packets=self._config.window_packets,
+                queue_pairs=queue_pairs,
+                split=split,
+                **circuits_of(self.fabric),
+            )
         return _core.Simulator(
             self._native,
             self._config,
             plan.native,
             self.host_of_rank,
             self.seed + iteration,
-            queue_pairs=self.fabric.transport.queue_pairs or 1,
-            split=self.fabric.transport.split or False,
+            queue_pairs=queue_pairs,
+            split=split,
             threads=self.threads,
         )
 
@@ -235,24 +288,42 @@ class Twin:
             dead.setdefault(why, []).append(f"{self.network.link_names[link]} is down since {since}")
         return "".join(f"{', '.join(links[:3])}, and {why}; " for why, links in list(dead.items())[:3])
 
-    def _start(self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool) -> _core.Simulator:
+    def _start(
+        self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool, analytic: _Analytic | None
+    ) -> tuple[Simulator, float]:
+        """The level's simulator, and the seconds in which closed forms were worked out."""
+        if analytic is not None:
+            began = time.perf_counter()
+            costs_ps = costs_of(analytic.model, analytic.keys.keys)
+            costing_s = time.perf_counter() - began
+            return _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps), costing_s
         simulator = self.simulator(plan, iteration)
-        for loss in losses:
-            simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
-        simulator.keep_trace(keep_trace)
-        return simulator
+        if isinstance(simulator, _core.Simulator):
+            for loss in losses:
+                simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
+            simulator.keep_trace(keep_trace)
+        return simulator, 0.0
 
-    def _count(self, simulator: _core.Simulator, counters: dict[str, Any]) -> None:
+    def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
         """Add an iteration's counters to those of all."""
         counters["events"] += simulator.events
+        if isinstance(simulator, _core.AnalyticSimulator):
+            simulator.record()
+            return
         counters["data_packets"] += simulator.data_packets
-        counters["dropped"] += simulator.dropped
+        if isinstance(simulator, _core.Simulator):
+            counters["dropped"] += simulator.dropped
         for name, values in simulator.links().items():
-            known = counters["links"].setdefault(name, [0] * self.network.links)
             over_iterations = max if name in ("queue_bytes", "longest_queue_bytes") else operator.add
             counters["links"][name] = [
-                over_iterations(old, int(new)) for old, new in zip(known, values[: self.network.links], strict=True)
+                over_iterations(old, int(new))
+                for old, new in zip(counters["links"][name], values[: self.network.links], strict=True)
             ]
+
+    def _cost_model(self, lowering: Lowering) -> CostModel:
+        if self.model is not None:
+            return self.model
+        return ClosedForms(self.fabric, self.network, self.routes, self.host_of_rank.tolist(), lowering)
 
 
 def _explain(workload: Workload, problems: list[str]) -> str:

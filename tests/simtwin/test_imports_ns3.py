@@ -12,9 +12,10 @@ from genie.config.congestion import DcqcnTimer, Hpcc, NoControl
 from genie.workload.load import load
 from genie.workload.write import save
 from simtwin.fabric import parse_fabric, to_toml
-from simtwin.ns3_import import Experiment, Ns3Error, read_experiment
-from simtwin.simulate import Twin
+from simtwin.imports.ns3 import Experiment, read_experiment
+from simtwin.imports.words import ForeignFileError
 from simtwin.topology import build_network
+from simtwin.twin import Twin
 
 CONFIG = """\
 PACKET_PAYLOAD_SIZE 1000
@@ -166,7 +167,7 @@ WRONG_DCQCN = [
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, change: dict[str, str], says: str) -> None:
-    with pytest.raises(Ns3Error) as refused:
+    with pytest.raises(ForeignFileError) as refused:
         read_experiment(write(tmp_path, **change))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -174,7 +175,9 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, change: dict[st
 
 def test_a_buffer_that_headroom_uses_up_is_refused_at_its_key(tmp_path: Path) -> None:
     topology = TOPOLOGY.replace("0.001ms", "1ms")
-    with pytest.raises(Ns3Error, match=r"config\.txt:9: BUFFER_SIZE 32: the ports of switch3 keep .*; .* is in MiB$"):
+    with pytest.raises(
+        ForeignFileError, match=r"config\.txt:9: BUFFER_SIZE 32: the ports of switch3 keep .*; .* is in MiB$"
+    ):
         read_experiment(write(tmp_path, topology=topology))
 
 

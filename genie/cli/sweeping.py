@@ -1,0 +1,206 @@
+"""`genie sweep`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from genie.cli.exits import counted
+from genie.cli.resolve import UsageError
+from genie.live.endings import EXIT_FAILED, EXIT_OK
+from genie.live.rendezvous import launched_by
+from genie.plan.facts import commit
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from simtwin.sweep import SweepRun
+
+SWEEP_EXAMPLES = """
+Examples:
+
+```text
+genie sweep examples/sweep.toml -o runs/sweep
+genie sweep examples/sweep.toml -o runs/sweep --dry-run
+mpiexec -n 9 python -m mpi4py.futures -m genie sweep SWEEP.toml -o DIR
+```
+"""
+ROWS_SHOWN = 40
+# Column of the table -> heading and what it is divided by.
+SHOWN = {
+    "completion_s": ("completion ms", 1e-3),
+    "fct_p50_ns": ("FCT p50 us", 1e3),
+    "fct_p99_ns": ("FCT p99 us", 1e3),
+    "slowdown_p99": ("slowdown p99", 1.0),
+    "longest_queue_bytes": ("queue kB", 1e3),
+    "marked": ("marks", 1),
+    "pauses": ("pauses", 1),
+    "dropped": ("drops", 1),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's command."""
+    app.command(epilog=SWEEP_EXAMPLES)(sweep)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="File of the sweep, TOML.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="Folder for the rows; what is there already is not played again."),
+    ],
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Runs at once.  [default: the cores of this machine]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be played, and play nothing.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Play runs again that have failed.")] = False,
+) -> int:
+    """Play a grid of parameters in the twin, on all cores or under mpiexec: one row a run, in sweep.parquet.
+
+    Stopped at any time, even killed, the same command goes on with what is missing. A run that fails is a row with its
+    error, and exit code 1 at the end.
+    """
+    # Here, because no other command needs what they import.
+    from simtwin.sweep import load_sweep
+    from simtwin.sweep_page import sweep_page
+    from simtwin.sweep_rows import PAGE_FILE, RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
+    from simtwin.sweep_workers import abandon_mpi, mpi_workers, played, under_mpi
+
+    mpi = under_mpi()
+    if launched_by() is not None and not mpi:
+        line = "mpiexec -n K python -m mpi4py.futures -m genie sweep ..."
+        raise UsageError(f"each process that the launcher has started would be a sweep of its own: give {line}")
+    if mpi and jobs is not None:
+        raise UsageError("--jobs: under mpiexec all processes but the first play; leave it out")
+    described = load_sweep(file)
+    runs = list(described.runs())
+    keep = out.resolve() / RUNS_FOLDER if described.keep else None
+    if dry_run:
+        return _show_plan(runs, _missing(runs, read_rows(out), keep, retry), out)
+    rows = Rows(out)
+    (out / SWEEP_FILE).write_text(described.document.text)
+    missing = _missing(runs, rows.kept, keep, retry)
+    workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
+    progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
+    _remark_on_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
+    named = [(run.identity, run.parameters) for run in runs]
+    ended_early = True
+    try:
+        with closing(played(missing, workers, keep)) as done:
+            for row in done:
+                rows.add(row)
+                progress.add(row)
+        ended_early = False
+    finally:
+        progress.end()
+        table = rows.write_tables(named)
+        if ended_early:
+            print(f"genie: {len(table)} of {len(runs)} runs are in {out}; the same command goes on", file=sys.stderr)
+            if mpi:
+                abandon_mpi()
+    failed = table.filter(table["error"] != "")
+    axes = [axis.key for axis in described.axes if len(axis.values) > 1]
+    (out / PAGE_FILE).write_text(sweep_page(table, axes, file.name), encoding="utf-8")
+    _show_table(table, axes)
+    print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
+    if len(failed):
+        print(f"genie: {counted(len(failed), 'run')} failed; the first: {failed['error'][0]}", file=sys.stderr)
+    return EXIT_FAILED if len(failed) else EXIT_OK
+
+
+def _missing(
+    runs: Sequence[SweepRun], kept: dict[str, dict[str, Any]], keep: Path | None, retry: bool
+) -> list[SweepRun]:
+    """Runs without a row, or without a run folder where these are kept; with `retry` those that failed too.
+
+    Runs that only differ in what changes no result are one.
+    """
+
+    def is_there(run: SweepRun) -> bool:
+        row = kept.get(run.identity)
+        if row is None or (retry and row["error"]):
+            return False
+        return bool(keep is None or row["error"] or (keep / run.identity / "run.json").exists())
+
+    return list({run.identity: run for run in runs if not is_there(run)}.values())
+
+
+def _remark_on_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
+    """A sweep that goes on with another Genie than it began with says so."""
+    others = {str(row["commit"]) for row in rows if row.get("commit") not in (None, commit())}
+    if others:
+        what = f"rows of commit {', '.join(sorted(others))}, and this is {commit()}"
+        print(f"genie: {out} has {what}: choose another -o to have all of one", file=sys.stderr)
+
+
+class _Progress:
+    """On a terminal a line that changes, elsewhere a line now and then: runs done, failed, and how long it may take."""
+
+    def __init__(self, missing: Sequence[SweepRun], total: int, workers: int) -> None:
+        self._total = len(missing)
+        self._done = self._failed = 0
+        self._terminal = sys.stderr.isatty()
+        self._began = self._last = time.monotonic()
+        self._said: set[str] = set()
+        self._print(f"genie: {counted(total, 'run')}, {self._total} to play, {workers} at once")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """A run has ended. What it remarks is said once."""
+        self._done += 1
+        self._failed += bool(row["error"])
+        for line in row.get("remarks", ()):
+            if line not in self._said:
+                self._said.add(line)
+                self._print(line)
+        now = time.monotonic()
+        if now - self._last < (0.2 if self._terminal else 10.0):
+            return
+        self._last = now
+        left_s = (now - self._began) / self._done * (self._total - self._done)
+        text = f"genie: {self._done} of {self._total} runs, {self._failed} failed, about {left_s:.0f} s left"
+        self._print(text, end="" if self._terminal else "\n")
+
+    def end(self) -> None:
+        """Whatever ends the sweep."""
+        if self._terminal:
+            self._print("", end="")
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        print(("\r\x1b[K" if self._terminal else "") + text, end=end, file=sys.stderr, flush=True)
+
+
+def _show_plan(runs: Sequence[SweepRun], missing: Sequence[SweepRun], out: Path) -> int:
+    names = {run.identity for run in missing}
+    for run in runs:
+        given = ", ".join(f"{key} = {value}" for key, value in run.parameters.items())
+        print(f"{run.identity}  {'to play' if run.identity in names else 'is there'}  {given}")
+    print(f"{counted(len(runs), 'run')}, {len(missing)} to play; {out}")
+    return EXIT_OK
+
+
+def _show_table(table: pl.DataFrame, keys: Sequence[str]) -> None:
+    """The grid and what matters of the results, in columns."""
+    heads = [*(key.rpartition(".")[2] for key in keys), *(head for head, _ in SHOWN.values())]
+    lines = [heads]
+    for row in table.head(ROWS_SHOWN).iter_rows(named=True):
+        cells = [_cell(row[name], unit) for name, (_, unit) in SHOWN.items()]
+        lines.append([*(str(row[key]) for key in keys), *(["failed"] if row["error"] else cells)])
+    widths = [max(len(line[at]) for line in lines if at < len(line)) for at in range(len(heads))]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=False)).rstrip())
+    if len(table) > ROWS_SHOWN:
+        print(f"... and {len(table) - ROWS_SHOWN} more in sweep.csv")
+
+
+def _cell(value: float | None, unit: float) -> str:
+    if value is None:
+        return "-"
+    return str(value) if unit == 1 and isinstance(value, int) else f"{value / unit:.2f}"

@@ -1,0 +1,26 @@
+"""What pages have in common: one file that needs nothing else, its style, figures, tips and swim lanes.
+
+A page is HTML parts made in Python (`parts`), data for its figures, and scripts that draw them (`document`).
+"""
+
+from genie.page.document import Asset, document
+from genie.page.parts import as_table, facts, key, section, select, table
+from genie.page.words import amount, count_of, duration, percent, rate, share, times
+
+__all__ = [
+    "Asset",
+    "amount",
+    "as_table",
+    "count_of",
+    "document",
+    "duration",
+    "facts",
+    "key",
+    "percent",
+    "rate",
+    "section",
+    "select",
+    "share",
+    "table",
+    "times",
+]

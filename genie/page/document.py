@@ -1,0 +1,39 @@
+"""A page as one file: style, text, data and scripts, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+Asset = tuple[str, str]  # package and path in it
+
+BASE = "genie.page"
+
+
+def document(title: str, body: Iterable[str], data: Mapping[str, Any], assets: Sequence[Asset]) -> str:
+    """The page as text.
+
+    `title`: plain text; `body`: HTML of its parts in order; `data`: what scripts find as `data`; `assets`: the page's
+    own .css and .js, which come after the common ones and in this order.
+    """
+    every = [(BASE, "assets/base.css"), (BASE, "assets/base.js"), *assets]
+    style, script = ("\n".join(_text(it) for it in every if it[1].endswith(end)) for end in (".css", ".js"))
+    # "<" as an escape, so that no name in the data can end the script element.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    shown = "\n".join(part for part in body if part)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<style>\n{style}</style></head>\n"
+        f'<body><main>\n{shown}\n</main>\n<div id="tip" role="tooltip"></div>\n'
+        f'<script type="application/json" id="data">{text}</script>\n'
+        f"<script>\n{script}</script></body></html>\n"
+    )
+
+
+def _text(asset: Asset) -> str:
+    package, path = asset
+    return files(package).joinpath(path).read_text(encoding="utf-8")

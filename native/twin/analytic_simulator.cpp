@@ -1,0 +1,147 @@
+#include "twin/analytic_simulator.hpp"
+
+#include <algorithm>
+
+#include "core/mix.hpp"
+
+namespace genie::twin {
+namespace {
+
+std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+AnalyticSimulator::AnalyticSimulator(const SharedPlan& shared, std::vector<const RankPlan*> plans,
+                                     std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs)
+    : shared_(&shared), keys_(std::move(keys)), costs_(std::move(costs)) {
+  walkers_.reserve(plans.size());
+  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan, true);
+  ready_.resize(plans.size());
+}
+
+void AnalyticSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t handle) {
+  agenda_.push(time, {kind, place, handle});
+}
+
+void AnalyticSimulator::start() {
+  for (std::size_t rank = 0; rank < walkers_.size(); ++rank) {
+    operations_.clear();
+    walkers_[rank].begin(0, operations_);
+    perform(static_cast<std::int32_t>(rank));
+  }
+}
+
+bool AnalyticSimulator::run(std::uint64_t events) {
+  const std::uint64_t until = events_ + events;
+  while (events_ < until && !failed_) {
+    if (agenda_.empty()) return false;
+    now_ = agenda_.next_time();
+    agenda_.pop(current_);
+    for (const Event& event : current_) handle(event);
+    for (const std::int32_t rank : std::exchange(to_walk_, {})) {
+      operations_.clear();
+      walkers_[index(rank)].advance(now_, ready_[index(rank)], operations_);
+      ready_[index(rank)].clear();
+      failed_ |= !walkers_[index(rank)].error().empty();
+      perform(rank);
+    }
+  }
+  return !failed_;
+}
+
+void AnalyticSimulator::handle(const Event& event) {
+  ++events_;
+  switch (event.kind) {
+    case Kind::kSleep:
+      return deliver(static_cast<std::int32_t>(event.place),
+                     {.type = Completion::Type::kTimer, .handle = event.handle, .time = now_});
+    case Kind::kMeeting:
+      for (const auto& [rank, handle] : meetings_[event.place].members)
+        deliver(rank, {.type = Completion::Type::kTimer, .handle = handle, .time = now_});
+      return;
+    case Kind::kMessage: {
+      const Message& message = messages_[event.place];
+      deliver(message.from, {.type = Completion::Type::kSent, .handle = message.handle, .time = now_});
+      return deliver(message.to, {.type = Completion::Type::kArrived,
+                                  .peer = message.from,
+                                  .tag = message.tag,
+                                  .size_bytes = message.size_bytes,
+                                  .first = message.posted,
+                                  .time = now_});
+    }
+  }
+}
+
+void AnalyticSimulator::deliver(std::int32_t rank, const Completion& completion) {
+  if (ready_[index(rank)].empty()) to_walk_.push_back(rank);
+  ready_[index(rank)].push_back(completion);
+}
+
+void AnalyticSimulator::perform(std::int32_t rank) {
+  for (const Operation& operation : operations_) {
+    switch (operation.type) {
+      case Operation::Type::kTimer:
+        push(operation.at, Kind::kSleep, static_cast<std::uint32_t>(rank), operation.handle);
+        break;
+      case Operation::Type::kSend:
+        send(rank, operation);
+        break;
+      case Operation::Type::kMeet:
+        meet(rank, operation);
+        break;
+    }
+  }
+}
+
+void AnalyticSimulator::meet(std::int32_t rank, const Operation& operation) {
+  const auto group = static_cast<std::uint32_t>(operation.peer);
+  std::uint32_t& place = meeting_of_[pair_key(group, operation.tag)];
+  if (place == 0) {
+    meetings_.emplace_back();
+    place = static_cast<std::uint32_t>(meetings_.size());
+  }
+  Meeting& own = meetings_[place - 1];
+  own.members.emplace_back(rank, operation.handle);
+  own.cost = std::max(own.cost, cost(rank, operation.handle));
+  const std::int64_t members = shared_->group_start[group + 1] - shared_->group_start[group];
+  if (static_cast<std::int64_t>(own.members.size()) < members) return;
+  own.begin = now_;
+  own.end = now_ + own.cost;
+  push(own.end, Kind::kMeeting, place - 1, 0);
+  meeting_of_.erase(pair_key(group, operation.tag));
+}
+
+void AnalyticSimulator::send(std::int32_t rank, const Operation& operation) {
+  TimePs& last =
+      last_of_[pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(operation.peer))];
+  last = std::max(last, now_ + cost(rank, operation.handle));
+  messages_.push_back({rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, now_});
+  push(last, Kind::kMessage, static_cast<std::uint32_t>(messages_.size()) - 1, 0);
+}
+
+void AnalyticSimulator::record() {
+  for (const Meeting& meeting : meetings_) {
+    if (meeting.end < 0 || meeting.end > now_) continue;
+    for (const auto& [rank, handle] : meeting.members)
+      walkers_[index(rank)].record_whole(static_cast<std::int32_t>(handle >> 32), meeting.begin, meeting.end);
+  }
+}
+
+bool AnalyticSimulator::done() const {
+  return !failed_ && std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
+}
+
+std::vector<std::string> AnalyticSimulator::problems() const {
+  std::vector<std::string> lines;
+  for (const Walker& walker : walkers_) {
+    if (!walker.error().empty()) lines.push_back(walker.error());
+  }
+  if (!lines.empty()) return lines;
+  for (const Walker& walker : walkers_) {
+    if (walker.done() || lines.size() >= 8) continue;
+    for (std::string& line : walker.waiting(2)) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace genie::twin

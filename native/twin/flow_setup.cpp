@@ -1,0 +1,170 @@
+// What the flow level settles before its first event, and when routes change: queue pairs, ways and
+// latencies.
+#include <algorithm>
+#include <utility>
+
+#include "core/mix.hpp"
+#include "twin/flow_simulator.hpp"
+#include "twin/frames.hpp"
+#include "twin/ways.hpp"
+
+namespace genie::twin {
+namespace {
+
+std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
+
+// Of the network's links, then of one from each host to itself, as fast as its port.
+std::vector<std::int64_t> link_rates(const Network& network) {
+  std::vector<std::int64_t> rates = network.link_rate_bps;
+  rates.resize(rates.size() + index(network.hosts), 0);
+  for (std::size_t link = 0; link < network.link_source.size(); ++link) {
+    if (network.link_source[link] < network.hosts)
+      rates[network.link_source.size() + index(network.link_source[link])] = network.link_rate_bps[link];
+  }
+  return rates;
+}
+
+std::vector<double> capacities(const std::vector<std::int64_t>& rates) {
+  std::vector<double> all;
+  for (const std::int64_t rate : rates) all.push_back(bytes_per_ps(rate));
+  return all;
+}
+
+}  // namespace
+
+FlowSimulator::FlowSimulator(const Network& network, const FlowConfig& config, const SharedPlan& shared,
+                             std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
+                             std::uint64_t seed)
+    : network_(&network),
+      config_(config),
+      host_of_rank_(std::move(host_of_rank)),
+      seed_(seed),
+      sharing_(capacities(link_rates(network)), config.rule),
+      circuits_(config.circuits, network.hosts),
+      routes_(&network.routes.front()),
+      rate_bps_(link_rates(network)) {
+  walkers_.reserve(plans.size());
+  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
+  ready_.resize(plans.size());
+  use_.resize(rate_bps_.size());
+}
+
+void FlowSimulator::connect_all() {
+  const std::vector<std::uint64_t> pairs = connected_pairs(walkers_);
+  const std::uint32_t each = config_.spread.queue_pairs;
+  for (std::uint32_t at = 0; at < pairs.size(); ++at) first_of_[pairs[at]] = at * each;
+  queue_pairs_.resize(pairs.size() * each);
+  for (const std::uint64_t pair : pairs) {
+    const auto rank = static_cast<std::uint32_t>(pair >> 32), peer = static_cast<std::uint32_t>(pair);
+    const std::uint32_t first = *first_of_.find(pair), back = *first_of_.find(pair_key(peer, rank));
+    if (each > 1 || spreads_.empty()) spreads_.emplace_back(config_.spread);
+    for (std::uint32_t number = 0; number < each; ++number) {
+      QueuePair& own = queue_pairs_[first + number];
+      own.rank = static_cast<std::int32_t>(rank);
+      own.peer_rank = static_cast<std::int32_t>(peer);
+      own.peer = back + number;
+      own.number = number;
+      own.spread = static_cast<std::uint32_t>(spreads_.size()) - 1;
+      own.port = source_port(network_->source_ports, seed_, each,
+                             {own.rank, own.peer_rank, first + number, own.peer, number});
+      if (circuits_.used()) own.circuit = circuits_.of(host_of(own.rank), host_of(own.peer_rank));
+      while (circuits_.used() && circuit_uses_.size() <= own.circuit) {
+        const double rate = bytes_per_ps(config_.circuits.rate_bps);
+        circuit_uses_.push_back({.links = {sharing_.add_link(rate), sharing_.add_link(rate)}, .waiting = {}});
+      }
+      find_path(*network_, *routes_, host_of(own.rank), host_of(own.peer_rank), own.port, own.path);
+    }
+  }
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
+    sharing_.add({});
+    set_way(id);
+  }
+}
+
+TimePs FlowSimulator::serialisation(std::uint32_t link, std::uint32_t size_bytes) const {
+  return rate_bps_[link] <= 0 ? 0 : serialisation_ps(size_bytes, rate_bps_[link]);
+}
+
+// Latencies and the flow of a queue pair whose path is known.
+void FlowSimulator::set_way(std::uint32_t id) {
+  QueuePair& own = queue_pairs_[id];
+  const std::vector<std::uint32_t>& back = queue_pairs_[own.peer].path;
+  const std::uint32_t full = config_.mtu_bytes + frame_header_bytes(*network_, roce::Opcode::kWriteMiddle);
+  const std::uint32_t credit =
+      static_cast<std::uint32_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly);
+  const std::uint32_t acknowledge = frame_header_bytes(*network_, roce::Opcode::kAcknowledge);
+  const auto links = static_cast<std::uint32_t>(network_->links());
+  // Delays, and times of serialisation, of which the slowest.
+  const auto latency = [&](const std::vector<std::uint32_t>& path, std::uint32_t size_bytes,
+                           TimePs& slowest) {
+    TimePs sum = 0;
+    slowest = 0;
+    for (const std::uint32_t link : path) {
+      const TimePs time = serialisation(link, size_bytes);
+      sum += time + (link < links ? network_->link_delay_ps[link] : 0);
+      slowest = std::max(slowest, time);
+    }
+    return sum;
+  };
+  const TimePs there = network_->packet_latency_ps[index(host_of(own.peer_rank))];
+  const TimePs here = network_->packet_latency_ps[index(host_of(own.rank))];
+  TimePs slowest = 0, unused = 0;
+  own.first_latency = latency(own.path, full, slowest) + there;
+  own.latency = own.first_latency - slowest;
+  own.credit_latency = latency(own.path, credit, unused) + there;
+  own.ack_latency = latency(back, acknowledge, unused) + here;
+  double limit = FlowSharing::kUnlimited;
+  if (config_.window_packets > 0 && own.first_latency + own.ack_latency > 0)
+    limit = static_cast<double>(config_.window_packets) * full /
+            static_cast<double>(own.first_latency + own.ack_latency);
+  sharing_.move(id, ways_of(own), own.path.empty() ? 0 : limit);
+}
+
+// Where switches spread packets, each of several equally short ways has its part of them.
+std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
+  const std::int32_t from = host_of(own.rank), to = host_of(own.peer_rank);
+  const bool spread = network_->balance != Balance::kPath && network_->balance != Balance::kFlowlet;
+  if (circuits_.used() && from != to) return {{circuit_uses_[own.circuit].links[from < to ? 0 : 1], 1}};
+  std::vector<Way> ways;
+  const bool may_fail = !network_->changes.empty();
+  const auto add = [&](std::uint32_t link, double share) {
+    if (rate_bps_[link] == 0 && !may_fail) return;  // no limit
+    const auto known =
+        std::find_if(ways.begin(), ways.end(), [&](const Way& way) { return way.link == link; });
+    if (known == ways.end()) {
+      ways.push_back({link, share});
+    } else {
+      known->share += share;
+    }
+  };
+  if (from == to || !spread || pinned_path(*network_, from, to) != nullptr) {
+    for (const std::uint32_t link : own.path) add(link, 1);
+    return ways;
+  }
+  std::vector<std::pair<std::int32_t, double>> at{{from, 1.0}};
+  std::vector<std::uint32_t> choices;
+  while (!at.empty()) {
+    std::vector<std::pair<std::int32_t, double>> next;
+    for (const auto& [node, share] : at) {
+      choices.clear();
+      network_->each_way(*routes_, node, to, [&](std::uint32_t link) { choices.push_back(link); });
+      for (const std::uint32_t link : choices) {
+        const double part = share / static_cast<double>(choices.size());
+        const std::int32_t target = network_->link_target[link];
+        add(link, part);
+        if (target == to) continue;
+        const auto known =
+            std::find_if(next.begin(), next.end(), [&](const auto& one) { return one.first == target; });
+        if (known == next.end()) {
+          next.emplace_back(target, part);
+        } else {
+          known->second += part;
+        }
+      }
+    }
+    at = std::move(next);
+  }
+  return ways;
+}
+
+}  // namespace genie::twin

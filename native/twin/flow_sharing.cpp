@@ -1,0 +1,194 @@
+#include "twin/flow_sharing.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace genie::twin {
+namespace {
+
+constexpr std::uint32_t kFlowBit = 1u << 31;  // an entry of the heap is a flow's limit
+constexpr double kAlike = 1 + 1e-9;           // shares that differ by less are the same
+constexpr double kNoWeight = 1e-9;
+
+}  // namespace
+
+FlowSharing::FlowSharing(std::vector<double> capacity, SharingRule rule)
+    : links_(capacity.size()), rule_(rule) {
+  for (std::size_t link = 0; link < capacity.size(); ++link) links_[link].capacity = capacity[link];
+}
+
+std::uint32_t FlowSharing::add_link(double capacity) {
+  links_.emplace_back().capacity = capacity;
+  return static_cast<std::uint32_t>(links_.size()) - 1;
+}
+
+std::uint32_t FlowSharing::add(std::span<const Way> ways, double limit) {
+  const auto id = static_cast<std::uint32_t>(flows_.size());
+  flows_.emplace_back();
+  move(id, ways, limit);
+  return id;
+}
+
+void FlowSharing::move(std::uint32_t flow, std::span<const Way> ways, double limit) {
+  Flow& own = flows_[flow];
+  own.limit = limit;
+  if (own.count < ways.size()) {
+    own.first = static_cast<std::uint32_t>(crossings_.size());
+    crossings_.resize(crossings_.size() + ways.size());
+  }
+  own.count = static_cast<std::uint32_t>(ways.size());
+  for (std::uint32_t at = 0; at < own.count; ++at)
+    crossings_[own.first + at] = {.link = ways[at].link, .flow = flow, .share = ways[at].share};
+}
+
+void FlowSharing::touch(std::uint32_t link) {
+  if (links_[link].dirty) return;
+  links_[link].dirty = true;
+  dirty_.push_back(link);
+}
+
+void FlowSharing::begin(std::uint32_t flow) {
+  Flow& own = flows_[flow];
+  own.active = true;
+  own.rate = own.next = 0;
+  begun_.push_back(flow);
+  for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
+    std::vector<std::uint32_t>& list = links_[crossings_[at].link].crossings;
+    crossings_[at].place = static_cast<std::uint32_t>(list.size());
+    list.push_back(at);
+  }
+}
+
+void FlowSharing::end(std::uint32_t flow) {
+  Flow& own = flows_[flow];
+  own.active = false;
+  own.rate = own.next = 0;
+  for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
+    std::vector<std::uint32_t>& list = links_[crossings_[at].link].crossings;
+    const std::uint32_t last = list.back();
+    list[crossings_[at].place] = last;
+    crossings_[last].place = crossings_[at].place;
+    list.pop_back();
+    if (!list.empty()) touch(crossings_[at].link);
+  }
+}
+
+// A flow that shares no link has what these have; the links of others are to be shared anew.
+bool FlowSharing::settle_alone(std::uint32_t id) {
+  Flow& flow = flows_[id];
+  double rate = flow.limit;
+  for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
+    const Link& link = links_[crossings_[at].link];
+    if (link.crossings.size() > 1) {
+      for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) touch(crossings_[way].link);
+      return false;
+    }
+    rate = std::min(rate, link.capacity / crossings_[at].share);
+  }
+  flow.rate = flow.next = rate;
+  return rate > 0;
+}
+
+void FlowSharing::set_capacity(std::uint32_t link, double capacity) {
+  links_[link].capacity = capacity;
+  touch(link);
+}
+
+// The flows on changed links; by max-min also those that share a link with one of them, and so on.
+void FlowSharing::gather() {
+  ++stamp_;
+  reached_.clear();
+  reached_links_.clear();
+  for (const std::uint32_t link : dirty_) {
+    links_[link].dirty = false;
+    links_[link].seen = stamp_;
+    reached_links_.push_back(link);
+  }
+  dirty_.clear();
+  const std::size_t changed = reached_links_.size();
+  for (std::size_t at = 0; at < reached_links_.size(); ++at) {
+    if (rule_ == SharingRule::kEqual && at == changed) break;
+    for (const std::uint32_t crossing : links_[reached_links_[at]].crossings) {
+      Flow& flow = flows_[crossings_[crossing].flow];
+      if (flow.seen == stamp_) continue;
+      flow.seen = stamp_;
+      flow.fixed = false;
+      flow.next = flow.limit;
+      reached_.push_back(crossings_[crossing].flow);
+      for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) {
+        Link& link = links_[crossings_[way].link];
+        if (link.seen == stamp_) continue;
+        link.seen = stamp_;
+        reached_links_.push_back(crossings_[way].link);
+      }
+    }
+  }
+}
+
+void FlowSharing::fix(Flow& flow, double rate) {
+  flow.fixed = true;
+  flow.next = rate;
+  for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
+    Link& link = links_[crossings_[at].link];
+    link.left -= crossings_[at].share * rate;
+    link.weight -= crossings_[at].share;
+  }
+}
+
+// Progressive filling: the link that has least for each of its flows decides their rates, and so on with what
+// is left.
+void FlowSharing::fill() {
+  heap_.clear();
+  for (const std::uint32_t number : reached_links_) {
+    Link& link = links_[number];
+    link.left = link.capacity;
+    link.weight = 0;
+    for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
+    if (link.weight > kNoWeight && link.capacity < kUnlimited)
+      heap_.emplace_back(link.left / link.weight, number);
+  }
+  for (const std::uint32_t flow : reached_) {
+    if (flows_[flow].limit < kUnlimited) heap_.emplace_back(flows_[flow].limit, flow | kFlowBit);
+  }
+  std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    const auto [share, number] = heap_.back();
+    heap_.pop_back();
+    if ((number & kFlowBit) != 0) {
+      Flow& flow = flows_[number & ~kFlowBit];
+      if (!flow.fixed) fix(flow, flow.limit);
+      continue;
+    }
+    Link& link = links_[number];
+    if (link.weight <= kNoWeight) continue;
+    const double now = std::max(link.left, 0.0) / link.weight;
+    if (now > share * kAlike) {
+      heap_.emplace_back(now, number);
+      std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+      continue;
+    }
+    for (const std::uint32_t crossing : link.crossings) {
+      Flow& flow = flows_[crossings_[crossing].flow];
+      if (!flow.fixed) fix(flow, share);
+    }
+  }
+}
+
+void FlowSharing::split() {
+  for (const std::uint32_t number : reached_links_) {
+    Link& link = links_[number];
+    link.weight = 0;
+    for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
+  }
+  for (const std::uint32_t id : reached_) {
+    Flow& flow = flows_[id];
+    flow.next = flow.limit;
+    for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
+      const Link& link = links_[crossings_[at].link];
+      flow.next = std::min(flow.next, link.capacity / link.weight);
+    }
+  }
+}
+
+}  // namespace genie::twin

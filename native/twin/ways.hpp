@@ -1,0 +1,34 @@
+// The ways of queue pairs through the network: which of them there are, their UDP source ports, and where
+// switches send them. The same at every level.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "twin/network.hpp"
+#include "walker/walker.hpp"
+
+namespace genie::twin {
+
+// The two ends of a queue pair: ranks, its own number, its peer's, and its place among those of the two
+// ranks.
+struct Ends {
+  std::int32_t rank = 0, peer = 0;
+  std::uint32_t own = 0, other = 0, number = 0;
+};
+
+// (rank, peer) of all that exchange messages, in both directions, by rank, then by peer, as pair_key has
+// them.
+std::vector<std::uint64_t> connected_pairs(const std::vector<Walker>& walkers);
+
+// As genie/config/source_ports.py has it.
+std::uint16_t source_port(const SourcePorts& ports, std::uint64_t seed, std::uint32_t queue_pairs,
+                          const Ends& ends);
+
+const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to);
+
+// The links from a host to another by a hash of the packets' five-tuple, or those that the pair is pinned to;
+// of a host to itself the link links() + host. Empty: there is no way.
+void find_path(const Network& network, const Routes& routes, std::int32_t from, std::int32_t to,
+               std::uint16_t port, std::vector<std::uint32_t>& path);
+
+}  // namespace genie::twin

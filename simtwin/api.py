@@ -1,0 +1,212 @@
+"""The twin for scripts and notebooks: `simtwin.simulate` and what goes with it. Import these names from `simtwin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
+from genie.config.strict_toml import SettingsError, Tables
+from genie.config.units import parse_duration
+from genie.plan.lowering import Lowering
+from genie.record import let_go_of_folders, prepare_folder
+from genie.workload.compute import fill_durations, parse_compute
+from genie.workload.graph import Workload, WorkloadError
+from genie.workload.load import load
+from simtwin.fabric_schema import Fabric
+from simtwin.levels import BUILT_LEVELS, FLOW, Level
+from simtwin.options import SimulateOptions, in_keywords
+from simtwin.placement import host_of_rank
+from simtwin.remarks import remark
+from simtwin.run import simulated
+from simtwin.series import SAMPLED_LEVELS, Series
+from simtwin.simulated import Simulated
+from simtwin.topology import build_network
+from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
+from simtwin.twin import SimulationError, Twin
+from simtwin.watching import Watch
+from simtwin.wire import lowering_from, nccl_record, ranks_per_server, with_connections
+
+load_workload = load
+Progress = Callable[[int, int, float], None]  # iteration, events, simulated seconds
+AnyFabric = Fabric | str | Path
+
+
+class OptionError(SettingsError):
+    """An option of a simulation, or of traffic, that cannot be: one line that names it and what is allowed."""
+
+
+def simulate(
+    fabric: AnyFabric,
+    workload: Workload | str | Path,
+    *,
+    level: str = "packet",
+    sharing: Literal["max-min", "equal"] = "max-min",
+    seed: int = 1,
+    iterations: int = 1,
+    threads: int = 1,
+    congestion_control: str | None = None,
+    wire: Literal["nccl", "plain"] = "nccl",
+    algorithms: Mapping[str, str] | None = None,
+    channels: int | None = None,
+    credit: bool = False,
+    queue_pairs: int | None = None,
+    split: bool | None = None,
+    ranks_per_node: int | None = None,
+    slice_delay: str | None = None,
+    slots: Literal["streams", "astra"] | None = None,
+    compute: str | None = None,
+    hosts: Sequence[str] = (),
+    out: str | Path | None = None,
+    series_interval: str | None = None,
+    progress: Progress | None = None,
+) -> Simulated:
+    """Play a workload in the twin, as `genie simulate` does: the same input gives the same bits.
+
+    fabric: a fabric, or the path of its file; workload: generated, or a folder or prefix of `.et` files.
+    hosts: names of the fabric's hosts on which ranks 0, 1, ... are, in place of a hosts file.
+    out: run folder to write; nothing is written without.
+    The other options are those of the command line, and so are their defaults; NCCL's variables hold here too.
+    progress: called now and then with (iteration, events, simulated seconds).
+    Raises SettingsError (OptionError, FabricError), WorkloadError, SimulationError, RecordError, and ValueError of
+    NCCL's variables: one line each.
+    """
+    given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
+    given["algorithms"] = dict(algorithms or {})
+    options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
+    series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
+    played = workload if isinstance(workload, Workload) else load(workload)
+    try:
+        return play(
+            fabric if isinstance(fabric, Fabric) else Fabric.load(fabric),
+            played, options,
+            workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
+            hosts=hosts, out=None if out is None else Path(out), series_ps=series_ps, progress=progress,
+        )  # fmt: skip
+    except WorkloadError as error:
+        raise WorkloadError(in_keywords(str(error))) from error
+
+
+def play(
+    fabric: Fabric,
+    workload: Workload,
+    options: SimulateOptions,
+    *,
+    workload_path: str,
+    hosts: Sequence[str] = (),
+    out: Path | None = None,
+    series_ps: int | None = None,
+    progress: Progress | None = None,
+) -> Simulated:
+    """`simulate` with its options checked one by one."""
+    lowering, built = settled(options, fabric)
+    variables = NcclVariables()
+    fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
+    above = {
+        variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
+        for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))
+        if getattr(options, key) is not None or getattr(fabric.transport, key) is not None
+    }
+    listed = nccl_record(options, lowering, workload, False, above, variables)
+    for text in [*remarks_of(variables), *changes_of_files(Setting(**each) for each in listed)] if listed else ():
+        remark(text)
+    network = build_network(built)
+    placed = host_of_rank(network, workload.world_size, hosts, fabric=fabric.name)
+    level = Level(options.level, options.sharing)
+    twin = Twin(built, network, placed.tolist(), options.seed, options.threads, level)
+    watch = Watch(series=None if series_ps is None else Series(series_ps, network.link_names))
+    if progress is not None:
+        watch.progress = lambda simulator, place, _: progress(place, simulator.events, simulator.now_ps / 1e12)
+    if out is not None:
+        prepare_folder(out)
+    result = simulated(
+        twin, workload, workload_path=workload_path, slots=options.slots, lowering=lowering,
+        iterations=options.iterations, compute=options.compute, watch=watch, nccl_variables=listed,
+    )  # fmt: skip
+    if out is not None:
+        result.write(out)
+        let_go_of_folders()
+    if result.failure:
+        raise SimulationError(result.failure)
+    return result
+
+
+def _series_ps(interval: str, level: str) -> int:
+    """The interval of a series. Raises OptionError."""
+    if level not in SAMPLED_LEVELS:
+        raise OptionError(f"series_interval: level {level} has no queues to sample: use level packet")
+    try:
+        interval_ps = int(parse_duration(interval))
+    except ValueError as error:
+        raise OptionError(f"series_interval {interval}: {error}; give for example 10us") from error
+    if interval_ps == 0 or interval_ps % 1000:
+        raise OptionError(f"series_interval {interval}: must be a whole number of nanoseconds above 0, such as 10us")
+    return interval_ps
+
+
+def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:
+    """How collectives become messages, and the fabric with the options' connections. Raises OptionError."""
+    if options.level not in BUILT_LEVELS:
+        raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
+    if options.sharing != "max-min" and options.level != FLOW:
+        raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
+    try:
+        if options.compute is not None:
+            parse_compute(options.compute)
+        lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables())
+        transport = with_connections(fabric.transport, options)
+    except (ValueError, WorkloadError) as error:
+        raise OptionError(in_keywords(str(error))) from error
+    return lowering, msgspec.structs.replace(fabric, transport=transport)
+
+
+def poisson(
+    fabric: AnyFabric,
+    *,
+    load: float,
+    duration: str,
+    sizes: SizesGiven,
+    seed: int = 1,
+    ranks: int | None = None,
+) -> Workload:
+    """Flows that start at each host as a Poisson process during `duration`, each to any other host alike.
+
+    load: payload that a host's flows bring, as a share of its port's rate; sizes: one ("64KiB"), "web-search", the path
+    of a file with a size in bytes and a percentage a line, or points [(size, share), ...].
+    """
+    given = {"load": load, "duration": duration, "sizes": sizes, "seed": seed, "ranks": ranks}
+    return _traffic(fabric, Poisson, given)
+
+
+def incast(
+    fabric: AnyFabric, size: str | int, senders: int | None = None, target: int = 0, ranks: int | None = None
+) -> Workload:
+    """So many hosts (all others where None) send a message of `size` each to one host at once."""
+    return _traffic(fabric, Incast, {"size": size, "senders": senders, "target": target, "ranks": ranks})
+
+
+def permutation(fabric: AnyFabric, size: str | int, seed: int = 1, ranks: int | None = None) -> Workload:
+    """Each host sends a message of `size` to one other, and hears of one other."""
+    return _traffic(fabric, Permutation, {"size": size, "seed": seed, "ranks": ranks})
+
+
+def collective(
+    fabric: AnyFabric, operation: str, size: str | int, count: int = 1, ranks: int | None = None
+) -> Workload:
+    """`count` collectives, one after another, of all hosts of the fabric or the first `ranks`.
+
+    operation: all_reduce, reduce, all_gather, broadcast, all_to_all or reduce_scatter; size: of a rank's buffer, as the
+    timeline's `size_bytes` has it.
+    """
+    return _traffic(fabric, Collective, {"operation": operation, "size": size, "count": count, "ranks": ranks})
+
+
+def _traffic(fabric: AnyFabric, kind: type[Traffic], given: dict[str, Any]) -> Workload:
+    built = fabric if isinstance(fabric, Fabric) else Fabric.load(fabric)
+    tag = str(kind.__struct_config__.tag)
+    tables = {"kind": tag, **{key: value for key, value in given.items() if value is not None}}
+    traffic: Traffic = Tables(tables, tag, OptionError).convert(kind)
+    return workload_on(built, traffic)

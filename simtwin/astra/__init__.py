@@ -1,0 +1,1 @@
+"""ASTRA-sim: its configuration files, and its congestion-unaware analytical backend as a cost model."""

@@ -1,0 +1,124 @@
+"""Where the time of ranks goes: computing, waiting for the network, waiting for other ranks, nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from genie.record import Run
+
+COMPUTING, NETWORK, OTHERS, IDLE = range(4)
+STATES = ("computing", "waiting for the network", "waiting for other ranks", "idle")
+COMPUTE_KINDS = ("comp", "mem")
+NETWORK_KINDS = ("coll", "send", "recv")
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """What each rank did from when to when, in the order of (iteration, rank, time).
+
+    A rank that computes is computing, whatever it sends meanwhile. One that is inside a collective, a send or a receive
+    waits for the network while all members of the collective are there, or a message from or to it is under way, and
+    for other ranks before.
+    """
+
+    iteration: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    state: NDArray[np.int64]
+
+    def shares(self, ends_ns: dict[int, int], ranks: int) -> list[float]:
+        """Of each state in all ranks' time; `ends_ns`: when iterations ended."""
+        total = max(sum(ends_ns.values()) * ranks, 1)
+        took = np.bincount(self.state, self.end_ns - self.start_ns, minlength=len(STATES)) / total
+        took[IDLE] = max(1.0 - took[:IDLE].sum(), 0.0)
+        return [float(it) for it in took]
+
+
+def rank_time(run: Run) -> RankTime:
+    """From a run's timeline and transfers."""
+    keys, times, computes, nodes, ways = (np.concatenate(column) for column in zip(*_changes(run), strict=True))
+    ranks = max(int(run.info["ranks"]), 1)
+    order = np.lexsort((times, keys))
+    keys, times = keys[order], times[order]
+    computing, inside, under_way = (np.cumsum(it[order]) for it in (computes, nodes, ways))
+    state = np.where(computing > 0, COMPUTING, np.where(inside == 0, IDLE, np.where(under_way > 0, NETWORK, OTHERS)))
+    is_step = (keys[1:] == keys[:-1]) & (times[1:] > times[:-1]) & (state[:-1] != IDLE)
+    at = np.flatnonzero(is_step)
+    return RankTime(keys[at] // ranks, keys[at] % ranks, times[at], times[at + 1], state[at])
+
+
+# Key of iteration and rank, time, and what begins (1) or ends (-1): a compute, a node, something under way.
+Change = tuple[NDArray[np.int64], ...]
+
+
+def _changes(run: Run) -> list[Change]:
+    import polars as pl
+
+    played = run.timeline.filter(pl.col("end_ns") > pl.col("start_ns"))
+    ranks = max(int(run.info["ranks"]), 1)
+    there = pl.col("start_ns").max().over("iteration", "group", "seq")
+    collectives = played.filter(pl.col("kind") == "coll").with_columns(start_ns=there)
+    alone = run.transfers.filter(pl.col("seq").is_null() & (pl.col("last_ns") > pl.col("post_ns")))
+    spans = [
+        (played.filter(pl.col("kind").is_in(COMPUTE_KINDS)), "rank", "start_ns", "end_ns", 0),
+        (played.filter(pl.col("kind").is_in(NETWORK_KINDS)), "rank", "start_ns", "end_ns", 1),
+        (collectives.filter(pl.col("end_ns") > pl.col("start_ns")), "rank", "start_ns", "end_ns", 2),
+        (alone, "src", "post_ns", "acked_ns", 2),
+        (alone, "dst", "post_ns", "last_ns", 2),
+    ]
+    result: list[Change] = []
+    for table, rank, start, end, what in spans:
+        key = table["iteration"].cast(pl.Int64).to_numpy() * ranks + table[rank].cast(pl.Int64).to_numpy()
+        for column, sign in ((start, 1), (end, -1)):
+            zero = np.zeros(len(key), np.int64)
+            deltas = [zero, zero, zero]
+            deltas[what] = np.full(len(key), sign, np.int64)
+            result.append((key, table[column].to_numpy(), *deltas))
+    return result
+
+
+def strips(time: RankTime, iteration: int, end_ns: int, rows: list[list[int]], bins: int) -> list[str]:
+    """For each row of ranks a digit a bin of the iteration: the state in which its ranks were longest."""
+    of_iteration = time.iteration == iteration
+    rank, start, end, state = (it[of_iteration] for it in (time.rank, time.start_ns, time.end_ns, time.state))
+    first = np.searchsorted(rank, np.arange(int(rank.max(initial=0)) + 2))  # rows are in the order of ranks
+    edges = np.linspace(0, max(end_ns, 1), bins + 1)
+    result = []
+    for members in rows:
+        took = np.zeros((len(STATES), bins))
+        for member in members:
+            if member + 1 >= len(first):
+                continue
+            own = slice(first[member], first[member + 1])
+            for number in range(IDLE):
+                chosen = state[own] == number
+                took[number] += _covered(start[own][chosen], end[own][chosen], edges)
+        took[IDLE] = len(members) * np.diff(edges) - took[:IDLE].sum(axis=0)
+        result.append("".join(map(str, took.argmax(axis=0))))
+    return result
+
+
+def _covered(start: NDArray[np.int64], end: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each bin, how much of it spans cover that are in order and do not overlap."""
+    if not len(start):
+        return np.zeros(len(edges) - 1)
+    corners = np.column_stack((start, end)).ravel()
+    covered = np.column_stack((np.zeros(len(start)), end - start)).ravel().cumsum()
+    return np.diff(np.interp(edges, corners, covered))
+
+
+def rows_of_ranks(ranks: int, most: int) -> list[list[int]]:
+    """Ranks in order, neighbours together where there are more than `most`."""
+    block = -(-ranks // most)
+    return [list(range(first, min(first + block, ranks))) for first in range(0, ranks, block)]
+
+
+def longest_iteration(ends_ns: dict[int, int]) -> int:
+    """The number of the iteration that took longest, the first of several."""
+    return max(ends_ns, key=lambda iteration: ends_ns[iteration], default=0)

@@ -1,0 +1,285 @@
+"""The page's parts in words and tables; its figures are drawn by scripts."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from simtwin.report.loads import FULL
+from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
+from simtwin.report.sentence import has_packets, no_links
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from genie.record import Run
+    from simtwin.fabric_schema import Fabric
+    from simtwin.network import Network
+
+STATE_COLOURS = ("var(--comp)", "var(--wire)", "var(--wait)", "var(--ground)")
+METRICS = {
+    "mean": "mean utilisation",
+    "peak": "highest utilisation of any interval",
+    "longest_queue_bytes": "longest queue",
+    "marked": "marks",
+    "pauses": "pauses",
+    "dropped": "drops",
+    "trimmed": "trimmed packets",
+}
+HOW_TO_GET_A_SERIES = "genie simulate ... --series 10us"
+
+
+def head(summary: str) -> str:
+    """What is to be known, before all else."""
+    whole_names = re.sub(r"[^\s,]+-&gt;[^\s,]+", r'<span class="name">\g<0></span>', escape(summary))
+    return f'<header id="verdict"><h1>{whole_names}</h1></header>'
+
+
+def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:
+    """Tiles."""
+    info = run.info
+    ends = list(ends_ns.values()) or [0]
+    moved, messages = int(run.transfers["size_bytes"].sum()), int(run.transfers["messages"].sum())
+    sent_again = int(run.transfers["retransmits"].sum())
+    used = int((loads["size_bytes"] > 0).sum())
+    wall = float(info.get("wall_s", 0.0))
+    packets = f"{info.get('data_packets', 0):,} data packets " if has_packets(run) else ""
+    played = f"{packets}in {duration(wall * 1e9)}"
+    several = f"{len(ends)} iterations, {duration(min(ends))} to {duration(max(ends))}; " if len(ends) > 1 else ""
+    return facts(
+        (
+            ("An iteration", duration(sum(ends) / len(ends)), f"{several}{info['ranks']} ranks"),
+            (
+                "Waiting for the network",
+                share(shares[NETWORK]),
+                f"of a rank's time, the mean over ranks; {share(shares[OTHERS])} more for other ranks",
+            ),
+            ("Computing", share(shares[COMPUTING]), f"{share(shares[IDLE])} with nothing to do"),
+            (
+                "Moved",
+                amount(moved),
+                count_of(messages, "message")
+                + (f" over {used} of {len(loads)} links" if used else "")
+                + (f"; {count_of(sent_again, 'packet')} sent again" if has_packets(run) else ""),
+            ),
+            ("Simulated", f"level {info.get('level', 'packet')}", f"{played}; seed {info.get('seed')}"),
+        )
+    )
+
+
+def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
+    """Links on the drawn network, and the hottest as a table."""
+    if drawn is None:
+        why = no_links(run)
+        return section("Links on the network", f"{why[:1].upper()}{why[1:]}.", name="topology")
+    columns = drawn["links"]
+    shown = [name for name in METRICS if name in ("mean",) or any(columns[name])]
+    cells = "each cable of a host, where hosts are many, is a cell under its switch: left half up, right half down"
+    if not drawn["one_by_one"]:
+        cells = "the cables of a switch's hosts are one cell under it, as the busiest of them: left up, right down"
+    switches = network.nodes - network.hosts - int(network.is_bridge.sum())
+    nodes = f"{count_of(network.hosts, 'host')}, {count_of(switches, 'switch', 'switches')}"
+    words = [
+        f"{nodes}, {count_of(network.links, 'directed link')}. "
+        f"Switches stand by their distance to hosts; {cells}. A cable is two lines, one each way."
+    ]
+    if drawn["left_out"]:
+        words.append(f"Of the links between switches the busiest are drawn; {drawn['left_out']} are not.")
+    if run.info.get("series_interval_ns"):
+        words.append(f"Intervals are {duration(run.info['series_interval_ns'])} long.")
+    choice = select("topology-metric", "colour by", shown, "mean", METRICS)
+    return section(
+        "Links on the network",
+        " ".join(words),
+        f'<div class="key">{choice}<span id="topology-key" class="key"></span></div>'
+        '<figure id="topology-figure"></figure>',
+        _hottest(run, hot),
+        name="topology",
+    )
+
+
+def _hottest(run: Run, hot: pl.DataFrame) -> str:
+    if not len(hot):
+        return "<p>No link with a rate carried anything.</p>"
+    series, packets = hot["peak"].is_not_null().any(), has_packets(run)
+    pairs = _pairs_by_link(run)
+    header = ["link", "rate", "mean"]
+    header += ["highest", f"above {percent(FULL)} for"] if series else []
+    header += ["bytes"] + (["longest queue", "marks", "pauses", "paused", "drops"] if packets else [])
+    header += ["pairs of ranks"] if pairs else []
+    rows = []
+    for it in hot.iter_rows(named=True):
+        row = [it["link"], rate(it["rate_bps"]), _percent(it["mean"])]
+        row += [_percent(it["peak"]), duration(it["full_ns"])] if series else []
+        row += [amount(it["size_bytes"])]
+        if packets:
+            row += [amount(it["longest_queue_bytes"]), it["marked"], it["pauses"], duration(it["paused_ns"])]
+            row += [it["dropped"]]
+        row += [pairs.get(it["link"], 0)] if pairs else []
+        rows.append(row)
+    return (
+        "<h3>The hottest links, by mean utilisation</h3>"
+        f'<div class="scroll" id="hottest" tabindex="0">{table(header, rows)}</div>'
+    )
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
+
+
+def _pairs_by_link(run: Run) -> dict[str, int]:
+    """How many pairs of ranks have each link on their paths, as far as these are known."""
+    import polars as pl
+
+    if run.paths is None:
+        return {}
+    counted = run.paths.select("link", "src", "dst").unique().group_by("link").agg(pl.len())
+    return {str(link): int(count) for link, count in counted.iter_rows()}
+
+
+def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
+    """Queues, marks and pauses over time; without a series, how to get one."""
+    packets = has_packets(run)
+    title = "Queues over time" if packets else "Links over time"
+    none = "" if packets else f"Level {run.info['level']} has no packets, so no queues, marks or pauses. "
+    if drawn is None:
+        longest = hot.sort("longest_queue_bytes", descending=True).row(0, named=True) if len(hot) else None
+        known = (
+            f" Of the hottest links {longest['link']} had the longest queue, {amount(longest['longest_queue_bytes'])}."
+            if longest and longest["longest_queue_bytes"]
+            else ""
+        )
+        how = f"This run kept no series.{known} To see queues, marks and pauses over time: {HOW_TO_GET_A_SERIES}"
+        return section(title, how if packets else none, name="queues")
+    if not drawn["links"]:
+        return section(title, f"{none}Nothing was sent, and nothing waited.", name="queues")
+    which = f"Iteration {drawn['iteration']}, which has the longest queue. " if _iterations(run) > 1 else ""
+    cut = run.info.get("series_cut")
+    ended = f"The series ends after {duration(cut['time_ns'])} of iteration {cut['iteration']}. " if cut else ""
+    point = duration(drawn["step_ns"])
+    if packets:
+        words = (
+            f"{which}The links with the longest queues; choose which are drawn. Each point is the longest queue of "
+            f"{point}; below, how many packets were marked then, and for how much of it a link was paused. {ended}"
+        )
+    else:
+        words = f"{none}{which}The busiest links; choose which are drawn. Each point is {point}. {ended}"
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{at}"{" checked" * (at < 4)}><i></i>{escape(link["name"])}</label>'
+        for at, link in enumerate(drawn["links"])
+    )
+    rows = [
+        [
+            link["name"],
+            amount(max(link["longest_queue_bytes"])),
+            sum(link["marked"]),
+            sum(link["pauses"]),
+            duration(sum(link["paused_ns"])),
+            sum(link["dropped"]),
+        ]
+        for link in drawn["links"]
+    ]
+    header = ["link", "longest queue", "marks", "pauses", "paused", "drops"]
+    return section(
+        title,
+        words,
+        f'<fieldset id="queue-links"><legend>Links</legend>{boxes}</fieldset><figure id="queue-figure"></figure>',
+        as_table(header, rows),
+        name="queues",
+    )
+
+
+def flows(drawn: dict[str, dict[str, Any]]) -> str:
+    """Slowdown by size, and its distribution."""
+    title = "Flow completion times, over those of an idle network"
+    if not drawn:
+        return section(title, "The record has no transfers between hosts.", name="flows")
+    words = (
+        "Slowdown: how long a flow was under way (a message posted and not acknowledged), over what the same bytes "
+        "take on an idle network: base round trip and wire bytes over the rate of the slowest link of its path. "
+    )
+    if "send" in drawn:
+        words += "A flow of sends is one message, and this is its flow completion time over the ideal one. "
+    if set(drawn) - {"send"}:
+        words += (
+            "A flow of a collective is all of its messages from one rank to another, in the order of its algorithm; "
+            "what one waits for before it is posted does not count. Where each is posted when the one before "
+            "has arrived, as in rings, an idle network makes that the dashed mark: what lies above it is contention. "
+        )
+    names = {op: f"{op}: {_flows_in_words(it)}" for op, it in drawn.items()}
+    choice = select("flows-choice", "flows of", drawn, next(iter(drawn)), names)
+    rows = [[op, *row] for op, it in drawn.items() for row in it["sizes"]]
+    header = ["flows of", "size", "flows", "median", "95th percentile", "99th percentile", "idle, one after the other"]
+    legend = key(median="var(--one)", **{"95th_percentile": "var(--two)", "99th_percentile": "var(--five)"})
+    return section(
+        title,
+        words,
+        f'<div class="key">{choice}{legend}</div>'
+        '<div class="beside"><figure id="flow-sizes"></figure><figure id="flow-cdf"></figure></div>',
+        as_table(header, rows),
+        name="flows",
+    )
+
+
+def _flows_in_words(drawn: dict[str, Any]) -> str:
+    each = "" if drawn["messages"] == 1 else f" of {drawn['messages']:g} messages"
+    return f"{count_of(drawn['count'], 'flow')}{each}"
+
+
+def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
+    """What ranks did."""
+    which = f"Iteration {drawn['iteration']}, the longest of {len(ends_ns)}. " if len(ends_ns) > 1 else ""
+    ranks = int(run.info["ranks"])
+    overview, few = "", ""
+    if "strips" in drawn:
+        of = drawn["strip_ranks"][0]
+        each = "rank" if of[0] == of[1] else f"{of[1] - of[0] + 1} ranks"
+        overview = (
+            f"<p>All {ranks} ranks, a line for each {each}.</p>"
+            f'<div class="key">{key(**_colours())}</div><figure id="strips"></figure>'
+        )
+        few = f"<p>{len(drawn['ranks'])} of them, node by node.</p>"
+    legend = key(
+        compute="var(--comp)",
+        waiting_for_other_ranks="var(--wait)",
+        collective="var(--wire)",
+        send="var(--send)",
+        receive="var(--recv)",
+    )
+    return section(
+        "What ranks did",
+        f"{which}Each rank: what it computes above, what it has on the network below.",
+        overview,
+        few,
+        f'<div class="key">{legend}</div><figure id="lanes-figure"></figure>',
+        name="lanes",
+    )
+
+
+def _colours() -> dict[str, str]:
+    return {name.replace(" ", "_"): colour for name, colour in zip(STATES, STATE_COLOURS, strict=True)}
+
+
+def remarks(run: Run, fabric: Fabric) -> str:
+    """What the figures do not say."""
+    info = run.info
+    said = [f"workload {info.get('workload')}, fabric {info.get('fabric')}"]
+    if not info.get("complete", True):
+        said.insert(0, f"not complete: {info.get('problem', 'it ended early')}")
+    if info.get("follow"):
+        said.append(f"follows {info.get('follows')}: collectives start as they did there, compute is left out")
+    if info.get("error_bound"):
+        said.append(f"error bound of this level: {percent(info['error_bound'])}")
+    if fabric.fault:
+        said.append(f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of links' full rates")
+    if commit := info.get("commit"):
+        said.append(f"commit {commit}")
+    return section("Remarks", "", f"<ul>{''.join(f'<li>{escape(it)}</li>' for it in said)}</ul>", name="remarks")
+
+
+def _iterations(run: Run) -> int:
+    return int(run.info.get("iterations", 1))

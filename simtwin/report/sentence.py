@@ -1,0 +1,72 @@
+"""The simulation in one sentence, as somebody would say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genie.page import count_of, duration, percent, share
+from simtwin.report.loads import FULL
+from simtwin.report.rank_time import NETWORK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from genie.record import Run
+
+
+def has_packets(run: Run) -> bool:
+    """Whether the level plays packets, which can be marked, paused and dropped."""
+    return str(run.info.get("level", "packet")).startswith("packet")
+
+
+def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:
+    """`GPT-13B on rail16: 41.2 ms an iteration; 63 % of it waiting for the network; ...`
+
+    `ends_ns`: when iterations ended; `shares`: of ranks' time by state; `loads`: the links, the hottest one first.
+    """
+    said = [f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network"]
+    if len(loads):
+        said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
+    else:
+        said.append(no_links(run))
+    said.append(events(run))
+    return "; ".join(said)
+
+
+def no_links(run: Run) -> str:
+    """Why there is nothing to say of links."""
+    told = has_packets(run) or not run.transfers["size_bytes"].sum()
+    return "no link carried anything" if told else f"what links carry is not known at level {run.info['level']}"
+
+
+def busy(load: Mapping[str, Any], total_ns: int) -> str:
+    """`rail0leaf0->spine1, 63 % busy over 41.2 ms, above 90 % for 12 ms`: the last where a series tells."""
+    said = f"{load['link']}, {share(load['mean'] or 0.0)} busy over {duration(total_ns)}"
+    if load["peak"] is None:
+        return said
+    if load["full_ns"]:
+        return f"{said}, above {percent(FULL)} for {duration(min(load['full_ns'], total_ns))}"
+    return f"{said}, never above {percent(load['peak'])}"
+
+
+def events(run: Run) -> str:
+    """Marks, pauses and drops of all links; at levels without packets, that there are none."""
+    if not has_packets(run):
+        return f"level {run.info['level']} has no packets to mark, pause or drop"
+    links = run.counters["links"]
+    marked, pauses = (sum(link.get(name, 0) for link in links) for name in ("marked", "pauses"))
+    counted = (count_of(marked, "mark"), count_of(pauses, "pause"), count_of(int(run.counters["dropped"]), "drop"))
+    return ", ".join(counted) if any(not it.startswith("no ") for it in counted) else "no marks, pauses or drops"
+
+
+def _name(run: Run) -> str:
+    return f"{Path(str(run.info.get('workload', 'workload'))).name} on {run.info.get('fabric', 'a fabric')}"
+
+
+def _time(run: Run, ends_ns: dict[int, int]) -> str:
+    if not run.info.get("complete", True):
+        return f"stopped after {duration(sum(ends_ns.values()))}"
+    return f"{duration(sum(ends_ns.values()) / max(len(ends_ns), 1))} an iteration"

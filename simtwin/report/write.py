@@ -1,0 +1,146 @@
+"""The page of a simulation, made from its run folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from genie.page import document
+from genie.page.lanes import lane_slices
+from genie.record import RecordError, RecordWriteError, open_run
+from simtwin.fabric import load_fabric
+from simtwin.idle_network import IdleNetwork
+from simtwin.queues import queues_of
+from simtwin.report import sections
+from simtwin.report.flows import figures, slowdowns
+from simtwin.report.loads import hottest, iteration_ends, link_loads
+from simtwin.report.queue_depths import queue_depths
+from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, rows_of_ranks, strips
+from simtwin.report.sentence import has_packets, sentence
+from simtwin.report.tiers import drawing
+from simtwin.topology import build_network
+
+if TYPE_CHECKING:
+    from genie.record import Run
+    from simtwin.fabric_schema import Fabric
+    from simtwin.network import Network
+    from simtwin.report.rank_time import RankTime
+
+PAGE = "report.html"
+HOTTEST_MAX = 15
+LANE_RANKS_MAX = 32  # with a swim lane of their own
+SLICES_MAX = 24_000
+STRIPS_MAX = 128  # rows of the overview of all ranks
+STRIP_BINS = 400
+ASSETS = (
+    ("genie.page", "assets/lanes.js"),
+    ("simtwin.report", "assets/report.css"),
+    ("simtwin.report", "assets/topology.js"),
+    ("simtwin.report", "assets/queues.js"),
+    ("simtwin.report", "assets/flows.js"),
+    ("simtwin.report", "assets/report.js"),
+)
+
+
+def write_simulation_report(folder: Path) -> Path:
+    """Write report.html into the run folder of a simulation. Raises RecordError, FabricError, RecordWriteError."""
+    path = folder / PAGE
+    text = simulation_report(folder)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise RecordWriteError(f"{path}: cannot be written: {problem}; free some space or choose another -o") from error
+    return path
+
+
+def simulation_report(folder: Path) -> str:
+    """The page as text. Raises RecordError and FabricError."""
+    run = open_run(folder)
+    if run.info.get("world") != "twin" or not (folder / "fabric.toml").is_file():
+        raise RecordError(f"{folder}: is no run of genie simulate; a page of two runs comes from genie diff")
+    fabric = load_fabric(folder / "fabric.toml")
+    network = build_network(fabric)
+    loads = link_loads(run, network)
+    ends_ns = iteration_ends(run)
+    host_of_rank = _host_of_rank(run, network)
+    same_paths = not run.info.get("paths", {}).get("changed")
+    drawn_flows = figures(slowdowns(run, IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)))
+    if not run.info.get("complete", True):
+        _end_what_was_cut_short(run, ends_ns)
+    spent = rank_time(run)
+    shares = spent.shares(ends_ns, int(run.info["ranks"]))
+    hot = hottest(loads, HOTTEST_MAX)
+    data: dict[str, Any] = {
+        "packets": has_packets(run),
+        "topology": drawing(network, loads) if loads["size_bytes"].sum() else None,
+        "flows": drawn_flows,
+        "lanes": _lanes(run, spent, ends_ns),
+    }
+    if run.series is not None:
+        interval_ns = int(run.info.get("series_interval_ns") or 0)
+        data["queues"] = queue_depths(run.series, ends_ns, interval_ns, _ecn(fabric, network))
+    summary = sentence(run, ends_ns, shares, hot)
+    body = (
+        sections.head(summary),
+        sections.facts_of(run, ends_ns, shares, loads),
+        sections.topology(run, data["topology"], hot, network),
+        sections.queues(run, data.get("queues"), hot),
+        sections.flows(data["flows"]),
+        sections.lanes(run, data["lanes"], ends_ns),
+        sections.remarks(run, fabric),
+    )
+    return document(summary, body, data, ASSETS)
+
+
+def _host_of_rank(run: Run, network: Network) -> list[int]:
+    number = {name: host for host, name in enumerate(network.node_names[: network.hosts])}
+    return [number[it["host"]] for it in sorted(run.info["hosts"], key=lambda it: int(it["rank"]))]
+
+
+def _end_what_was_cut_short(run: Run, ends_ns: dict[int, int]) -> None:
+    """Nodes and transfers of a simulation that was stopped last until then."""
+    import polars as pl
+
+    stopped = pl.col("iteration").replace_strict(ends_ns, return_dtype=pl.Int64, default=0)
+
+    def ended(column: str) -> pl.Expr:
+        return pl.when(pl.col(column) < 0).then(stopped).otherwise(pl.col(column)).alias(column)
+
+    run.timeline = run.timeline.with_columns(ended("end_ns"))
+    begun = run.transfers.filter(pl.col("post_ns") >= 0)
+    run.transfers = begun.with_columns(ended("last_ns"), ended("acked_ns"))
+
+
+def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
+    """Link → bytes of a queue from which on it marks some, and all."""
+    queues = queues_of(fabric, network)
+    marking = np.flatnonzero(queues.ecn_minimum_bytes >= 0)
+    return {
+        network.link_names[link]: [int(queues.ecn_minimum_bytes[link]), int(queues.ecn_maximum_bytes[link])]
+        for link in marking
+    }
+
+
+def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int]) -> dict[str, Any]:
+    """Swim lanes of the longest iteration: of all ranks, or a strip for each, or some, and the lanes of a few."""
+    import polars as pl
+
+    iteration = longest_iteration(ends_ns)
+    end_ns = ends_ns.get(iteration, 0)
+    played = run.timeline.filter(pl.col("iteration") == iteration)
+    ranks = sorted(played["rank"].unique().to_list())
+    shown = ranks
+    if len(ranks) > LANE_RANKS_MAX:
+        # Evenly spaced, and the one that ends last.
+        last = played.sort("end_ns", descending=True)["rank"][0]
+        shown = sorted({last, *(ranks[at] for at in np.linspace(0, len(ranks) - 1, LANE_RANKS_MAX // 2).astype(int))})
+    slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))
+    result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices[:SLICES_MAX]}
+    if len(ranks) > LANE_RANKS_MAX:
+        rows = rows_of_ranks(len(ranks), STRIPS_MAX)
+        result["strips"] = strips(spent, iteration, end_ns, rows, STRIP_BINS)
+        result["strip_ranks"] = [[row[0], row[-1]] for row in rows]
+    return result

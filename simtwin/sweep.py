@@ -1,0 +1,258 @@
+"""Sweeps: a grid of parameters of fabric, traffic and options, and what each of its runs is.
+
+A sweep's file:
+
+    [base]                        # options of simtwin.simulate besides
+    fabric = "leaf-spine.toml"    # relative to this file, as all paths here
+    [base.traffic]                # or workload = "TRACE"
+    kind = "incast"
+    size = "1MiB"
+    [grid]                        # a run for each combination
+    fabric.switch.shared_buffer = ["2MiB", "8MiB"]
+    traffic.size = ["64KiB", "1MiB"]
+    seed = [1, 2, 3]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from genie.collectives.msccl import PREFIX
+from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
+from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
+from genie.config.toml_lines import Key
+from genie.workload.files import find_files
+from genie.workload.graph import WorkloadError
+from simtwin.api import settled
+from simtwin.fabric import FabricError, fabric_from, to_toml
+from simtwin.fabric_files import ASTRA_SUFFIXES, read_fabric_file
+from simtwin.options import SimulateOptions
+from simtwin.traffic import Poisson, Traffic, sizes_of
+
+RUNS_MAX = 100_000
+FABRIC = "fabric"
+ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
+
+
+class SweepError(SettingsError):
+    """A sweep's file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+
+
+class Base(SimulateOptions, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What all runs have in common, or its value where the grid says none."""
+
+    fabric: str  # path of a fabric file
+    workload: str | None = None  # folder or prefix of traces
+    traffic: Traffic | None = None  # generated in its place
+    hosts: tuple[str, ...] = ()  # names of the fabric's hosts on which ranks 0, 1, ... are
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    base: dict[str, Any]
+    grid: dict[str, Any] = {}
+    keep: bool = False
+
+
+class _Point(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The file with one run's values in place."""
+
+    base: Base
+    grid: dict[str, Any] = {}
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep: what it needs, and its identity, a hash of all inputs that decide its result."""
+
+    identity: str
+    parameters: dict[str, Any]  # key of the grid -> value, as the file has it
+    base: Base  # paths absolute
+    fabric: dict[str, Any]  # tables of the fabric file
+    folder: Path  # of the sweep's file
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key of the grid."""
+
+    key: str  # dotted, such as "fabric.switch.shared_buffer"
+    place: Key  # in the file
+    values: tuple[Any, ...]
+
+
+class Sweep:
+    """A sweep's file, checked."""
+
+    def __init__(self, document: Document, folder: Path) -> None:
+        """Every value of the grid is tried with the first of the other keys. Raises SettingsError."""
+        self.document = document
+        self.folder = folder
+        file = document.convert(_File)
+        self.keep = file.keep
+        self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
+        if self.size > RUNS_MAX:
+            raise document.error(("grid",), f" has {self.size} runs: give at most {RUNS_MAX}")
+        self._files: dict[Path, Document] = {}  # of fabrics
+        self._fabrics: dict[str, Tables] = {}
+        self._digests: dict[str, str] = {}
+        first = [axis.values[0] for axis in self.axes]
+        self._check(first, None)
+        for at, axis in enumerate(self.axes):
+            for value in axis.values[1:]:
+                self._check([*first[:at], value, *first[at + 1 :]], axis)
+
+    @property
+    def size(self) -> int:
+        """Number of runs."""
+        return prod(len(axis.values) for axis in self.axes)
+
+    def runs(self) -> Iterator[SweepRun]:
+        """All, in the order of the grid: the last key changes fastest. Raises SettingsError and WorkloadError."""
+        for values in itertools.product(*(axis.values for axis in self.axes)):
+            base, fabric = self._resolved(values)
+            parameters = {axis.key: value for axis, value in zip(self.axes, values, strict=True)}
+            yield SweepRun(self._identity(base, fabric.data), parameters, base, fabric.data, self.folder)
+
+    def _axis(self, key: str, place: Key, values: Any) -> Axis:
+        if not isinstance(values, list) or not values:
+            raise self.document.error(place, f" = {values!r}: give a list of values")
+        if any(value in values[:at] for at, value in enumerate(values)):
+            raise self.document.error(place, " has a value twice: give each once")
+        return Axis(key, place, tuple(values))
+
+    def _check(self, values: list[Any], axis: Axis | None) -> None:
+        """Everything that can be said of a run before it is played. `axis`: whose value is the new one."""
+        base, tables = self._resolved(values)
+        fabric = fabric_from(tables)
+        try:
+            settled(base, fabric)
+            if base.workload is not None:
+                self._digest(base.workload)
+            elif isinstance(base.traffic, Poisson):
+                sizes_of(base.traffic.sizes, self.folder)
+        except (SettingsError, WorkloadError) as error:
+            given = {a.key: value for a, value in zip(self.axes, values, strict=True)}
+            named = f" = {given[axis.key]!r}: " if axis else ": "
+            raise self.document.error(axis.place if axis else ("base",), f"{named}{error}") from error
+
+    def _resolved(self, values: tuple[Any, ...] | list[Any]) -> tuple[Base, Tables]:
+        """One run's options and its fabric's tables; errors name the line of the grid that said it."""
+        data = self.document.data
+        places: dict[Key, str] = {}
+        fabric_changes: dict[str, Any] = {}
+        fabric_places: dict[Key, str] = {}
+        for axis, value in zip(self.axes, values, strict=True):
+            where = f"{self.document.name}:{self.document.line_of(axis.place)}: grid.{axis.key}"
+            table, _, key = axis.key.partition(".")
+            if table == FABRIC and key:
+                fabric_changes[key] = value
+                fabric_places[parts_of(key)] = where
+                continue
+            try:
+                data = changed_tables(data, {f"base.{axis.key}": value})
+            except KeyError as wrong:
+                raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
+            places[parts_of(f"base.{axis.key}")] = where
+        tables = Tables(data, self.document.name, SweepError, changed_from=self.document, places=places)
+        base = tables.convert(_Point).base
+        if (base.workload is None) == (base.traffic is None):
+            raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
+        if base.workload is not None:
+            base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
+        algorithms = {op: self._algorithm(name) for op, name in base.algorithms.items()}
+        base = msgspec.structs.replace(base, algorithms=algorithms)
+        return base, self._fabric(self.folder / base.fabric, fabric_changes, fabric_places)
+
+    def _fabric(self, path: Path, changes: dict[str, Any], places: dict[Key, str]) -> Tables:
+        """A fabric file's tables with the grid's values; runs that have the same ones share them."""
+        key = json.dumps([str(path), changes], default=str)
+        if key not in self._fabrics:
+            if path not in self._files:
+                self._files[path] = _fabric_document(path)
+            file = self._files[path]
+            tables = file.data
+            for name, value in changes.items():
+                try:
+                    tables = changed_tables(tables, {name: value})
+                except KeyError as wrong:
+                    where = places[parts_of(name)]
+                    raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
+            self._fabrics[key] = Tables(tables, file.name, FabricError, changed_from=file, places=places)
+        return self._fabrics[key]
+
+    def _algorithm(self, name: str) -> str:
+        """An algorithm's name; a file's path in full."""
+        if not name.endswith(ALGORITHM_SUFFIX):
+            return name
+        return str((self.folder / name.removeprefix(PREFIX)).resolve())
+
+    def _digest(self, workload: str) -> str:
+        """Of all files of a workload."""
+        if workload not in self._digests:
+            files = find_files(workload)
+            digest = hashlib.sha256()
+            for path in [*files.traces.values(), *([files.groups] if files.groups else [])]:
+                content = path.read_bytes()
+                digest.update(f"{path.name} {len(content)}\n".encode() + content)
+            self._digests[workload] = digest.hexdigest()
+        return self._digests[workload]
+
+    def _identity(self, base: Base, fabric: Mapping[str, Any]) -> str:
+        options = msgspec.to_builtins(base, enc_hook=int)
+        for name in ("threads", "fabric", "workload", "traffic"):  # threads change nothing, the others follow
+            options.pop(name, None)
+        files = [name for name in base.algorithms.values() if name.endswith(ALGORITHM_SUFFIX)]
+        traffic = base.traffic
+        if isinstance(traffic, Poisson):
+            traffic = msgspec.structs.replace(traffic, sizes=list(sizes_of(traffic.sizes, self.folder).points))
+        variables = NcclVariables()
+        inputs = {
+            "genie": _version(),
+            "options": options,
+            "fabric": fabric,
+            "workload": None if base.workload is None else self._digest(base.workload),
+            "algorithms": [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files],
+            "traffic": msgspec.to_builtins(traffic, enc_hook=int),
+            "nccl": {name: variables[name] for name in sorted(variables) if name in SHAPING or name in CONNECTING},
+        }
+        text = json.dumps(inputs, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _fabric_document(path: Path) -> Document:
+    if path.suffix not in ASTRA_SUFFIXES:
+        return Document.open(path, FabricError)
+    return Tables(Document(to_toml(read_fabric_file(path)), path.name).data, str(path), FabricError)
+
+
+def _version() -> str:
+    """Of Genie, whose next one may give other results."""
+    with suppress(PackageNotFoundError):
+        return version("genie-fabric")
+    return ""
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Read and check a sweep's file. Raises SettingsError."""
+    return Sweep(Document.open(path, SweepError), path.resolve().parent)
+
+
+def _flat(table: Mapping[str, Any], names: tuple[str, ...], place: Key) -> Iterator[tuple[str, Key, Any]]:
+    """Dotted key, place in the file and value; `a.b = 1` and `"a.b" = 1` say the same."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*names, name), (*place, name))
+        else:
+            yield ".".join((*names, name)), (*place, name), value

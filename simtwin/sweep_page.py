@@ -1,0 +1,136 @@
+"""The page of a sweep: its results over the grid, as lines in small panels, and all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from genie.page import as_table, document, section
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# Column -> what it is called, its unit and what it is divided by.
+FIGURES: dict[str, tuple[str, str, float]] = {
+    "completion_s": ("Completion", "ms", 1e-3),
+    "fct_p50_ns": ("Flow completion time, median", "µs", 1e3),
+    "fct_p99_ns": ("Flow completion time, 99th percentile", "µs", 1e3),
+    "slowdown_p99": ("Slowdown, 99th percentile", "x", 1.0),
+    "longest_queue_bytes": ("Longest queue", "kB", 1e3),
+    "dropped": ("Drops", "packets", 1.0),
+}
+COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")
+PANELS_MAX = 24
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 250, 190, 52, 26, 30
+Row = Mapping[str, Any]
+
+
+def sweep_page(table: pl.DataFrame, axes: Sequence[str], name: str) -> str:
+    """One self-contained page. `axes`: the grid's keys that have several values; the last is drawn along."""
+    rows = table.to_dicts()
+    failed = sum(bool(row["error"]) for row in rows)
+    title = f"{name}: {len(rows)} runs" + (f", {failed} failed" if failed else "")
+    along, coloured, others = (axes[-1] if axes else "run"), axes[0] if len(axes) > 1 else "", axes[1:-1]
+    body = [f"<h1>{escape(title)}</h1>", _key(rows, coloured)]
+    for column, (words, unit, divisor) in FIGURES.items():
+        if any(row[column] for row in rows):
+            why = f"{unit}, along {short(along)}" + (
+                f"; a panel for each {', '.join(map(short, others))}" * bool(others)
+            )
+            body.append(section(words, why, *_panels(rows, column, divisor, unit, along, coloured, others)))
+    shown = [column for column in table.columns if column != "id"]
+    cells = ([_cell(row[column]) for column in shown] for row in rows)
+    body.append(section("All runs", "As in sweep.csv.", as_table(shown, cells, rest_is_in="sweep.csv")))
+    return document(title, body, {}, ())
+
+
+def short(key: str) -> str:
+    """A grid's key without the tables that it is in."""
+    return key.rpartition(".")[2]
+
+
+def _key(rows: Sequence[Row], coloured: str) -> str:
+    if not coloured:
+        return ""
+    marks = (
+        f'<span><i style="background:{_colour(at)}"></i>{escape(str(value))}</span>'
+        for at, value in enumerate(_values(rows, coloured))
+    )
+    return f'<div class="key"><b>{escape(short(coloured))}</b>{"".join(marks)}</div>'
+
+
+def _values(rows: Sequence[Row], key: str) -> list[Any]:
+    """In the order of the grid."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def _colour(at: int) -> str:
+    return f"var({COLOURS[at] if at < len(COLOURS) else '--mark'})"
+
+
+def _panels(
+    rows: Sequence[Row], column: str, divisor: float, unit: str, along: str, coloured: str, others: Sequence[str]
+) -> list[str]:
+    """A drawing for each combination of the other axes, all to one scale."""
+    high = _round_up(max(row[column] or 0 for row in rows) / divisor)
+    combinations = list(product(*(_values(rows, key) for key in others)))
+    drawn = []
+    for values in combinations[:PANELS_MAX]:
+        own = [row for row in rows if all(row[key] == value for key, value in zip(others, values, strict=True))]
+        head = ", ".join(f"{short(key)} {value}" for key, value in zip(others, values, strict=True))
+        drawn.append(_panel(own, _values(rows, along), column, divisor, unit, along, coloured, high, head))
+    html = [f'<figure style="display:flex;flex-wrap:wrap;gap:8px 20px">{"".join(drawn)}</figure>']
+    if len(combinations) > PANELS_MAX:
+        html.append(f"<p>{len(combinations) - PANELS_MAX} more panels would be here: see sweep.csv.</p>")
+    return html
+
+
+def _panel(
+    rows: Sequence[Row], places: list[Any], column: str, divisor: float, unit: str, along: str, coloured: str,
+    high: float, head: str,
+) -> str:  # fmt: skip
+    width = max(WIDTH, LEFT + 20 + 34 * len(places))
+    floor = HEIGHT - BOTTOM
+
+    def x(value: Any) -> float:
+        return LEFT + 14 + (width - LEFT - 34) * places.index(value) / max(len(places) - 1, 1)
+
+    def y(value: float) -> float:
+        return floor - (floor - TOP) * value / (high or 1)
+
+    parts = [f'<text x="{LEFT}" y="14" class="soft">{escape(head)}</text>']
+    for share in (0.0, 0.5, 1.0):
+        at = y(high * share)
+        parts.append(f'<line x1="{LEFT}" x2="{width - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--grid)"/>')
+        text = f"{high * share:g}"
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{text}</text>')
+    for place in places:
+        label = escape(str(place))
+        parts.append(f'<text x="{x(place):.1f}" y="{floor + 18}" text-anchor="middle" class="small">{label}</text>')
+    for number, line in enumerate(_values(rows, coloured) if coloured else [None]):
+        own = [row for row in rows if row[column] is not None and (line is None or row[coloured] == line)]
+        points = [(x(row[along]), y(row[column] / divisor), row) for row in own]
+        path = " ".join(f"{at_x:.1f},{at_y:.1f}" for at_x, at_y, _ in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(number)}" stroke-width="1.6"/>')
+        for at_x, at_y, row in points:
+            named = "" if line is None else f"{line}\n"
+            tip = escape(f"{named}{short(along)} {row[along]}: {row[column] / divisor:.4g} {unit}", quote=True)
+            dot = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="4" fill="{_colour(number)}"'
+            parts.append(f'<circle {dot} data-tip="{tip}" tabindex="0"/>')
+    label = escape(f"{column} along {along}" + f", {head}" * bool(head), quote=True)
+    return f'<svg width="{width}" height="{HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _round_up(value: float) -> float:
+    """To one, two or five times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return float(f"{value:.5g}") if isinstance(value, float) else value

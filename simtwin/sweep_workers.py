@@ -1,0 +1,175 @@
+"""Who plays a sweep's runs: processes of this machine, or those that mpiexec has started."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stderr, suppress
+from functools import lru_cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from genie.config.strict_toml import SettingsError, Tables
+from genie.plan.facts import commit
+from genie.record import RecordError
+from genie.workload.graph import Workload, WorkloadError
+from genie.workload.load import load
+from simtwin.api import play
+from simtwin.fabric import FabricError, fabric_from
+from simtwin.options import in_keywords
+from simtwin.remarks import remark
+from simtwin.routing import RoutingError
+from simtwin.sweep import SweepRun
+from simtwin.sweep_rows import results_of
+from simtwin.traffic import workload_on
+from simtwin.twin import SimulationError
+
+EXPECTED = (SettingsError, WorkloadError, SimulationError, RoutingError, RecordError, ValueError, OSError)
+KILLED = "its process was killed; if memory was short, give it more, or fewer --jobs"
+
+
+def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
+    """A run's row: results, or in `error` why there are none. `keep`: where its run folder is to be."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the other cores have runs of their own
+    row: dict[str, Any] = {"id": run.identity, "parameters": run.parameters, "error": "", "commit": commit()}
+    began = time.perf_counter()
+    remark.cache_clear()  # each run says its own
+    with redirect_stderr(io.StringIO()) as said:
+        try:
+            row |= _results(run, keep)
+        except EXPECTED as error:
+            row["error"] = in_keywords(" ".join(str(error).split()))
+        except MemoryError:
+            row["error"] = "memory was short"
+        except Exception as error:  # a fault of ours ends one run and not the sweep
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            row["error"] = (
+                f"unexpected {type(error).__name__} in {where}, please report it: {' '.join(str(error).split())}"
+            )
+    return row | {"wall_s": round(time.perf_counter() - began, 6), "remarks": said.getvalue().splitlines()}
+
+
+def _results(run: SweepRun, keep: Path | None) -> dict[str, Any]:
+    base = run.base
+    fabric = fabric_from(Tables(run.fabric, "the fabric", FabricError))
+    if base.workload is not None:
+        workload = _loaded(base.workload, base.compute)
+    else:
+        assert base.traffic is not None
+        workload = workload_on(fabric, base.traffic, run.folder)
+    name = base.workload or workload.name
+    result = play(fabric, workload, base, workload_path=name, hosts=base.hosts)
+    if keep is not None:
+        result.write(keep)
+    return results_of(result)
+
+
+@lru_cache(maxsize=1)
+def _loaded(location: str, compute: str | None) -> Workload:
+    """A trace, with the durations that `compute` gives: playing fills them in."""
+    return load(location)
+
+
+def played(runs: Sequence[SweepRun], jobs: int | None, keep: Path | None = None) -> Generator[dict[str, Any]]:
+    """Rows as runs end. `jobs`: processes of this machine; None: those of mpi4py.futures.
+
+    `keep`: folder of the run folders. When a process dies, those runs that it may have had are played one at a time,
+    and the one that ends its process again is a row with an error.
+    """
+    left = {run.identity: run for run in runs}
+    careful = 0  # of the first that are left, to be played one at a time
+    while left:
+        batch = list(left.values())[: careful or None]
+        with _mpi_processes() if jobs is None else _processes(1 if careful else min(jobs, len(batch))) as executor:
+            for future in as_completed(_submitted(executor, batch, keep)):
+                with suppress(BrokenExecutor):
+                    row = future.result()
+                    del left[row["id"]]
+                    yield row
+        lost = [run for run in batch if run.identity in left]
+        if careful and lost:
+            del left[lost[0].identity]
+            yield {"id": lost[0].identity, "parameters": lost[0].parameters, "error": KILLED}
+            careful = len(lost) - 1
+        elif lost:
+            careful = min(2 * (jobs or 1) + 1, len(lost))
+        else:
+            careful = 0
+
+
+def _submitted(executor: Executor, runs: Sequence[SweepRun], keep: Path | None) -> list[Future[dict[str, Any]]]:
+    futures = []
+    # Processes are started here. A terminal's Ctrl-C reaches them too, and they have nothing to say about it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with suppress(BrokenExecutor):
+            for run in runs:
+                futures.append(executor.submit(play_run, run, None if keep is None else keep / run.identity))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return futures
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[Executor]:
+    """Processes that end at once when this one leaves the block, or is killed: they wait for the end of a pipe."""
+    context = get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    executor = ProcessPoolExecutor(jobs, context, _begin, (reader,))
+    try:
+        yield executor
+    finally:
+        writer.close()
+        executor.shutdown(cancel_futures=True)
+        reader.close()
+
+
+def _begin(reader: Connection) -> None:
+    threading.Thread(target=_end_with, args=(reader,), daemon=True).start()
+
+
+def _end_with(reader: Connection) -> None:
+    with suppress(EOFError, OSError):
+        reader.recv_bytes()
+    os._exit(0)
+
+
+@contextmanager
+def _mpi_processes() -> Iterator[Executor]:
+    """The processes that `mpiexec -n K python -m mpi4py.futures` has started beside this one."""
+    from mpi4py.futures import MPIPoolExecutor
+
+    executor = MPIPoolExecutor(main=False)
+    yield executor
+    executor.shutdown()
+
+
+def abandon_mpi() -> None:
+    """End all processes of this launch: left alone, they would first play their runs to the end."""
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
+
+
+def under_mpi() -> bool:
+    """Whether this process was started by `python -m mpi4py.futures`."""
+    return "mpi4py.futures" in sys.orig_argv
+
+
+def mpi_workers() -> int:
+    """How many processes play there."""
+    from mpi4py import MPI
+
+    return max(MPI.COMM_WORLD.Get_size() - 1, 1)

@@ -1,0 +1,283 @@
+"""Sweeps: a row a run, whoever plays it, played once whatever ends the sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from live_runs import Command, Ended, genie, in_this_process, rings, started
+from polars.testing import assert_frame_equal
+
+FABRIC = """
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 2
+hosts_per_leaf = 4
+[link]
+rate = "100Gb/s"
+delay = "500ns"
+[ecn]
+minimum = "100kB"
+maximum = "400kB"
+probability = 0.2
+"""
+SWEEP = """
+[base]
+fabric = "fabric.toml"
+[base.traffic]
+kind = "poisson"
+load = 0.5
+duration = "1ms"
+sizes = "200kB"
+[grid]
+fabric.transport.congestion_control = ["dcqcn", "swift"]
+fabric.switch.buffer = ["100kB", "4MB"]
+traffic.load = [0.4, 0.8]
+seed = [1, 2]
+"""
+RUNS = 16
+PYTHON = Path(sys.executable)
+MPI = [str(PYTHON.parent / "mpiexec"), "-n", "3", str(PYTHON), "-m", "mpi4py.futures", "-m", "genie"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A sweep and its fabric; returns the sweep's file."""
+    (tmp_path / "fabric.toml").write_text(FABRIC)
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    return tmp_path / "sweep.toml"
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """The rows, played by one process."""
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "fabric.toml").write_text(FABRIC)
+    (folder / "sweep.toml").write_text(SWEEP)
+    ended = genie("sweep", str(folder / "sweep.toml"), "-o", str(folder / "out"), "--jobs", "1")
+    assert ended.code == 0, ended
+    assert "16 runs, 16 played now, 0 failed" in ended.stdout
+    assert "sweep.toml: 16 runs" in (folder / "out/sweep.html").read_text()
+    return rows_of(folder / "out")
+
+
+def rows_of(out: Path) -> pl.DataFrame:
+    """What is the same whoever played."""
+    table = pl.read_parquet(out / "sweep.parquet")
+    assert_frame_equal(pl.read_csv(out / "sweep.csv").select("run", "id"), table.select("run", "id"))
+    return table.drop("wall_s")
+
+
+def kept(out: Path) -> list[str]:
+    """Identities of the runs of which there is a whole line."""
+    path = out / "rows.jsonl"
+    return [json.loads(line)["id"] for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+
+
+def test_a_row_has_parameters_and_results(reference: pl.DataFrame) -> None:
+    assert reference.columns[:6] == [
+        "run", "fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load", "seed", "id",
+    ]  # fmt: skip
+    assert reference["run"].to_list() == list(range(RUNS))
+    assert reference["traffic.load"].to_list() == [0.4, 0.4, 0.8, 0.8] * 4
+    assert reference["fabric.transport.congestion_control"].to_list() == ["dcqcn"] * 8 + ["swift"] * 8
+    assert reference["error"].to_list() == [""] * RUNS
+    assert reference["id"].n_unique() == RUNS
+    assert (reference["fct_p50_ns"] <= reference["fct_p99_ns"]).all()
+    assert (reference["slowdown_p50"] >= 1).all()
+    assert (reference["completion_s"] > 0.9e-3).all()
+    small, large = (reference.filter(pl.col("fabric.switch.buffer") == size) for size in ("100kB", "4MB"))
+    assert small["longest_queue_bytes"].max() <= 100_000  # type: ignore[operator]
+    assert small["dropped"].sum() > large["dropped"].sum() == 0
+
+
+def run_mpi(*arguments: str) -> Ended:
+    """Under mpiexec with two workers, by the line that the help has."""
+    with started(line=[*MPI, *arguments]) as command:
+        return command.end()
+
+
+@pytest.mark.parametrize("mpi", [False, True])
+def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_rows(
+    mpi: bool, files: Path, reference: pl.DataFrame
+) -> None:
+    out = files.parent / "out"
+    arguments = ["sweep", str(files), "-o", str(out)]
+    with started(line=[*MPI, *arguments]) if mpi else started(*arguments, "--jobs", "2") as command:
+        command.until(lambda: len(kept(out)) >= 1)
+        os.kill(command.process.pid, signal.SIGKILL)
+        ended = command.end()
+    assert ended.left == [], "processes outlived their sweep"
+    before = (out / "rows.jsonl").read_bytes()
+    were = len(kept(out))
+    assert 1 <= were < RUNS
+    with (out / "rows.jsonl").open("ab") as file:
+        file.write(before.split(b"\n")[0][:100])  # a row that was being written
+
+    ended = run_mpi(*arguments) if mpi else genie(*arguments, "--jobs", "2")
+    assert ended.code == 0, ended
+    assert f"16 runs, {RUNS - were} to play" in ended.stderr
+    assert (out / "rows.jsonl").read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert len(kept(out)) == len(set(kept(out))) == RUNS
+    assert_frame_equal(rows_of(out), reference)
+    if not mpi:
+        again = in_this_process(*arguments)
+        assert (again.code, len(kept(out))) == (0, RUNS)
+        assert "16 runs, 0 played now, 0 failed" in again.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_told_to_end_ends_and_keeps_what_is_done(number: signal.Signals, files: Path) -> None:
+    out = files.parent / "out"
+    with started("sweep", str(files), "-o", str(out), "--jobs", "2") as command:
+        command.until(lambda: len(kept(out)) >= 1)
+        # A terminal's Ctrl-C is everybody's.
+        (os.killpg if number is signal.SIGINT else os.kill)(command.process.pid, number)
+        ended = command.end(limit_s=5)
+    assert (ended.code, ended.left) == (128 + number, []), ended
+    done = len(kept(out))
+    assert f"genie: {done} of 16 runs are in {out}; the same command goes on" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(rows_of(out)) == done
+
+
+def test_a_grid_that_changes_reuses_runs_and_a_fabric_that_changes_does_not(files: Path) -> None:
+    out = files.parent / "out"
+    one = SWEEP.replace('["dcqcn", "swift"]', '["swift"]').replace('"100kB", ', "").replace("[1, 2]", "[1]")
+    files.write_text(one)
+    arguments = ("sweep", str(files), "-o", str(out))
+    assert "2 runs, 2 played now" in genie(*arguments).stdout
+    files.write_text(one.replace('["swift"]', '["dctcp", "swift"]'))
+    ended = genie(*arguments)
+    assert "4 runs, 2 played now" in ended.stdout
+    assert len(kept(out)) == 4
+    fabric = files.parent / "fabric.toml"
+    fabric.write_text(f"# a comment\n{FABRIC}")
+    planned = in_this_process(*arguments, "--dry-run")
+    assert planned.stdout.count("is there") == 4
+    assert planned.stdout.endswith(f"4 runs, 0 to play; {out}\n")
+    fabric.write_text(FABRIC.replace("500ns", "600ns"))
+    planned = in_this_process(*arguments, "--dry-run")
+    assert planned.stdout.endswith(f"4 runs, 4 to play; {out}\n")
+    assert len(kept(out)) == 4
+
+
+def test_a_run_that_fails_is_a_row(files: Path) -> None:
+    """And run folders are kept where that is asked for; `--retry` plays what failed again."""
+    out = files.parent / "out"
+    files.write_text(
+        'keep = true\n[base]\nfabric = "fabric.toml"\n[base.traffic]\nkind = "incast"\nsize = "10kB"\n'
+        "[grid]\ntraffic.target = [2, 9]\n"
+    )
+    ended = genie("sweep", str(files), "-o", str(out))
+    assert ended.code == 1
+    assert "2 runs, 2 played now, 1 failed" in ended.stdout
+    line = "an incast of 7 senders to rank 9: give less of both, there are 8"
+    assert f"genie: 1 run failed; the first: {line}" in ended.stderr
+    table = rows_of(out)
+    assert table["error"].to_list() == ["", line]
+    assert table["completion_s"].is_null().to_list() == [False, True]
+    folders = [path.name for path in (out / "runs").iterdir()]
+    assert folders == [table["id"][0]]
+    assert json.loads((out / "runs" / folders[0] / "run.json").read_text())["ranks"] == 8
+    assert "2 runs, 0 played now, 1 failed" in in_this_process("sweep", str(files), "-o", str(out)).stdout
+    assert "2 runs, 1 played now, 1 failed" in genie("sweep", str(files), "-o", str(out), "--retry").stdout
+
+
+def test_a_process_that_is_killed_costs_no_other_run(files: Path, reference: pl.DataFrame) -> None:
+    out = files.parent / "out"
+    with started("sweep", str(files), "-o", str(out), "--jobs", "2") as command:
+        command.until(lambda: len(kept(out)) >= 1)
+        os.kill(workers_of(command)[0], signal.SIGKILL)
+        ended = command.end()
+    assert ended.code == 0, ended
+    assert rows_of(out)["id"].n_unique() == len(kept(out)) == RUNS
+
+
+def workers_of(command: Command) -> list[int]:
+    """Processes that play, of a sweep on this machine."""
+    children = Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_one_sweep_at_a_time_has_a_folder(files: Path) -> None:
+    files.write_text(SWEEP.replace("1ms", "50ms"))
+    out = files.parent / "out"
+    with started("sweep", str(files), "-o", str(out), "--jobs", "1") as command:
+        command.until(lambda: (out / "rows.jsonl").exists())
+        other = genie("sweep", str(files), "-o", str(out))
+    assert other.code == 2
+    assert other.stderr == f"genie: {out}: another genie writes to it: wait until it has ended, or choose another -o\n"
+
+
+def test_a_trace_is_swept_too(files: Path) -> None:
+    rings(files.parent / "trace", ranks=4, collectives=1, compute_ns=1000)
+    files.write_text(
+        '[base]\nfabric = "fabric.toml"\nworkload = "trace"\nhosts = ["host0", "host4", "host1", "host5"]\n'
+        '[grid]\nlevel = ["packet", "flow", "analytic"]\nwire = ["nccl", "plain"]\nthreads = [1, 2]\n'
+    )
+    out = files.parent / "out"
+    ended = genie("sweep", str(files), "-o", str(out), "--jobs", "1")
+    assert ended.code == 0, ended
+    table = rows_of(out)
+    assert len(kept(out)) == 6, "threads change no result"
+    assert table["level"].to_list() == ["packet"] * 4 + ["flow"] * 4 + ["analytic"] * 4
+    took_s = table.filter(pl.col("wire") == "plain")["completion_s"]
+    assert took_s.max() < 1.2 * took_s.min()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (
+            "traffic.load = [0.4, 0.8]",
+            "traffic.lod = [1]",
+            "sweep.toml:12: grid.traffic.lod is an unknown key; the keys",
+        ),
+        ("[0.4, 0.8]", "[0.4, 80]", "sweep.toml:12: grid.traffic.load = 80: give a number above 0, at most 10"),
+        ("[0.4, 0.8]", "[0.4, 0.4]", "sweep.toml:12: grid.traffic.load has a value twice: give each once"),
+        ("[0.4, 0.8]", "0.4", "sweep.toml:12: grid.traffic.load = 0.4: give a list of values"),
+        ('"4MB"]', '"1QB"]', "sweep.toml:11: grid.fabric.switch.buffer = '1QB' has the unknown unit 'QB': give a size"),
+        ("switch.buffer", "swich.buffer", "sweep.toml:11: grid.fabric.swich.buffer: swich is an unknown key; the keys"),
+        ("switch.buffer", '"switch.bufer"', "sweep.toml:11: grid.fabric.switch.bufer is an unknown key; the keys here"),
+        ('"swift"]', '"prayer"]', "sweep.toml:10: grid.fabric.transport.congestion_control = 'prayer': give \"dcqcn\""),
+        ("[grid]", '[grid]\nlevel = ["fluid"]', "sweep.toml:2: base: level fluid: is not built; built: packet"),
+        (
+            "[grid]",
+            '[grid]\nalgorithms.all_gather = ["ring", "direct"]',
+            "sweep.toml:10: grid.algorithms.all_gather = 'direct': algorithms all_gather=direct: NCCL does not play it",
+        ),
+        ("[base]", "[base]\nsed = 2", "sweep.toml:3: base.sed is an unknown key; the keys here are level"),
+        ("[base]", "[base]\nworkload = 'x'", "sweep.toml:2: base: give workload = a folder or prefix of traces, or"),
+        ('"fabric.toml"', '"nowhere.toml"', "nowhere.toml: cannot be read: No such file or directory"),
+        ('sizes = "200kB"', 'sizes = "nowhere.txt"', "nowhere.txt: cannot be read (No such file or directory)"),
+        ('duration = "1ms"', "duration = 1", "sweep.toml:7: base.traffic.duration = 1 has no unit: give a duration"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(before: str, after: str, says: str, files: Path) -> None:
+    assert before in SWEEP
+    files.write_text(SWEEP.replace(before, after))
+    ended = in_this_process("sweep", str(files), "-o", str(files.parent / "out"))
+    assert ended.code == 2, ended
+    assert says in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert not (files.parent / "out").exists()
+
+
+def test_folders_of_others_and_half_a_launch_are_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = files.parent / "out"
+    out.mkdir()
+    (out / "thesis.tex").touch()
+    ended = in_this_process("sweep", str(files), "-o", str(out))
+    assert ended.code == 2
+    assert f"{out}: holds files that are no sweep of Genie's (thesis.tex); choose another -o" in ended.stderr
+    monkeypatch.setenv("PMI_RANK", "0")
+    ended = in_this_process("sweep", str(files), "-o", str(files.parent / "other"))
+    assert ended.code == 2
+    assert "give mpiexec -n K python -m mpi4py.futures -m genie sweep" in ended.stderr

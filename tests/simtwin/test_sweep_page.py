@@ -1,0 +1,67 @@
+"""A sweep's page: a line for each value of the first key, along the last, in panels of those between."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from simtwin.sweep_page import sweep_page
+from simtwin.sweep_rows import RESULTS, table_of
+
+AXES = ["fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load"]
+GRID = [["dcqcn", "<swift>"], ["1MB", "4MB", "16MB"], [0.3, 0.5]]
+
+
+def rows_of(failed: int | None = None) -> pl.DataFrame:
+    """Completion in ms is 1, 2, ... in the order of the grid."""
+    rows = []
+    for at, values in enumerate(product(*GRID)):
+        results = dict.fromkeys(RESULTS, at + 1) | {"completion_s": (at + 1) / 1000, "dropped": 0}
+        row = {"id": str(at), "error": "no way" if at == failed else "", **({} if at == failed else results)}
+        rows.append((dict(zip(AXES, values, strict=True)), row))
+    return table_of(rows)
+
+
+def test_a_person_reads_lines_and_tips(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    path.write_text(sweep_page(rows_of(failed=3), AXES, "sweep.toml"), encoding="utf-8")
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    assert page.locator("h1").inner_text() == "sweep.toml: 12 runs, 1 failed"
+    assert page.locator(".key span").all_inner_texts() == ["dcqcn", "<swift>"]
+    completion = page.locator("section").first
+    heads = completion.locator("svg > text.soft:not(.small)").all_text_contents()
+    assert heads == ["buffer 1MB", "buffer 4MB", "buffer 16MB"]
+    assert completion.locator("circle").count() == 11, "what failed is not drawn"
+    last = completion.locator("circle").last
+    last.hover()
+    assert page.locator("#tip").inner_text() == "<swift>\nload 0.5: 12 ms"
+    heights = [float(it.get_attribute("cy")) for it in completion.locator("circle").all()]
+    assert heights[-1] == min(heights)
+    assert errors == []
+    page.close()
+
+
+def test_a_page_asks_for_nothing_and_leaves_out_what_never_was() -> None:
+    text = sweep_page(rows_of(), AXES, "sweep.toml")
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)|<link|@import|src=|url\(", text) == []
+    assert "Longest queue" in text
+    assert "Drops" not in text
+    assert "<swift>" not in text
+
+
+@pytest.mark.parametrize("axes", [[], AXES[2:], AXES[1:]])
+def test_few_keys_are_drawn_too(axes: list[str]) -> None:
+    table = rows_of()
+    drawn = [values for values in product(*GRID) if values[0] == "dcqcn" and (values[1] == "1MB" or AXES[1] in axes)]
+    table = table.head(len(drawn) if axes else 1)
+    text = sweep_page(table, axes, "sweep.toml")
+    assert text.count("<circle") == len(table) * 5  # figures that are not 0
+    assert text.count("<svg") == 5
