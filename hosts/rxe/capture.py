@@ -16,6 +16,11 @@ from rxe.network import Network
 
 START_S = 10.0
 SETTLE_S = 0.2  # frames on their way when it is told to stop
+CATCH_UP_S = 10.0  # for what the kernel holds for a tcpdump that waits for a core: an end would lose it
+# On demand in one line, at its end in three.
+COUNTS = re.compile(
+    r"(\d+) packets? captured[,\n] ?(\d+) packets? received by filter[,\n] ?(\d+) packets? dropped by kernel"
+)
 
 
 def check_path(path: Path) -> None:
@@ -34,6 +39,8 @@ def stop_all(captures: Sequence[Capture]) -> None:
     """
     if any(capture.running for capture in captures):
         time.sleep(SETTLE_S)
+    for capture in captures:
+        capture.catch_up()
     for capture in captures:
         capture.interrupt()
     problems = [problem for capture in captures if (problem := capture.conclude())]
@@ -83,6 +90,18 @@ class Capture:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def catch_up(self) -> None:
+        """Wait until it has written all that it was given so far."""
+        until = time.monotonic() + CATCH_UP_S
+        while self.running and time.monotonic() < until:
+            asked = len(self._counts())
+            self._process.send_signal(signal.SIGUSR1)
+            while self.running and len(self._counts()) == asked and time.monotonic() < until:
+                time.sleep(0.005)
+            if (counts := self._counts()) and counts[-1][0] >= counts[-1][1]:
+                return
+            time.sleep(0.02)
+
     def interrupt(self) -> None:
         """Tell it to end, if it has not."""
         if self.running:
@@ -91,13 +110,11 @@ class Capture:
     def conclude(self) -> str:
         """Wait for its end; what is wrong with it, the empty string when nothing is."""
         self._process.wait(10)
-        said = self._said()
-        captured, received, dropped = (
-            int(found[1]) if (found := re.search(rf"(\d+) packets? {what}", said)) else -1
-            for what in ("captured", "received by filter", "dropped by kernel")
-        )
+        counts = self._counts()
+        captured, received, dropped = counts[-1] if counts else (-1, -1, -1)
         if dropped or captured < received:
-            return f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said[-200:]}"
+            said = self._said()[-200:]
+            return f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said}"
         self._errors.unlink(missing_ok=True)
         return ""
 
@@ -116,6 +133,10 @@ class Capture:
             self.stop()
         else:
             self.kill()
+
+    def _counts(self) -> list[tuple[int, int, int]]:
+        """Each time that it said them: frames captured, received, dropped."""
+        return [(int(found[1]), int(found[2]), int(found[3])) for found in COUNTS.finditer(self._said())]
 
     def _said(self) -> str:
         return self._errors.read_text(errors="replace")

@@ -5,7 +5,7 @@ object a line in, one out: {"ok": true, ...} or {"ok": false, "error": "..."}. `
     open        device="rxe0", address (its own, IPv4 or IPv6: the GID with it is used), memory_bytes, send_queue=64,
                 receive_queue=512 → gid, gid_index, mtu_bytes (of the port), memory_address, rkey, qpn, psn
     pair        a new queue pair in place of the one there is → qpn, psn; psn= to choose the first one sent
-    connect     qpn, psn, gid (of the other end), mtu_bytes=0 (the port's), timeout=14, retry_count=7, rnr_retry=7,
+    connect     qpn, psn, gid (of the other end), mtu_bytes=0 (the port's), timeout=18, retry_count=7, rnr_retry=7,
                 rnr_timer=12, traffic_class=0, flow_label=0, hop_limit=64, reads=1 (outstanding)
     fill        seed, size_bytes, offset=0, start=0: memory becomes the seed's pattern from byte `start` of it
     clear       size_bytes, offset=0
@@ -132,7 +132,7 @@ class Peer:
         psn: int,
         gid: str,
         mtu_bytes: int = 0,
-        timeout: int = 14,
+        timeout: int = 18,
         retry_count: int = 7,
         rnr_retry: int = 7,
         rnr_timer: int = 12,

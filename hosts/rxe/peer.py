@@ -11,6 +11,10 @@ from rxe.guest import TOOLS, Guest
 
 PROGRAM = f"{TOOLS}/guest_peer.py"
 SUCCESS = 0  # IBV_WC_SUCCESS
+# Of an acknowledgement: 4.096 us * 2^18 = 1.07 s. The guests' device does not survive that one is taken for lost that a
+# busy machine only made late (README, traps).
+TIMEOUT = 18
+SHORT_TIMEOUT = 14  # 67 ms: for reads, which that does not concern, and where nothing comes at all
 
 
 @dataclass(frozen=True)

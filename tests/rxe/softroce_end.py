@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import shutil
-import sys
 import threading
 import time
 import zlib
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
+from cable import inside
 from rxe.guest import SHARE, Guest, gid_of
 from rxe.guest_pattern import pattern
 from rxe.network import HOST, ipv4, ipv6
@@ -22,10 +22,6 @@ from rxe.peer import Completion, Peer
 from rxe.rig import Rig
 
 from genie import _core
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "live"))
-
-from cable import inside
 
 HERE = Path(__file__).resolve().parent
 GUEST_PROGRAM = "softroce_guest.py"

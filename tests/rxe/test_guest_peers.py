@@ -6,12 +6,13 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from roce_pcaps import judge
 from rxe.failure import RigError
 from rxe.guest_pattern import pattern
-from rxe.peer import SUCCESS, Completion, Peer, connect_pair
+from rxe.peer import SHORT_TIMEOUT, SUCCESS, TIMEOUT, Completion, Peer, connect_pair
 from rxe.rig import Rig
 
 MTU = 1024
@@ -42,10 +43,15 @@ def opened(booted: Rig) -> Iterator[tuple[Peer, Peer]]:
 @pytest.fixture
 def peers(opened: tuple[Peer, Peer], rig: Rig) -> tuple[Peer, Peer]:
     """Two peers with queue pairs of their own for this test, connected, and memory of zeros."""
+    return meet(opened)
+
+
+def meet(opened: tuple[Peer, Peer], **words: Any) -> tuple[Peer, Peer]:
+    """As `peers`; words as in `connect_pair`."""
     for peer in opened:
         peer.pair()
         peer.ask("clear", size_bytes=MEMORY_BYTES)
-    connect_pair(*opened)
+    connect_pair(*opened, **words)
     return opened
 
 
@@ -94,9 +100,10 @@ def test_every_size_of_every_operation(
 
 @pytest.mark.parametrize("verb", LINES)
 def test_two_percent_loss_is_made_good(
-    rig: Rig, peers: tuple[Peer, Peer], tshark: str, tmp_path: Path, verb: str
+    rig: Rig, opened: tuple[Peer, Peer], tshark: str, tmp_path: Path, verb: str
 ) -> None:
-    one, other = peers
+    # Of a lost part of an answer only the timeout tells.
+    one, other = meet(opened, timeout=SHORT_TIMEOUT if verb == "read" else TIMEOUT)
     count, size = 12, 100_003  # more than 1,000 packets: chance leaves them whole once in 10^9 times
     rig.network.lose(2)
     with rig.capture(tmp_path / f"{verb}_loss.pcap") as capture:
@@ -127,10 +134,7 @@ def test_a_path_mtu_that_is_given_is_kept_to(
     one, other = opened
     if mtu_bytes > MTU:
         rig.set_mtu(4200)
-    for peer in opened:
-        peer.pair()
-        peer.ask("clear", size_bytes=MEMORY_BYTES)
-    connect_pair(one, other, mtu_bytes=mtu_bytes)
+    meet(opened, mtu_bytes=mtu_bytes)
     with rig.capture(tmp_path / f"mtu{mtu_bytes}.pcap") as capture:
         play(one, other, "write", 10 * mtu_bytes, 1)
     seen = judge(capture.path, tshark).distinct
@@ -175,20 +179,14 @@ def test_a_wrong_key_is_refused_and_memory_stays(peers: tuple[Peer, Peer]) -> No
 
 
 def test_retries_end(rig: Rig, opened: tuple[Peer, Peer]) -> None:
-    one, other = opened
-    for peer in opened:
-        peer.pair()
-    connect_pair(one, other, retry_count=2)
+    one, other = meet(opened, retry_count=2, timeout=SHORT_TIMEOUT)
     rig.network.lose(100)
     one.ask("post", verb="write", size_bytes=10, rkey=other.rkey, remote_address=other.memory_address)
     assert [c.status for c in one.poll(1, 20)] == [RETRIES_EXCEEDED]
 
 
 def test_a_receiver_that_is_never_ready_ends_the_connection(opened: tuple[Peer, Peer], rig: Rig) -> None:
-    one, other = opened
-    for peer in opened:
-        peer.pair()
-    connect_pair(one, other, rnr_retry=2)
+    one, other = meet(opened, rnr_retry=2)
     one.ask("post", verb="write_imm", size_bytes=10, rkey=other.rkey, remote_address=other.memory_address)
     assert [c.status for c in one.poll(1, 20)] == [RNR_RETRIES_EXCEEDED]
 

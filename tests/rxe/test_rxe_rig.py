@@ -17,6 +17,7 @@ from rxe import rig_command
 from rxe.command import Command
 from rxe.failure import RigError, TimeLimitError
 from rxe.guest import Guest, gid_of
+from rxe.peer import TIMEOUT
 from rxe.rig import Rig
 
 READ_REQUEST, WRITE_FIRST, ACKNOWLEDGE = 0x0C, 0x06, 0x11
@@ -129,7 +130,7 @@ def test_pingpong_is_captured_in_full(rig: Rig, tshark: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("program", "opcode"), [("ib_write_bw", WRITE_FIRST), ("ib_read_bw", READ_REQUEST)])
 def test_perftest_is_captured_in_full(rig: Rig, tshark: str, tmp_path: Path, program: str, opcode: int) -> None:
-    argv = [program, "-d", "rxe0", "-x", GID_INDEX, "-F", "-s", "65536", "-n", "20"]
+    argv = [program, "-d", "rxe0", "-x", GID_INDEX, "-F", "-s", "65536", "-n", "20", "-u", str(TIMEOUT)]
     with rig.capture(tmp_path / f"{program}.pcap") as capture:
         server = rig.guests[1].start(argv)
         wait_listening(server, rig.guests[1])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from roce_pcaps import judge
-from rxe.peer import Peer
+from rxe.peer import TIMEOUT, Peer
 from rxe.rig import Rig
 from softroce_end import (
     MTU,
@@ -65,7 +65,7 @@ def test_two_percent_loss_is_made_good(
     rig: Rig, peers: list[Peer], make_soft: MakeSoft, tshark: str, tmp_path: Path, direction: str, strict: bool
 ) -> None:
     soft = make_soft(strict=strict, ack_timeout_ps=20 * 10**9)
-    meet(soft, peers[0], timeout=13)
+    meet(soft, peers[0], timeout=TIMEOUT)
     count, size = 4, 100_003  # 2,000 packets in all: chance leaves them whole once in 10^17 times
     rig.network.lose(2)
     with rig.capture(tmp_path / "loss.pcap", guest=0) as capture:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from roce_pcaps import ip_packets, judge
-from rxe.peer import Peer
+from rxe.peer import SHORT_TIMEOUT, Peer
 from rxe.rig import Rig
 from softroce_end import (
     FLUSHED,
@@ -96,7 +96,7 @@ def test_a_receiver_that_is_never_ready_ends_the_connection(
 def test_retries_end(rig: Rig, peers: list[Peer], make_soft: MakeSoft, direction: str) -> None:
     """A message gets through and the next one does not: the error names the PSN that nobody acknowledged."""
     soft = make_soft(retry_limit=2, ack_timeout_ps=50 * 10**9)
-    meet(soft, peers[0], retry_count=2, timeout=14)
+    meet(soft, peers[0], retry_count=2, timeout=SHORT_TIMEOUT)
     source, target = ends(soft, peers[0], direction)
     play(source, target, "write", SIZE, 1)
     rig.network.lose(100)

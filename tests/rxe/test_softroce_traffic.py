@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roce_pcaps import judge
 from rxe.guest_pattern import pattern
 from rxe.network import HOST, HOST_END, ipv4
-from rxe.peer import Peer
+from rxe.peer import TIMEOUT, Peer
 from rxe.rig import Rig
 from softroce_end import (
     MEMORY_BYTES,
@@ -211,7 +211,7 @@ def test_everything_at_once_with_loss(
     strict: bool,
 ) -> None:
     soft = make_soft(strict=strict, queue_pairs=sum(counts), ack_timeout_ps=20 * 10**9)
-    lines = connect_all(soft, counts, timeout=13)
+    lines = connect_all(soft, counts, timeout=TIMEOUT)
     rig.network.lose(2)
     with rig.capture(tmp_path / "all.pcap", guest=0) as seen:
         play_all(soft, lines, draws, 60)

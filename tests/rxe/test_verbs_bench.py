@@ -14,6 +14,7 @@ import pytest
 from roce_pcaps import judge
 from rxe.guest import SHARE
 from rxe.network import ipv4, ipv6
+from rxe.peer import SHORT_TIMEOUT, TIMEOUT
 from rxe.rig import Rig
 from rxe.warm import WarmPython
 from verbs_jobs import Played, Ranks
@@ -55,7 +56,7 @@ def bench(rig: Rig, guest_environment: dict[str, str], warm: list[WarmPython]) -
             "workload": "", "out": f"{SHARE}/{name}", "ranks": 2, "addresses": [address(1), address(2)],
             "ports": [None, None], "host_names": ["guest1", "guest2"], "transport": "verbs", "mtu": 1024,
             "stall_s": 60.0, "test": test, "sizes_bytes": SIZES, "rounds": rounds,
-            "verbs": VerbsSettings(timeout=14), **more,
+            "verbs": VerbsSettings(timeout=TIMEOUT), **more,
         }  # fmt: skip
         (out / "launch.json").write_bytes(msgspec.json.encode(PairSettings(**fields)))
         line = ["python3", "-P", "-m", "genie.live.bench.rank", f"{SHARE}/{name}/launch.json"]
@@ -110,7 +111,7 @@ def test_write(bench: Callable[..., Bench], rig: Rig, queue_pairs: int, depth: i
 def test_the_named_error_of_a_bench(bench: Callable[..., Bench], rig: Rig) -> None:
     """Three tries of at most 4 x 67 ms; the other end hears of it when its own patience ends."""
     rig.network.lose(100)
-    played, info = bench("pingpong", 10, verbs=VerbsSettings(timeout=14, retry_count=1), stall_s=10.0).end()
+    played, info = bench("pingpong", 10, verbs=VerbsSettings(timeout=SHORT_TIMEOUT, retry_count=1), stall_s=10.0).end()
     assert set(played.codes) == {1}, played.said
     assert info == {}
     assert "2 bytes: rank 0 gave up sending to rank 1: no acknowledgement after all retries" in " ".join(played.said)

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from rxe.guest import SHARE
 from rxe.network import HOST, ipv4
+from rxe.peer import TIMEOUT
 from rxe.rig import Rig
 from verbs_jobs import Ranks
 
@@ -115,6 +116,7 @@ def check(done: Validation, ranks: int) -> None:
     """Judged, whatever the verdict: emulated processors keep no time that a twin could foretell."""
     assert done.codes[0] in (0, 1), done.said
     assert done.codes[1:] == [0] * (ranks - 1), done.said
+    assert (done.out / "verdict.json").exists(), done.said
     verdict = done.verdict
     assert (done.codes[0] == 0) == (verdict["result"] == "pass")
     assert "verdict" in (done.out / "report.html").read_text().lower()
@@ -150,21 +152,21 @@ def test_validate_in_two_guests(validate: Validate) -> None:
 
 
 def test_validate_softroce_and_verbs_in_one_job(validate: Validate) -> None:
-    verbs = ("--verbs", "timeout=14", "--verbs", "completion=channel", "--verbs", "signal_every=2")
+    verbs = ("--verbs", f"timeout={TIMEOUT}", "--verbs", "completion=channel", "--verbs", "signal_every=2")
     done = validate((HOST, 1, 2), "--verify", "--queue-pairs", "2", "--split", "--wire", "plain", *verbs)
     check(done, 3)
     given = done.live.info["settings"]["verbs"]
-    assert (given["timeout"], given["completion"], given["signal_every"]) == (14, "channel", 2)
+    assert (given["timeout"], given["completion"], given["signal_every"]) == (TIMEOUT, "channel", 2)
     assert all(counters["sleeps"] > 0 for counters in done.live.counters["ranks"][1:])
     assert done.live.info["transport"] == "softroce+verbs"
 
 
 def test_validate_one_softroce_and_one_verbs(validate: Validate) -> None:
     """The host's rank judges a verbs rank that NCCL's variables have told the same."""
-    variables = {"NCCL_IB_TIMEOUT": "14", "NCCL_IB_QPS_PER_CONNECTION": "3"}
+    variables = {"NCCL_IB_TIMEOUT": str(TIMEOUT), "NCCL_IB_QPS_PER_CONNECTION": "3"}
     done = validate((HOST, 1), "--verify", "--wire", "plain", variables=variables)
     check(done, 2)
-    assert done.live.info["settings"]["verbs"]["timeout"] == 14
+    assert done.live.info["settings"]["verbs"]["timeout"] == TIMEOUT
     assert all(len(path.split(",")) == 3 for path in done.live.transfers["path"].to_list())
 
 
