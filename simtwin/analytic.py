@@ -34,6 +34,9 @@ class CostModel(Protocol):
 
     def cost_ps(self, key: CostKey) -> int: ...
 
+    def acknowledgement_ps(self, key: CostKey) -> int:
+        """From a message's arrival until its sender hears of it."""
+
 
 @dataclass(frozen=True)
 class CostKeys:
@@ -67,6 +70,9 @@ def _key_of(workload: Workload, graph: RankGraph, row: int) -> CostKey:
     return CostKey(Op(graph.op[row]).name.lower(), ranks, size_bytes, int(graph.root[row]))
 
 
-def costs_of(model: CostModel, keys: Sequence[CostKey]) -> NDArray[np.int64]:
-    """(keys,) ps."""
-    return np.array([model.cost_ps(key) for key in keys], np.int64)
+def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(keys,) ps each: costs, and what acknowledgements take after them."""
+    return (
+        np.array([model.cost_ps(key) for key in keys], np.int64),
+        np.array([model.acknowledgement_ps(key) for key in keys], np.int64),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,8 +72,8 @@ def simulate(
     out: run folder to write; nothing is written without.
     The other options are those of the command line, and so are their defaults; NCCL's variables hold here too.
     progress: called now and then with (iteration, events, simulated seconds).
-    Raises SettingsError (OptionError, FabricError), WorkloadError, SimulationError, RecordError, and ValueError of
-    NCCL's variables: one line each.
+    Raises SettingsError (OptionError, FabricError), ForeignFileError (of other tools' files), WorkloadError,
+    SimulationError, RecordError, and ValueError of NCCL's variables: one line each.
     """
     given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
     given["algorithms"] = dict(algorithms or {})
@@ -104,6 +105,9 @@ def play(
     """`simulate` with its options checked one by one."""
     lowering, built = settled(options, fabric)
     variables = NcclVariables()
+    # The caller's graphs keep their own durations.
+    graphs = {rank: replace(graph, duration_ns=graph.duration_ns.copy()) for rank, graph in workload.ranks.items()}
+    workload = replace(workload, ranks=graphs)
     fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
     above = {
         variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
@@ -127,7 +131,7 @@ def play(
         iterations=options.iterations, compute=options.compute, watch=watch, nccl_variables=listed,
     )  # fmt: skip
     if out is not None:
-        result.write(out)
+        result.fill(out)
         let_go_of_folders()
     if result.failure:
         raise SimulationError(result.failure)

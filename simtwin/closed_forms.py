@@ -30,6 +30,7 @@ from simtwin.topology import Network
 PS_PER_S = 10**12
 HEADERS_BYTES = 20 + 8 + 12 + 4  # IPv4, UDP, BTH, ICRC
 FIRST_AND_LAST_BYTES = 16 + 4  # RETH, immediate
+ACKNOWLEDGE_BYTES = HEADERS_BYTES + 4 + 38  # AETH, Ethernet
 Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the bytes that are counted
 
 
@@ -53,6 +54,7 @@ class Way(NamedTuple):
     shares: dict[int, float]
     delay_ps: float
     hop_byte_ps: float
+    slowest_byte_ps: float
 
 
 class ClosedForms:
@@ -86,6 +88,14 @@ class ClosedForms:
         # A node ends when its last message has been acknowledged.
         return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
 
+    def acknowledgement_ps(self, key: CostKey) -> int:
+        """Way back of a message's acknowledgement."""
+        if key.op != MESSAGE:
+            return 0
+        target, source = key.ranks
+        load = self.load(("message", (source, target)), lambda: [(source, target, 1.0)])
+        return round(load.delay_ps + ACKNOWLEDGE_BYTES * (load.hop_byte_ps + load.byte_ps))
+
     # -- what forms are made of ------------------------------------------------------------------------------
 
     @property
@@ -113,7 +123,7 @@ class ClosedForms:
         return self._loads[name]
 
     def _measured(self, transfers: Transfers) -> Load:
-        rate_bps, carried = self._network.rate_bps, Counter[int]()
+        carried = Counter[int]()
         pairs: Counter[tuple[int, int]] = Counter()
         for source, target, part in transfers:
             pairs[self._host[source], self._host[target]] += part  # type: ignore[assignment]
@@ -121,11 +131,19 @@ class ClosedForms:
         for pair, part in pairs.items():
             for link, share in ways[pair].shares.items():
                 carried[link] += part * share  # type: ignore[assignment]
-        times = [part * 8 * PS_PER_S / float(rate_bps[link]) for link, part in carried.items() if rate_bps[link] > 0]
+        rates = [(part, self._rate_bps(link)) for link, part in carried.items()]
+        times = [part * 8 * PS_PER_S / rate_bps for part, rate_bps in rates if rate_bps > 0]
+        if not self._fabric.load_balancing.reorders:  # a connection is on one of its ways
+            times += [part * ways[pair].slowest_byte_ps for pair, part in pairs.items()]
         delays, hops = [way.delay_ps for way in ways.values()], [way.hop_byte_ps for way in ways.values()]
         return Load(
             max(delays, default=0.0), max(hops, default=0.0), _mean(delays), _mean(hops), max(times, default=0.0)
         )
+
+    def _rate_bps(self, link: int) -> int:
+        """Of a link, or, after all of them, of a host to itself."""
+        network = self._network
+        return int(network.rate_bps[link if link < network.links else network.uplink(link - network.links)])
 
     def _way(self, source: int, target: int) -> Way:
         if (source, target) not in self._ways:
@@ -134,6 +152,9 @@ class ClosedForms:
 
     def _found_way(self, source: int, target: int) -> Way:
         network = self._network
+        if source == target:  # ranks of one host exchange through its port
+            latency_ps = float(network.packet_latency_ps[source] + network.message_latency_ps[source])
+            return Way({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
         shares: dict[int, float] = {}
         at = {source: 1.0}
         delay_ps = float(network.packet_latency_ps[target] + network.message_latency_ps[target])
@@ -155,7 +176,7 @@ class ClosedForms:
             delay_ps += hop_delay_ps
             byte_ps.append(hop_byte_ps)
             at = following
-        return Way(shares, delay_ps, sum(byte_ps) - max(byte_ps))
+        return Way(shares, delay_ps, sum(byte_ps) - max(byte_ps), max(byte_ps))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -64,9 +64,17 @@ class IdleNetwork:
         known = self._known.get((source, target))
         if known and all(name in self._number for _, names in known for name in names):
             columns = [[self._number[name] for name in names] for _, names in known]
+            if not self._fabric.transport.split:  # a message is whole on one of them
+                columns = [max(columns, key=self._swiftness)]
             most = max(map(len, columns))
             return self._way([{it[hop] for it in columns if hop < len(it)} for hop in range(most)], a, b)
         return self._shortest(a, b)
+
+    def _swiftness(self, links: Sequence[int]) -> tuple[float, int]:
+        """By which of several paths a message alone is there first: rate of the slowest link, then delay."""
+        rates = [int(self._network.rate_bps[link]) for link in links]
+        slowest = min((rate for rate in rates if rate > 0), default=float("inf"))
+        return slowest, -sum(int(self._network.delay_ps[link]) for link in links)
 
     def _shortest(self, a: int, b: int) -> Way:
         """All equally short paths together; hosts that hang alike on the same switches have the same ways."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from genie.config.congestion import NoControl, name_of
 from simtwin.fabric_schema import Fabric, Photonic
 
 PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
@@ -33,7 +34,19 @@ class Level:
         """Why the level cannot play a fabric; "" when it can."""
         if isinstance(fabric.topology, Photonic) and self.name != FLOW:
             return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
+        if self.name == ANALYTIC and fabric.fault:
+            return f"level {ANALYTIC} has no links that could fail: leave [[fault]] out, or use level {FLOW}"
         return ""
+
+    def remarks(self, fabric: Fabric) -> list[str]:
+        """What of a fabric means nothing at the level, and will hardly be meant to."""
+        remarks = []
+        if self.name != PACKET and not isinstance(fabric.control, NoControl):
+            remarks.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
+        if self.name == ANALYTIC:
+            given = {"[[path]]": fabric.path, "[transport] window_packets": fabric.transport.window_packets}
+            remarks += [f"level {ANALYTIC} does not know {key}: it changes nothing" for key in given if given[key]]
+        return remarks
 
     def facts(self) -> dict[str, str]:
         """For run.json."""

@@ -35,7 +35,7 @@ def mixed(state: int) -> int:
 
 
 def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
-    """Links from one host to another of packets with this source port, as native/twin/simulator_paths.cpp has it."""
+    """Links from one host to another of packets with this source port, as native/twin/ways.cpp has it."""
     addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
     hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
     links: list[int] = []

@@ -11,7 +11,8 @@ from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
 from genie.record import RecordWriteError, Run, open_run
 from genie.workload.graph import Workload
-from simtwin.levels import PACKET
+from simtwin.levels import ANALYTIC, PACKET
+from simtwin.played_paths import PlayedPaths
 from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 from simtwin.topology import Network
@@ -58,7 +59,7 @@ def simulate_to_folder(
         follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
     )  # fmt: skip
     try:
-        result.write(out)
+        result.fill(out)
     except RecordWriteError:
         if not result.failure:  # otherwise the first problem is the one to report
             raise
@@ -110,7 +111,7 @@ def simulated(
     network = twin.network
     # A run that is followed kept its paths.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
-    paths = twin.paths_of(result.transfers, seeds, followed)
+    paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
     if paths.facts.get("not_followed"):
         remark(
             f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "

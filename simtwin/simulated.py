@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import write_run
+from genie.record import let_go_of_folders, prepare_folder, write_run
 from simtwin.fabric_toml import to_toml
 from simtwin.idle_network import IdleNetwork
 
@@ -79,6 +79,12 @@ class Simulated:
         )
 
     def write(self, folder: Path) -> None:
-        """The run folder that `genie simulate` would have written. Raises RecordWriteError."""
-        write_run(folder, self.info, self.timeline, self.transfers, self.counters, self.paths, self.series)
-        (folder / "fabric.toml").write_text(to_toml(self.twin.fabric))
+        """The run folder that `genie simulate` would have written, in place of an earlier run. Raises RecordError."""
+        prepare_folder(folder)
+        self.fill(folder)
+        let_go_of_folders()
+
+    def fill(self, folder: Path) -> None:
+        """Write into a folder that has been prepared. Raises RecordWriteError."""
+        fabric = to_toml(self.twin.fabric)
+        write_run(folder, self.info, self.timeline, self.transfers, self.counters, self.paths, self.series, fabric)

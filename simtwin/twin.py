@@ -118,7 +118,8 @@ class Twin:
         self.level = Level(level) if isinstance(level, str) else level
         if unplayable := self.level.problem(fabric):
             raise SimulationError(f"fabric '{fabric.name}': {unplayable}")
-        self.threads = 1 if isinstance(fabric.control, Hpcc) else threads  # its telemetry is that of one thread
+        # Telemetry is that of one thread, and so are the levels without packets.
+        self.threads = 1 if isinstance(fabric.control, Hpcc) or self.level.name != PACKET else threads
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
             raise SimulationError(
@@ -145,7 +146,7 @@ class Twin:
         self._changes = give_changes(fabric, network, self._native)
         if problem := control_problem(fabric, network):
             raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
-        for remarked in remarks_on(fabric, network, queues):
+        for remarked in (*remarks_on(fabric, network, queues), *self.level.remarks(fabric)):
             remark(f"fabric '{fabric.name}': {remarked}")
         base_ps = base_round_trip_ps(fabric, network, routes)
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
@@ -294,15 +295,16 @@ class Twin:
         """The level's simulator, and the seconds in which closed forms were worked out."""
         if analytic is not None:
             began = time.perf_counter()
-            costs_ps = costs_of(analytic.model, analytic.keys.keys)
+            costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
             costing_s = time.perf_counter() - began
-            return _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps), costing_s
-        simulator = self.simulator(plan, iteration)
-        if isinstance(simulator, _core.Simulator):
+            simulator = _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps, acknowledgements_ps)
+            return simulator, costing_s
+        kernel = self.simulator(plan, iteration)
+        if isinstance(kernel, _core.Simulator):
             for loss in losses:
-                simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
-            simulator.keep_trace(keep_trace)
-        return simulator, 0.0
+                kernel.lose(loss.source, loss.target, loss.every, list(loss.numbers))
+            kernel.keep_trace(keep_trace)
+        return kernel, 0.0
 
     def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
         """Add an iteration's counters to those of all."""

@@ -149,6 +149,8 @@ def simulate(
     twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
         print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
+    elif threads > twin.threads:
+        print(f"genie: level {level} plays in one thread: --threads 1 is used", file=sys.stderr)
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
     refuse_running(out)
     prepare_folder(out)

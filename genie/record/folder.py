@@ -107,6 +107,7 @@ def write_run(
     counters: dict[str, Any],
     paths: pl.DataFrame | None = None,
     series: pl.DataFrame | None = None,
+    fabric: str | None = None,
 ) -> None:
     """Write a run folder; `run.json` last, so that a folder that has one is complete."""
     from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
@@ -120,6 +121,8 @@ def write_run(
         if series is not None:
             (path / SERIES_FILE).write_bytes(_parquet(series, SERIES_SCHEMA))
         (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
+        if fabric is not None:
+            (path / "fabric.toml").write_text(fabric)
         (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
     except OSError as error:
         problem = error.strerror or str(error)

@@ -3,6 +3,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,10 +41,13 @@ std::unique_ptr<FlowSimulator> make_flow_simulator(const Network& network, const
 
 std::unique_ptr<AnalyticSimulator> make_analytic_simulator(
     const Plan& plan, const std::vector<Column<std::int32_t>>& key_of_node,
-    const Column<std::int64_t>& costs_ps) {
-  std::vector<TimePs> costs = to_vector(costs_ps);
-  for (const TimePs cost : costs) {
-    if (cost < 0) throw nb::value_error("a cost is negative");
+    const Column<std::int64_t>& costs_ps, const Column<std::int64_t>& acknowledgements_ps) {
+  std::vector<TimePs> costs = to_vector(costs_ps), acknowledgements = to_vector(acknowledgements_ps);
+  if (costs.size() != acknowledgements.size()) throw nb::value_error("every key needs both costs");
+  for (const std::vector<TimePs>& all : {costs, acknowledgements}) {
+    for (const TimePs cost : all) {
+      if (cost < 0) throw nb::value_error("a cost is negative");
+    }
   }
   if (key_of_node.size() != plan.ranks.size()) throw nb::value_error("every rank needs keys");
   std::vector<std::vector<std::int32_t>> keys;
@@ -58,7 +62,8 @@ std::unique_ptr<AnalyticSimulator> make_analytic_simulator(
         throw nb::value_error("a collective or a send has no cost");
     }
   }
-  return std::make_unique<AnalyticSimulator>(plan.shared, plans_of(plan), std::move(keys), std::move(costs));
+  return std::make_unique<AnalyticSimulator>(plan.shared, plans_of(plan), std::move(keys), std::move(costs),
+                                             std::move(acknowledgements));
 }
 
 template <class Simulator>
@@ -81,9 +86,14 @@ void register_twin_levels(nb::module_& m) {
       .def("records", &records<FlowSimulator>, "rank"_a)
       .def("links",
            [](const FlowSimulator& simulator) {
+             std::vector<std::int64_t> packets, size_bytes;
+             for (const FlowSimulator::LinkUse& use : simulator.links()) {
+               packets.push_back(std::llround(use.packets));
+               size_bytes.push_back(std::llround(use.bytes));
+             }
              nb::dict out;
-             out["packets"] = column_of<std::int64_t>(simulator.links(), &FlowSimulator::LinkUse::packets);
-             out["size_bytes"] = column_of<std::int64_t>(simulator.links(), &FlowSimulator::LinkUse::bytes);
+             out["packets"] = to_numpy(std::move(packets));
+             out["size_bytes"] = to_numpy(std::move(size_bytes));
              return out;
            })
       .def("problems", &FlowSimulator::problems)
@@ -94,7 +104,7 @@ void register_twin_levels(nb::module_& m) {
       .def_prop_ro("data_packets", &FlowSimulator::data_packets);
   nb::class_<AnalyticSimulator>(m, "AnalyticSimulator", "The twin at level analytic; times in ps.")
       .def(nb::new_(&make_analytic_simulator), "plan"_a, "key_of_node"_a, "costs_ps"_a,
-           nb::keep_alive<0, 2>())
+           "acknowledgements_ps"_a, nb::keep_alive<0, 2>())
       .def("start", &AnalyticSimulator::start)
       .def("run", &AnalyticSimulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Handle about so many events; False when none are left or something failed.")

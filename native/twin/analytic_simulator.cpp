@@ -12,8 +12,12 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 }  // namespace
 
 AnalyticSimulator::AnalyticSimulator(const SharedPlan& shared, std::vector<const RankPlan*> plans,
-                                     std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs)
-    : shared_(&shared), keys_(std::move(keys)), costs_(std::move(costs)) {
+                                     std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs,
+                                     std::vector<TimePs> acknowledgements)
+    : shared_(&shared),
+      keys_(std::move(keys)),
+      costs_(std::move(costs)),
+      acknowledgements_(std::move(acknowledgements)) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan, true);
   ready_.resize(plans.size());
@@ -59,15 +63,19 @@ void AnalyticSimulator::handle(const Event& event) {
       for (const auto& [rank, handle] : meetings_[event.place].members)
         deliver(rank, {.type = Completion::Type::kTimer, .handle = handle, .time = now_});
       return;
-    case Kind::kMessage: {
+    case Kind::kArrive: {
       const Message& message = messages_[event.place];
-      deliver(message.from, {.type = Completion::Type::kSent, .handle = message.handle, .time = now_});
       return deliver(message.to, {.type = Completion::Type::kArrived,
                                   .peer = message.from,
                                   .tag = message.tag,
                                   .size_bytes = message.size_bytes,
-                                  .first = message.posted,
+                                  .first = message.first,
                                   .time = now_});
+    }
+    case Kind::kAck: {
+      const Message& message = messages_[event.place];
+      free_messages_.push_back(event.place);
+      return deliver(message.from, {.type = Completion::Type::kSent, .handle = message.handle, .time = now_});
     }
   }
 }
@@ -102,7 +110,7 @@ void AnalyticSimulator::meet(std::int32_t rank, const Operation& operation) {
   }
   Meeting& own = meetings_[place - 1];
   own.members.emplace_back(rank, operation.handle);
-  own.cost = std::max(own.cost, cost(rank, operation.handle));
+  own.cost = std::max(own.cost, costs_[key_of(rank, operation.handle)]);
   const std::int64_t members = shared_->group_start[group + 1] - shared_->group_start[group];
   if (static_cast<std::int64_t>(own.members.size()) < members) return;
   own.begin = now_;
@@ -114,9 +122,19 @@ void AnalyticSimulator::meet(std::int32_t rank, const Operation& operation) {
 void AnalyticSimulator::send(std::int32_t rank, const Operation& operation) {
   TimePs& last =
       last_of_[pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(operation.peer))];
-  last = std::max(last, now_ + cost(rank, operation.handle));
-  messages_.push_back({rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, now_});
-  push(last, Kind::kMessage, static_cast<std::uint32_t>(messages_.size()) - 1, 0);
+  const std::size_t key = key_of(rank, operation.handle);
+  last = std::max(last, now_ + costs_[key]);
+  if (free_messages_.empty()) {
+    free_messages_.push_back(static_cast<std::uint32_t>(messages_.size()));
+    messages_.emplace_back();
+  }
+  const std::uint32_t place = free_messages_.back();
+  free_messages_.pop_back();
+  // The way there is as long as the way back.
+  const TimePs first = std::min(last, now_ + acknowledgements_[key]);
+  messages_[place] = {rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, first};
+  push(last, Kind::kArrive, place, 0);
+  push(last + acknowledgements_[key], Kind::kAck, place, 0);
 }
 
 void AnalyticSimulator::record() {

@@ -14,9 +14,11 @@ namespace genie::twin {
 
 class AnalyticSimulator {
  public:
+  // `acknowledgements`: by key, from a message's arrival until its sender hears of it.
   // `keys`: of each rank's nodes the place of its cost, -1 of what is neither a collective nor a send.
   AnalyticSimulator(const SharedPlan& shared, std::vector<const RankPlan*> plans,
-                    std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs);
+                    std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs,
+                    std::vector<TimePs> acknowledgements);
   AnalyticSimulator(const AnalyticSimulator&) = delete;
   AnalyticSimulator& operator=(const AnalyticSimulator&) = delete;
 
@@ -42,9 +44,9 @@ class AnalyticSimulator {
     std::uint64_t handle = 0;
     std::uint32_t tag = 0;
     std::int64_t size_bytes = 0;
-    TimePs posted = 0;
+    TimePs first = 0;
   };
-  enum class Kind : std::uint8_t { kSleep, kMeeting, kMessage };
+  enum class Kind : std::uint8_t { kSleep, kMeeting, kArrive, kAck };
   struct Event {
     Kind kind = Kind::kSleep;
     std::uint32_t place = 0;   // rank of a sleep, meeting, message
@@ -57,18 +59,19 @@ class AnalyticSimulator {
   void meet(std::int32_t rank, const Operation& operation);
   void send(std::int32_t rank, const Operation& operation);
   void deliver(std::int32_t rank, const Completion& completion);
-  TimePs cost(std::int32_t rank, std::uint64_t handle) const {
-    const std::int32_t key = keys_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(handle >> 32)];
-    return costs_[static_cast<std::size_t>(key)];
+  std::size_t key_of(std::int32_t rank, std::uint64_t handle) const {
+    return static_cast<std::size_t>(
+        keys_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(handle >> 32)]);
   }
 
   const SharedPlan* shared_;
   std::vector<std::vector<std::int32_t>> keys_;
-  std::vector<TimePs> costs_;
+  std::vector<TimePs> costs_, acknowledgements_;
   std::vector<Walker> walkers_;
   std::vector<Meeting> meetings_;
   FlatMap<std::uint32_t> meeting_of_;  // (group, tag) -> its place + 1, while members are awaited
   std::vector<Message> messages_;
+  std::vector<std::uint32_t> free_messages_;
   FlatMap<TimePs> last_of_;  // (sender, receiver) -> its last message's arrival: they keep their order
   TimeBuckets<Event> agenda_;
   std::vector<Event> current_;

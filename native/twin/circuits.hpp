@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "core/flat_map.hpp"
@@ -21,7 +20,10 @@ struct CircuitConfig {
 class Circuits {
  public:
   Circuits(const CircuitConfig& config, std::int32_t hosts)
-      : config_(config), taken_(static_cast<std::size_t>(hosts), 0) {}
+      : config_(config),
+        taken_(static_cast<std::size_t>(hosts), 0),
+        up_(static_cast<std::size_t>(hosts)),
+        waiting_(static_cast<std::size_t>(hosts)) {}
 
   bool used() const { return config_.ports > 0; }
 
@@ -45,8 +47,10 @@ class Circuits {
     if (own.state == State::kUp) return true;
     if (own.state != State::kDown) return false;
     own.state = State::kWanted;
-    wanted_.push_back(circuit);
-    grant(now, granted);
+    // Whoever waits for longer has found no room, and has none more than before.
+    if (grant(circuit, now, granted)) return look(now, granted), false;
+    waiting_[static_cast<std::size_t>(own.a)].push_back(circuit);
+    waiting_[static_cast<std::size_t>(own.b)].push_back(circuit);
     return false;
   }
   void is_up(std::uint32_t circuit) { circuits_[circuit].state = State::kUp; }
@@ -54,7 +58,10 @@ class Circuits {
   void leave(std::uint32_t circuit, TimePs now, Granted granted) {
     Circuit& own = circuits_[circuit];
     own.idle_since = now;
-    if (--own.users == 0 && !wanted_.empty()) grant(now, granted);
+    if (--own.users > 0) return;
+    freed_.push_back(own.a);
+    freed_.push_back(own.b);
+    look(now, granted);
   }
   std::uint64_t set_up() const { return set_up_; }
 
@@ -67,25 +74,33 @@ class Circuits {
     TimePs idle_since = 0;
   };
 
-  // In the order in which they were wanted, as far as there is room; those that find none wait and let others
-  // past.
+  // Those that wait for hosts that have more room than before, in the order in which they were wanted; those
+  // that find none wait on and let others past.
   template <class Granted>
-  void grant(TimePs now, Granted granted) {
-    for (std::size_t at = 0; at < wanted_.size();) {
-      Circuit& own = circuits_[wanted_[at]];
-      if (!has_room(own.a) || !has_room(own.b)) {
-        ++at;
-        continue;
-      }
-      make_room(own.a);
-      make_room(own.b);
-      own.state = State::kComing;
-      ++taken_[static_cast<std::size_t>(own.a)];
-      ++taken_[static_cast<std::size_t>(own.b)];
-      ++set_up_;
-      granted(wanted_[at], now + config_.setup);
-      wanted_.erase(wanted_.begin() + static_cast<std::ptrdiff_t>(at));
+  void look(TimePs now, Granted granted) {
+    while (!freed_.empty()) {
+      const auto host = static_cast<std::size_t>(freed_.back());
+      freed_.pop_back();
+      std::vector<std::uint32_t>& list = waiting_[host];
+      std::erase_if(list, [&](std::uint32_t one) { return circuits_[one].state != State::kWanted; });
+      for (std::size_t at = 0; at < list.size(); ++at) grant(list[at], now, granted);
     }
+  }
+
+  template <class Granted>
+  bool grant(std::uint32_t circuit, TimePs now, Granted granted) {
+    Circuit& own = circuits_[circuit];
+    if (own.state != State::kWanted || !has_room(own.a) || !has_room(own.b)) return false;
+    make_room(own.a);
+    make_room(own.b);
+    own.state = State::kComing;
+    for (const std::int32_t host : {own.a, own.b}) {
+      ++taken_[static_cast<std::size_t>(host)];
+      up_[static_cast<std::size_t>(host)].push_back(circuit);
+    }
+    ++set_up_;
+    granted(circuit, now + config_.setup);
+    return true;
   }
 
   bool is_full(std::int32_t host) const { return taken_[static_cast<std::size_t>(host)] >= config_.ports; }
@@ -93,10 +108,10 @@ class Circuits {
 
   Circuit* longest_idle(std::int32_t host) {
     Circuit* oldest = nullptr;
-    for (Circuit& circuit : circuits_) {
-      const bool idle = circuit.state == State::kUp && circuit.users == 0;
-      if (!idle || (circuit.a != host && circuit.b != host)) continue;
-      if (oldest == nullptr || circuit.idle_since < oldest->idle_since) oldest = &circuit;
+    for (const std::uint32_t circuit : up_[static_cast<std::size_t>(host)]) {
+      Circuit& one = circuits_[circuit];
+      if (one.state != State::kUp || one.users > 0) continue;
+      if (oldest == nullptr || one.idle_since < oldest->idle_since) oldest = &one;
     }
     return oldest;
   }
@@ -105,15 +120,21 @@ class Circuits {
     if (!is_full(host)) return;
     Circuit& gone = *longest_idle(host);
     gone.state = State::kDown;
-    --taken_[static_cast<std::size_t>(gone.a)];
-    --taken_[static_cast<std::size_t>(gone.b)];
+    for (const std::int32_t end : {gone.a, gone.b}) {
+      --taken_[static_cast<std::size_t>(end)];
+      std::erase_if(up_[static_cast<std::size_t>(end)],
+                    [&](std::uint32_t one) { return &circuits_[one] == &gone; });
+      if (end != host) freed_.push_back(end);
+    }
   }
 
   CircuitConfig config_;
-  std::vector<std::uint32_t> taken_;  // by host
+  std::vector<std::uint32_t> taken_;                 // by host
+  std::vector<std::vector<std::uint32_t>> up_;       // by host: circuits that take its ports
+  std::vector<std::vector<std::uint32_t>> waiting_;  // by host: circuits that are wanted
+  std::vector<std::int32_t> freed_;                  // hosts with more room than those that wait have seen
   std::vector<Circuit> circuits_;
   FlatMap<std::uint32_t> number_of_;  // + 1
-  std::deque<std::uint32_t> wanted_;
   std::uint64_t set_up_ = 0;
 };
 

@@ -73,6 +73,7 @@ void FlowSimulator::connect_all() {
         circuit_uses_.push_back({.links = {sharing_.add_link(rate), sharing_.add_link(rate)}, .waiting = {}});
       }
       find_path(*network_, *routes_, host_of(own.rank), host_of(own.peer_rank), own.port, own.path);
+      own.cut = own.path.empty();
     }
   }
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
@@ -94,30 +95,39 @@ void FlowSimulator::set_way(std::uint32_t id) {
       static_cast<std::uint32_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly);
   const std::uint32_t acknowledge = frame_header_bytes(*network_, roce::Opcode::kAcknowledge);
   const auto links = static_cast<std::uint32_t>(network_->links());
-  // Delays, and times of serialisation, of which the slowest.
-  const auto latency = [&](const std::vector<std::uint32_t>& path, std::uint32_t size_bytes,
-                           TimePs& slowest) {
+  const auto delay = [&](const std::vector<std::uint32_t>& path) {
     TimePs sum = 0;
-    slowest = 0;
-    for (const std::uint32_t link : path) {
-      const TimePs time = serialisation(link, size_bytes);
-      sum += time + (link < links ? network_->link_delay_ps[link] : 0);
-      slowest = std::max(slowest, time);
-    }
+    for (const std::uint32_t link : path) sum += link < links ? network_->link_delay_ps[link] : 0;
+    return sum;
+  };
+  const auto sending = [&](const std::vector<std::uint32_t>& path, std::uint32_t size_bytes) {
+    TimePs sum = 0;
+    for (const std::uint32_t link : path) sum += serialisation(link, size_bytes);
     return sum;
   };
   const TimePs there = network_->packet_latency_ps[index(host_of(own.peer_rank))];
   const TimePs here = network_->packet_latency_ps[index(host_of(own.rank))];
-  TimePs slowest = 0, unused = 0;
-  own.first_latency = latency(own.path, full, slowest) + there;
-  own.latency = own.first_latency - slowest;
-  own.credit_latency = latency(own.path, credit, unused) + there;
-  own.ack_latency = latency(back, acknowledge, unused) + here;
+  own.delay = delay(own.path) + there;
+  own.hops_byte_ps = own.slowest_byte_ps = 0;
+  for (const std::uint32_t link : own.path) {
+    const double byte_ps = rate_bps_[link] <= 0 ? 0 : 1 / bytes_per_ps(rate_bps_[link]);
+    own.hops_byte_ps += byte_ps;
+    own.slowest_byte_ps = std::max(own.slowest_byte_ps, byte_ps);
+  }
+  own.credit_latency = own.delay + sending(own.path, credit);
+  own.ack_latency = delay(back) + sending(back, acknowledge) + here;
   double limit = FlowSharing::kUnlimited;
-  if (config_.window_packets > 0 && own.first_latency + own.ack_latency > 0)
-    limit = static_cast<double>(config_.window_packets) * full /
-            static_cast<double>(own.first_latency + own.ack_latency);
-  sharing_.move(id, ways_of(own), own.path.empty() ? 0 : limit);
+  const TimePs round_trip = own.delay + sending(own.path, full) + own.ack_latency;
+  if (config_.window_packets > 0 && round_trip > 0)
+    limit = static_cast<double>(config_.window_packets) * full / static_cast<double>(round_trip);
+  own.ways = ways_of(own);
+  std::vector<Way> shared;
+  for (const Way& way : own.ways) {
+    // What has no limit is shared without one, but it may fail.
+    if (way.link >= rate_bps_.size() || rate_bps_[way.link] != 0 || !network_->changes.empty())
+      shared.push_back(way);
+  }
+  sharing_.move(id, shared, own.cut ? 0 : limit);
 }
 
 // Where switches spread packets, each of several equally short ways has its part of them.
@@ -126,9 +136,7 @@ std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
   const bool spread = network_->balance != Balance::kPath && network_->balance != Balance::kFlowlet;
   if (circuits_.used() && from != to) return {{circuit_uses_[own.circuit].links[from < to ? 0 : 1], 1}};
   std::vector<Way> ways;
-  const bool may_fail = !network_->changes.empty();
   const auto add = [&](std::uint32_t link, double share) {
-    if (rate_bps_[link] == 0 && !may_fail) return;  // no limit
     const auto known =
         std::find_if(ways.begin(), ways.end(), [&](const Way& way) { return way.link == link; });
     if (known == ways.end()) {

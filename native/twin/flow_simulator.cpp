@@ -31,6 +31,31 @@ std::int64_t FlowSimulator::wire_bytes(std::uint64_t size_bytes) const {
                                    frame_header_bytes(*network_, Opcode::kWriteLastImm));
 }
 
+double FlowSimulator::last_packet_bytes(std::uint64_t size_bytes) const {
+  return packets(size_bytes) == 1
+             ? static_cast<double>(wire_bytes(size_bytes))
+             : config_.mtu_bytes +
+                   static_cast<double>(frame_header_bytes(*network_, roce::Opcode::kWriteMiddle));
+}
+
+// On the links of all its ways; a circuit is on those of the path.
+void FlowSimulator::carry(const QueuePair& own, std::uint64_t count, std::uint64_t size_bytes) {
+  const auto add = [&](std::uint32_t link, double share) {
+    use_[link].packets += share * static_cast<double>(count);
+    use_[link].bytes += share * static_cast<double>(size_bytes);
+  };
+  if (circuits_.used()) {
+    for (const std::uint32_t link : own.path) add(link, 1);
+  } else {
+    for (const Way& way : own.ways) add(way.link, way.share);
+  }
+}
+
+// Its place is free when both ends have been told.
+void FlowSimulator::told(std::uint64_t message) {
+  if (--messages_[message].ends == 0) free_messages_.push_back(static_cast<std::int32_t>(message));
+}
+
 void FlowSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what) {
   agenda_.push(time, {kind, place, what});
 }
@@ -89,12 +114,12 @@ void FlowSimulator::handle(const Event& event) {
                            .first = whole.first,
                            .time = whole.time});
           });
-      return;
+      return told(event.what);
     }
     case Kind::kAck: {
       const QueuePair& own = queue_pairs_[event.place];
       const roce::Spread::Sent over = spreads_[own.spread].sent(messages_[event.what].handle, 0);
-      free_messages_.push_back(static_cast<std::int32_t>(event.what));
+      told(event.what);
       if (over.whole)
         deliver(own.rank, {.type = Completion::Type::kSent,
                            .handle = over.handle,
@@ -115,7 +140,8 @@ void FlowSimulator::handle(const Event& event) {
       return deliver(static_cast<std::int32_t>(event.place),
                      {.type = Completion::Type::kTimer, .handle = event.what, .time = now_});
     case Kind::kPost:
-      return post(static_cast<std::int32_t>(event.place), posts_[event.what]);
+      free_posts_.push_back(static_cast<std::uint32_t>(event.what));
+      return post(static_cast<std::int32_t>(event.place), Operation{posts_[event.what]});
     case Kind::kCircuit:
       circuits_.is_up(event.place);
       for (const std::uint32_t id : std::exchange(circuit_uses_[event.place].waiting, {})) flow(id);
@@ -145,9 +171,14 @@ void FlowSimulator::perform(std::int32_t rank) {
     if (operation.type == Operation::Type::kTimer) {
       push(operation.at, Kind::kSleep, static_cast<std::uint32_t>(rank), operation.handle);
     } else if (network_->doorbell_latency > 0) {
-      posts_.push_back(operation);
-      push(now_ + network_->doorbell_latency, Kind::kPost, static_cast<std::uint32_t>(rank),
-           posts_.size() - 1);
+      if (free_posts_.empty()) {
+        free_posts_.push_back(static_cast<std::uint32_t>(posts_.size()));
+        posts_.emplace_back();
+      }
+      const std::uint32_t place = free_posts_.back();
+      free_posts_.pop_back();
+      posts_[place] = operation;
+      push(now_ + network_->doorbell_latency, Kind::kPost, static_cast<std::uint32_t>(rank), place);
     } else {
       post(rank, operation);
     }
@@ -160,11 +191,8 @@ void FlowSimulator::post(std::int32_t rank, const Operation& operation) {
   if ((operation.tag & kCreditTag) != 0) {  // too short to take a part of a link
     const QueuePair& own = queue_pairs_[first];
     ++data_packets_;
-    for (const std::uint32_t link : own.path) {
-      ++use_[link].packets;
-      use_[link].bytes +=
-          static_cast<std::uint64_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly);
-    }
+    carry(own, 1,
+          static_cast<std::uint64_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly));
     const TimePs latency = network_->message_latency_ps[index(host_of(operation.peer))];
     return push(now_ + own.credit_latency + latency, Kind::kCredit, first, operation.tag);
   }
@@ -198,7 +226,7 @@ void FlowSimulator::flow(std::uint32_t id) {
   Message& message = messages_[index(own.head)];
   own.left_bytes = static_cast<double>(wire_bytes(message.size_bytes));
   own.since = now_;
-  message.first = now_ + own.first_latency;
+  message.first = now_ + own.delay + std::llround(last_packet_bytes(message.size_bytes) * own.hops_byte_ps);
   if (sharing_.is_active(id)) return expect(id);
   sharing_.begin(id);
 }
@@ -218,18 +246,15 @@ void FlowSimulator::finish(std::uint32_t id) {
   const auto bytes = static_cast<std::uint64_t>(wire_bytes(message.size_bytes));
   const std::uint64_t count = packets(message.size_bytes);
   data_packets_ += count;
-  for (const std::uint32_t link : own.path) {
-    use_[link].packets += count;
-    use_[link].bytes += bytes;
-  }
-  message.time = now_ + own.latency;
+  carry(own, count, bytes);
+  message.time =
+      now_ + own.delay +
+      std::llround(last_packet_bytes(message.size_bytes) * (own.hops_byte_ps - own.slowest_byte_ps));
   message.first = std::min(message.first, message.time);
   const TimePs receiver = network_->message_latency_ps[index(host_of(own.peer_rank))];
   const TimePs sender = network_->message_latency_ps[index(host_of(own.rank))];
   push(message.time + receiver, Kind::kArrive, id, static_cast<std::uint64_t>(at));
-  // Its place is free when both have been told, of which this is the later.
-  push(std::max(message.time + own.ack_latency + sender, message.time + receiver), Kind::kAck, id,
-       static_cast<std::uint64_t>(at));
+  push(message.time + own.ack_latency + sender, Kind::kAck, id, static_cast<std::uint64_t>(at));
   own.head = message.next;
   message.next = -1;
   if (own.head >= 0) return flow(id);
@@ -284,7 +309,8 @@ void FlowSimulator::apply_changes() {
   std::vector<std::uint32_t> path;
   for (QueuePair& own : queue_pairs_) {
     find_path(*network_, *routes_, host_of(own.rank), host_of(own.peer_rank), own.port, path);
-    if (!path.empty()) own.path = path;
+    own.cut = path.empty();
+    if (!own.cut) own.path = path;
   }
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
     const bool active = sharing_.is_active(id);

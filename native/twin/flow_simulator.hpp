@@ -31,7 +31,7 @@ struct FlowConfig {
 class FlowSimulator {
  public:
   struct LinkUse {
-    std::uint64_t packets = 0, bytes = 0;
+    double packets = 0, bytes = 0;  // of spread packets a part
   };
 
   FlowSimulator(const Network& network, const FlowConfig& config, const SharedPlan& shared,
@@ -66,8 +66,9 @@ class FlowSimulator {
     std::uint64_t size_bytes = 0;
     std::uint32_t tag = 0;
     std::int32_t next = -1;
-    TimePs first = 0;  // its first packet's arrival
-    TimePs time = 0;   // its last one's
+    TimePs first = 0;       // its first packet's arrival
+    TimePs time = 0;        // its last one's
+    std::uint8_t ends = 2;  // that have not been told
   };
   struct QueuePair {
     std::int32_t rank = 0, peer_rank = 0;
@@ -76,18 +77,24 @@ class FlowSimulator {
     std::uint32_t spread = 0;  // into spreads_
     std::uint16_t port = 0;
     std::uint32_t circuit = 0;
+    bool cut = false;  // no way leads to the peer
     std::vector<std::uint32_t> path;
+    std::vector<Way> ways;              // all links that its bytes take
     std::int32_t head = -1, tail = -1;  // into messages_
     double left_bytes = 0, rate = 0;
     TimePs since = 0;  // left_bytes were left
     std::uint64_t version = 0;
-    TimePs latency = 0, first_latency = 0;  // from the last byte sent, and from the beginning
+    TimePs delay = 0;                              // of the path and of the receiving host
+    double hops_byte_ps = 0, slowest_byte_ps = 0;  // of a byte on all links of the path, and on the slowest
     TimePs credit_latency = 0, ack_latency = 0;
   };
 
   void connect_all();
   void set_way(std::uint32_t id);
   std::vector<Way> ways_of(const QueuePair& own) const;
+  void carry(const QueuePair& own, std::uint64_t packets, std::uint64_t size_bytes);
+  void told(std::uint64_t message);
+  double last_packet_bytes(std::uint64_t size_bytes) const;
   TimePs serialisation(std::uint32_t link, std::uint32_t size_bytes) const;
   std::int64_t wire_bytes(std::uint64_t size_bytes) const;
   std::uint64_t packets(std::uint64_t size_bytes) const;
@@ -126,6 +133,7 @@ class FlowSimulator {
   std::vector<Message> messages_;
   std::vector<std::int32_t> free_messages_;
   std::vector<Operation> posts_;  // with a doorbell's latency
+  std::vector<std::uint32_t> free_posts_;
   TimeBuckets<Event> agenda_;
   std::vector<Event> current_;
   std::uint64_t events_ = 0, data_packets_ = 0;

@@ -25,6 +25,10 @@ class AstraCosts:
             return self._model.message_ps(key.ranks[0], key.ranks[1], key.size_bytes)
         return self._model.cost_ps(key.op, key.ranks, key.size_bytes)
 
+    def acknowledgement_ps(self, key: CostKey) -> int:
+        """Nothing: ASTRA-sim has no acknowledgements."""
+        return 0
+
 
 def read_costs(network: Path, system: Path, logical: Path | None, ranks: int) -> tuple[AstraCosts, tuple[str, ...]]:
     """The costs that ASTRA-sim's files make, and notes on them. Raises AstraError."""

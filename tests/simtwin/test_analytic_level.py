@@ -19,7 +19,7 @@ from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.analytic import CostKey, cost_keys, costs_of
-from simtwin.fabric_schema import Fabric, FatTree, Link, RailOptimized
+from simtwin.fabric_schema import Fabric, FatTree, Fault, Link, RailOptimized
 from simtwin.topology import build_network
 from simtwin.twin import Simulation, SimulationError, Twin
 
@@ -54,6 +54,9 @@ class Given:
     def cost_ps(self, key: CostKey) -> int:
         self.asked.append(key)
         return self.cost
+
+    def acknowledgement_ps(self, key: CostKey) -> int:
+        return 0
 
 
 def with_costs(fabric: Fabric, workload: Workload, model: Given) -> Simulation:
@@ -150,6 +153,42 @@ def test_a_message_has_the_network_to_itself() -> None:
     assert end_ns(run) == pytest.approx(alone, rel=0.02)
 
 
+def test_ranks_of_one_host_share_its_port() -> None:
+    fabric = single_switch(2)
+    twins = [Twin(fabric, build_network(fabric), [0, 0], level=level) for level in ("analytic", "packet")]
+    closed, exact = (end_ns(twin.play(collective(Op.ALL_REDUCE, 2, 16 * MIB))) for twin in twins)
+    assert closed == pytest.approx(exact, rel=1.1)  # both of them at once, which the form takes for one after another
+    assert closed > exact / 2
+
+
+@pytest.mark.parametrize("size_bytes", [8, 64 * 1024, 8 * MIB])
+def test_a_sender_hears_of_its_message_when_the_acknowledgement_is_back(size_bytes: int) -> None:
+    fabric = FABRICS["fat tree"]
+    twins = [Twin(fabric, build_network(fabric), list(range(16)), level=level) for level in ("analytic", "packet")]
+    workload = point_to_point(0, 15, size_bytes)
+    closed, exact = (twin.play(workload).transfers.row(0, named=True) for twin in twins)
+    for column in ("last_ns", "acked_ns"):
+        assert closed[column] == pytest.approx(exact[column], rel=0.02, abs=100)
+    assert closed["post_ns"] < closed["first_ns"] <= closed["last_ns"] < closed["acked_ns"]
+
+
+def test_a_connection_is_on_one_of_its_ways() -> None:
+    """Two slow spines are not one of twice the rate."""
+    fabric = leaf_spine(2, 2, 1, spine_bps=25 * GBPS)
+    closed, exact = (end_ns(play(fabric, point_to_point(0, 1, MIB), level)) for level in ("analytic", "packet"))
+    assert closed == pytest.approx(exact, rel=0.01)
+
+
+def test_what_the_level_does_not_know_is_refused_or_said(capsys: pytest.CaptureFixture[str]) -> None:
+    base = single_switch(2, window_packets=8)
+    play(base, point_to_point(0, 1, 1))
+    assert "does not know [transport] window_packets" in capsys.readouterr().err
+    fields = {name: getattr(base, name) for name in base.__struct_fields__}
+    faulty = type(base)(**{**fields, "fault": [Fault(at=Duration(US), cable=("host1", "switch"))]})
+    with pytest.raises(SimulationError, match="level analytic has no links that could fail"):
+        play(faulty, point_to_point(0, 1, 1))
+
+
 # How nodes come by their costs
 
 
@@ -184,7 +223,7 @@ def test_keys_of_uneven_splits_and_of_messages() -> None:
     sends = cost_keys(point_to_point(2, 0, 77))
     assert sends.keys == [CostKey("message", (2, 0), 77)]
     assert [column.tolist() for column in sends.of_node] == [[-1], [], [0]]
-    assert costs_of(Given(7), sends.keys).tolist() == [7]
+    assert [column.tolist() for column in costs_of(Given(7), sends.keys)] == [[7], [0]]
 
 
 def test_a_collective_that_a_member_never_begins_is_said() -> None:

@@ -96,7 +96,7 @@ CABLES = st.lists(
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(CABLES, st.integers(1, 500_000), st.sampled_from([1024, 4096]))
 def test_a_message_alone_takes_what_its_packets_would(cables: list[Cable], size_bytes: int, mtu: int) -> None:
-    """To less than a packet's time at each hop: fluid does not say how full the last packet is."""
+    """To less than a packet's time at each hop: fluid does not say how full the last of several packets is."""
     fabric = path(cables, mtu=mtu)
     workload = point_to_point(0, 1, size_bytes)
     fluid, exact = (play(fabric, workload, level) for level in ("flow", "packet"))
@@ -105,6 +105,8 @@ def test_a_message_alone_takes_what_its_packets_would(cables: list[Cable], size_
     got, wanted = fluid.transfers.row(0, named=True), exact.transfers.row(0, named=True)
     assert abs(got["first_ns"] - wanted["first_ns"]) * 1000 <= sum(full_ps) + 1000
     assert fluid.counters["data_packets"] == exact.counters["data_packets"]
+    if size_bytes <= mtu:
+        assert abs(end_ns(fluid) - end_ns(exact)) <= 1
     assert (got["size_bytes"], got["messages"]) == (size_bytes, 1)
 
 
@@ -216,6 +218,46 @@ def test_spraying_spreads_over_all_ways() -> None:
     assert end_ns(run) == pytest.approx(ideal, rel=0.01)
 
 
+def test_spread_bytes_are_on_all_their_links() -> None:
+    base = leaf_spine(2, 4, 2)
+    sprayed = type(base)(**{**_fields(base), "load_balancing": LoadBalancing(mode="spray")})
+    run = play(sprayed, messages((0, 2, 8 * MIB), (1, 3, 8 * MIB), ranks=4))
+    carried = dict(zip(build_network(base).link_names, run.counters["links"]["size_bytes"], strict=True))
+    up = [carried[f"leaf0->spine{spine}"] for spine in range(4)]
+    assert up == pytest.approx([2 * sum(wire_bytes(8 * MIB)) / 4] * 4, abs=1)
+    assert carried["host0->leaf0"] == sum(wire_bytes(8 * MIB))
+
+
+def test_a_destination_that_is_cut_off_gets_nothing_however_packets_are_spread() -> None:
+    base = leaf_spine(2, 2, 2)
+    for mode in ("ecmp", "spray"):
+        cut = type(base)(
+            **{
+                **_fields(base),
+                "load_balancing": LoadBalancing(mode=mode),
+                "fault": [Fault(at=Duration(100 * US), cable=("leaf1", "host3"))],
+            }
+        )
+        with pytest.raises(SimulationError, match="send of 10485760 bytes to rank 3"):
+            play(cut, messages((0, 3, 10 * MIB), ranks=4))
+
+
+def test_each_end_hears_in_its_own_time() -> None:
+    """The receiving program is slow to hear of messages; the sender's acknowledgement does not wait for it."""
+    base = single_switch(2)
+    slow = Fabric(
+        topology=Explicit(
+            host=[NamedHost("a", message_latency=Duration(0)), NamedHost("b", message_latency=Duration(50 * US))],
+            switch=[NamedSwitch("s")],
+            link=[NamedLink("a", "s"), NamedLink("s", "b")],
+        ),
+        link=base.link,
+    )
+    quick, late = (play(fabric, point_to_point(0, 1, 8192)).transfers.row(0, named=True) for fabric in (base, slow))
+    assert late["acked_ns"] == quick["acked_ns"]
+    assert late["last_ns"] == quick["last_ns"]
+
+
 def _fields(fabric: Fabric) -> dict[str, Any]:
     return {name: getattr(fabric, name) for name in fabric.__struct_fields__}
 
@@ -308,6 +350,14 @@ def test_what_has_no_packets_cannot_lose_them() -> None:
         twin.play(point_to_point(0, 1, 1), keep_trace=True)
 
 
+def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = Fabric(
+        topology=single_switch(2).topology, link=single_switch(2).link, transport=Transport(congestion_control="swift")
+    )
+    play(fabric, point_to_point(0, 1, 1))
+    assert "level flow has no congestion control: swift changes nothing" in capsys.readouterr().err
+
+
 # Circuits
 
 SETUP_NS = 20_000
@@ -347,6 +397,14 @@ def test_a_ring_on_circuits() -> None:
     switched = end_ns(play(single_switch(4), workload))
     assert keeps == pytest.approx(switched + SETUP_NS, rel=0.02)
     assert swaps > switched + 5 * SETUP_NS
+
+
+def test_many_hosts_wait_for_circuits() -> None:
+    """All-to-all with one circuit a host: set up again for each pair, and each pair is served."""
+    hosts = 24
+    run = play(photonic(hosts, 1), messages(*((a, b, 1000) for a in range(hosts) for b in range(a)), ranks=hosts))
+    assert run.transfers.height == hosts * (hosts - 1) // 2
+    assert end_ns(run) >= (hosts - 1) * SETUP_NS
 
 
 def test_circuits_are_for_level_flow() -> None:

@@ -189,7 +189,7 @@ def test_an_option_that_means_nothing_to_a_file_is_refused(tmp_path: Path) -> No
     (tmp_path / "topology").write_text(simai())
     with pytest.raises(ForeignFileError, match=r"^--nic-rate: is for nccl, and .*topology is SimAI's topology"):
         import_fabric(tmp_path / "topology", options=ImportOptions(nic_rate=parse_rate("1Gb/s")))
-    with pytest.raises(ForeignFileError, match=r"^--from ns2: must be one of simai, ns3, nccl"):
+    with pytest.raises(ForeignFileError, match=r"^--from ns2: must be one of simai, ns3, astra-sim, nccl"):
         import_fabric(tmp_path / "topology", "ns2")
 
 
