@@ -11,7 +11,6 @@ import msgspec
 
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.config.strict_toml import SettingsError, Tables
-from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering
 from genie.record import let_go_of_folders, prepare_folder
 from genie.workload.compute import fill_durations, parse_compute
@@ -23,7 +22,7 @@ from simtwin.options import SimulateOptions, in_keywords
 from simtwin.placement import host_of_rank
 from simtwin.remarks import remark
 from simtwin.run import simulated
-from simtwin.series import SAMPLED_LEVELS, Series
+from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.simulated import Simulated
 from simtwin.topology import build_network
 from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
@@ -143,12 +142,9 @@ def _series_ps(interval: str, level: str) -> int:
     if level not in SAMPLED_LEVELS:
         raise OptionError(f"series_interval: level {level} has no queues to sample: use level packet")
     try:
-        interval_ps = int(parse_duration(interval))
+        return simulated_time(interval, "10us")
     except ValueError as error:
-        raise OptionError(f"series_interval {interval}: {error}; give for example 10us") from error
-    if interval_ps == 0 or interval_ps % 1000:
-        raise OptionError(f"series_interval {interval}: must be a whole number of nanoseconds above 0, such as 10us")
-    return interval_ps
+        raise OptionError(f"series_interval {interval}: {error}") from error
 
 
 def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:

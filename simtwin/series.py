@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-from genie.config.units import Duration, format_duration
+from genie.config.units import Duration, format_duration, parse_duration
 from simtwin.remarks import remark
 
 if TYPE_CHECKING:
@@ -19,6 +19,17 @@ CHUNK_ROWS = 1_000_000
 NEVER_PS = 2**63 - 1
 
 Samples = Mapping[str, Mapping[str, NDArray[Any]]]  # "links" and "pairs": columns
+
+
+def simulated_time(text: str, example: str) -> int:
+    """A time above 0, in ps, that is a whole number of nanoseconds. Raises ValueError."""
+    try:
+        time_ps = int(parse_duration(text))
+    except ValueError as error:
+        raise ValueError(f"{error}; give for example {example}") from error
+    if time_ps == 0 or time_ps % 1000:
+        raise ValueError(f"must be a whole number of nanoseconds above 0, such as {example}")
+    return time_ps
 
 
 class Sampled(Protocol):

@@ -27,12 +27,11 @@ from genie.cli.resolve import (
 from genie.cli.watching import Progress, StopSignals
 from genie.cli.wire import lowering_of
 from genie.config.congestion import Hpcc
-from genie.config.units import parse_duration
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
 from genie.record import Run, prepare_folder
 from simtwin.run import simulate_to_folder
-from simtwin.series import SAMPLED_LEVELS, Series
+from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.watching import Watch
 
 SIMULATE_EXAMPLES = """
@@ -125,8 +124,8 @@ def simulate(
     Ctrl-C stops it, and what was played until then is written; a second one ends it at once.
     """
     at_level = level_of(level, sharing, model)
-    series_ps = simulated_time("--series", "10us", series, level)
-    stop_after_ps = simulated_time("--stop-after", "5ms", stop_after, level)
+    series_ps = time_option("--series", "10us", series, level)
+    stop_after_ps = time_option("--stop-after", "5ms", stop_after, level)
     if follow is not None and iterations is not None:
         raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
     play = Play(
@@ -192,16 +191,13 @@ def extent_of(run: Run) -> str:
     return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
 
 
-def simulated_time(option: str, example: str, text: str | None, level: str) -> int | None:
+def time_option(option: str, example: str, text: str | None, level: str) -> int | None:
     """An option's time above 0, in ps, a whole number of ns; None without. Raises UsageError."""
     if text is None:
         return None
     if level not in SAMPLED_LEVELS:
         raise UsageError(f"{option}: level {level} has no packets to stand still: give --level packet")
     try:
-        time_ps = int(parse_duration(text))
+        return simulated_time(text, example)
     except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}; give for example {example}") from error
-    if time_ps == 0 or time_ps % 1000:
-        raise UsageError(f"{option} {text}: must be a whole number of nanoseconds above 0, such as {example}")
-    return time_ps
+        raise UsageError(f"{option} {text}: {error}") from error

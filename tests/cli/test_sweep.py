@@ -139,7 +139,7 @@ def test_a_sweep_that_is_told_to_end_ends_and_keeps_what_is_done(number: signal.
         command.until(lambda: len(kept(out)) >= 1)
         # A terminal's Ctrl-C is everybody's.
         (os.killpg if number is signal.SIGINT else os.kill)(command.process.pid, number)
-        ended = command.end(limit_s=5)
+        ended = command.end(limit_s=15)
     assert (ended.code, ended.left) == (128 + number, []), ended
     done = len(kept(out))
     assert f"genie: {done} of 16 runs are in {out}; the same command goes on" in ended.stderr

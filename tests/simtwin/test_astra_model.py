@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from functools import cache
 from pathlib import Path
 
@@ -269,9 +268,8 @@ def test_logical_dimensions_have_as_many_ranks_as_the_network() -> None:
         AstraModel(one_dimension("Ring", 8), system_of("ring", "ring"), (4, 4))
 
 
-def test_an_answer_is_kept() -> None:
+def test_an_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model = AstraModel(one_dimension("Ring", 512), system_of("direct"))
     first = model.cost_ps("all_reduce", range(512), MIB)
-    start = time.perf_counter()
-    assert {model.cost_ps("all_reduce", range(512), MIB) for _ in range(1000)} == {first}
-    assert time.perf_counter() - start < 0.5
+    monkeypatch.setattr(model, "_cost_ns", lambda *_: pytest.fail("it is worked out again"))
+    assert {model.cost_ps("all_reduce", range(512), MIB) for _ in range(10)} == {first}
