@@ -232,9 +232,10 @@ class _Plain(_Form):
 
     def time_ps(self) -> float:
         key, forms, count = self._key, self._forms, self._members
-        algorithm = choose(key.op, count, key.size_bytes, forms.lowering.algorithms.get(key.op))
-        if algorithm.startswith(PREFIX):
+        requested = forms.lowering.algorithms.get(key.op)
+        if requested is not None and requested.startswith(PREFIX):
             raise WorkloadError(f"{key.op}: MSCCL's algorithms have no closed form: use level packet or flow")
+        algorithm = choose(key.op, count, key.size_bytes, requested)
         doublings = [1 << at for at in range(ceil(log2(count)))]
         if key.op == "barrier":
             return sum(self._takes(self._round(away), 0) for away in doublings)

@@ -19,7 +19,7 @@ from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.workload.graph import Workload
-from simtwin.analytic import CostKeys, CostModel, cost_keys, costs_of
+from simtwin.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
 from simtwin.circuits import circuits_of
 from simtwin.closed_forms import ClosedForms
 from simtwin.control_values import control_problem
@@ -57,6 +57,10 @@ class SimulationError(Exception):
     def __init__(self, text: str, partial: Simulation | None = None) -> None:
         super().__init__(text)
         self.partial = partial
+
+
+class LevelError(SimulationError):
+    """A fabric or a workload that the level cannot play; the message says what to use instead (exit code 2)."""
 
 
 class FollowError(Exception):
@@ -117,7 +121,7 @@ class Twin:
         self.model = model
         self.level = Level(level) if isinstance(level, str) else level
         if unplayable := self.level.problem(fabric):
-            raise SimulationError(f"fabric '{fabric.name}': {unplayable}")
+            raise LevelError(f"fabric '{fabric.name}': {unplayable}")
         # Telemetry is that of one thread, and so are the levels without packets.
         self.threads = 1 if isinstance(fabric.control, Hpcc) or self.level.name != PACKET else threads
         self.host_of_rank = np.array(host_of_rank, np.int32)
@@ -204,6 +208,8 @@ class Twin:
         if self.level.name == ANALYTIC:
             analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
             analytic.model.prepare(analytic.keys.keys)
+            if any(key.op == MESSAGE for key in analytic.keys.keys):
+                remark(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
         watch = watch or Watch()
         stopped = None
         for place, iteration in enumerate(iterations):

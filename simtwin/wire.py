@@ -18,8 +18,8 @@ from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape
 from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
 from genie.config.units import parse_duration
-from genie.plan.lowering import Lowering
-from genie.workload.graph import Op, Workload
+from genie.plan.lowering import Lowering, members_per_node
+from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric_schema import Explicit, Fabric, RailOptimized, Transport
 from simtwin.remarks import remark
 
@@ -102,6 +102,21 @@ def ranks_per_server(fabric: Fabric) -> int:
     if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
         return topology.hosts_per_server
     return 1
+
+
+def within_servers(workload: Workload, lowering: Lowering) -> tuple[int, int]:
+    """Collectives that NCCL's messages leave to what joins a server's ranks, and all."""
+    inside = total = 0
+    per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
+    for number, group in enumerate(workload.groups):
+        graph = workload.ranks.get(group.ranks[0]) if group.ranks else None
+        if graph is None or len(group.ranks) < 2:
+            continue
+        count = int(((graph.kind == Kind.COLL) & (graph.group == number)).sum())
+        total += count
+        if per_node > 1 and members_per_node(group.ranks, per_node) == len(group.ranks):
+            inside += count
+    return inside, total
 
 
 def nccl_record(

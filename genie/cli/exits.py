@@ -16,7 +16,7 @@ from genie.workload.graph import WorkloadError
 from hosts.lab.failure import LabError
 from simtwin.astra.files import AstraError
 from simtwin.routing import RoutingError
-from simtwin.twin import FollowError, SimulationError
+from simtwin.twin import FollowError, LevelError, SimulationError
 from simtwin.wire import WireError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
@@ -29,6 +29,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (RoutingError, EXIT_USAGE),
     (AstraError, EXIT_USAGE),
     (FollowError, EXIT_USAGE),
+    (LevelError, EXIT_USAGE),
     (SimulationError, EXIT_FAILED),
     (RecordWriteError, EXIT_ENVIRONMENT),
     (RecordError, EXIT_USAGE),  # a verdict's error is one

@@ -89,7 +89,8 @@ Logical = Annotated[Path | None, typer.Option(help="With --model astra-sim: its 
 Level = Annotated[
     str,
     typer.Option(
-        help="packet: every packet, exact; flow: messages share links as fluid; analytic: closed forms; packet+skip."
+        help="packet: every packet, exact; flow: messages share links as fluid; analytic: closed forms. packet+skip is "
+        "not built yet."
     ),
 ]
 Sharing = Annotated[

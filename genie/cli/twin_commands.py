@@ -25,14 +25,16 @@ from genie.cli.resolve import (
     twin_variables,
 )
 from genie.cli.watching import Progress, StopSignals
-from genie.cli.wire import lowering_of
+from genie.cli.wire import lowering_of, remark
 from genie.config.congestion import Hpcc
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
 from genie.record import Run, prepare_folder
+from simtwin.levels import PACKET
 from simtwin.run import simulate_to_folder
 from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.watching import Watch
+from simtwin.wire import within_servers
 
 SIMULATE_EXAMPLES = """
 Examples:
@@ -151,6 +153,12 @@ def simulate(
     elif threads > twin.threads:
         print(f"genie: level {level} plays in one thread: --threads 1 is used", file=sys.stderr)
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
+    inside, collectives = within_servers(loaded, lowering)
+    if inside:
+        remark(
+            f"{inside} of {collectives} collectives stay within servers and take no time: --ranks-per-node 1 plays "
+            "them on the fabric"
+        )
     refuse_running(out)
     prepare_folder(out)
     with StopSignals() as stop, Progress() as progress:
@@ -176,11 +184,11 @@ def simulate(
         print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
         return 128 + stop.number
     packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)
-    print(
-        f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {extent_of(run)}, "
-        f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s), "
-        f"{', '.join(events_of(run.counters))}; {out}"
-    )
+    played = f"level {level} in {run.info['wall_s']:.3g} s"
+    if level == PACKET:
+        done = f"{run.info['data_packets']} data packets ({packets_per_s / 1e6:.2f} M/s)"
+        played = ", ".join([done, *events_of(run.counters)])
+    print(f"{loaded.name}: {loaded.world_size} ranks on {built.name}, {extent_of(run)}, {played}; {out}")
     return 0
 
 
@@ -196,7 +204,9 @@ def time_option(option: str, example: str, text: str | None, level: str) -> int 
     if text is None:
         return None
     if level not in SAMPLED_LEVELS:
-        raise UsageError(f"{option}: level {level} has no packets to stand still: give --level packet")
+        raise UsageError(
+            f"{option}: level {level} has no queues to look at and no packets to stop: give --level packet"
+        )
     try:
         return simulated_time(text, example)
     except ValueError as error:

@@ -14,6 +14,7 @@ from genie.live.endings import ENDING_SIGNALS
 from simtwin.watching import Simulator, share_done
 
 TERMINAL_S, LOG_S = 0.5, 10.0  # between two lines
+TWICE_S = 0.5  # timeout(1) sends its signal twice, to the command and to its group
 
 
 class Progress:
@@ -79,6 +80,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.number: int | None = None  # of the first
+        self._told = 0.0
         self._is_playing = False
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
@@ -101,6 +103,6 @@ class StopSignals:
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
         if self._is_playing and self.number is None:
-            self.number = number
-        else:
+            self.number, self._told = number, time.monotonic()
+        elif self.number is None or time.monotonic() - self._told > TWICE_S:
             self._before[number](number, frame)

@@ -95,7 +95,7 @@ class Document:
         name = field[2]
         if field[1] == "missing required":
             allowed = _allowed(_type_at(into, self.data, (*key, name)), name)
-            return self.error((*key, name), f" is missing: give {allowed}")
+            return self.error((*key, name), f" is missing: give {allowed or f'a table [{name}]'}")
         return self.error((*key, name), f" is an unknown key; the keys here are {', '.join(_keys(table))}")
 
 

@@ -37,4 +37,9 @@ def read_costs(network: Path, system: Path, logical: Path | None, ranks: int) ->
     model = AstraModel(read, settings, None if logical is None else read_logical_topology(logical))
     if model.npus < ranks:
         raise AstraError(f"{network}: npus_count: has {model.npus} NPUs, and the workload {ranks} ranks: give as many")
+    if model.npus > ranks:
+        more = (
+            *more,
+            f"{network}: npus_count: has {model.npus} NPUs, of which the workload's {ranks} ranks are the first",
+        )
     return AstraCosts(model), (*notes, *more)

@@ -160,6 +160,9 @@ def test_only_the_first_signal_while_it_plays_is_kept(monkeypatch: pytest.Monkey
             assert stop() is None
             signal.raise_signal(signal.SIGTERM)
             assert (stop(), stop.number, len(heard)) == ("told to end by SIGTERM", signal.SIGTERM, 1)
+            signal.raise_signal(signal.SIGTERM)  # the same, to the group
+            assert len(heard) == 1
+            monkeypatch.setattr("genie.cli.watching.TWICE_S", 0.0)
             signal.raise_signal(signal.SIGTERM)
             assert len(heard) == 2
         signal.raise_signal(signal.SIGTERM)
