@@ -189,6 +189,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
     planned = time.process_time()
     twin = Twin(fabric, build_network(fabric), range(workload.world_size))
     simulator = twin.simulator(plan)
+    assert isinstance(simulator, _core.Simulator)
     ready, wall = time.process_time(), time.perf_counter()
     simulator.start()
     while simulator.run(1_000_000):
