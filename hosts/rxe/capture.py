@@ -62,6 +62,7 @@ class Capture:
         check_path(path)
         self.path = path
         self._errors = path.with_suffix(path.suffix + ".log")
+        self._caught_up: int | None = None  # frames that it had been given, and had written
         try:
             said = self._errors.open("wb")
         except OSError as error:
@@ -99,6 +100,7 @@ class Capture:
             while self.running and len(self._counts()) == asked and time.monotonic() < until:
                 time.sleep(0.005)
             if (counts := self._counts()) and counts[-1][0] >= counts[-1][1]:
+                self._caught_up = counts[-1][1]
                 return
             time.sleep(0.02)
 
@@ -112,7 +114,8 @@ class Capture:
         self._process.wait(10)
         counts = self._counts()
         captured, received, dropped = counts[-1] if counts else (-1, -1, -1)
-        if dropped or captured < received:
+        # What came after it had caught up, such as a late acknowledgement, is not asked for.
+        if dropped or captured < (received if self._caught_up is None else self._caught_up):
             said = self._said()[-200:]
             return f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said}"
         self._errors.unlink(missing_ok=True)

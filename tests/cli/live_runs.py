@@ -104,7 +104,7 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def _heed_signals() -> None:
+def heed_signals() -> None:
     """As a terminal's shell starts a command, whoever started the tests, and however."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -126,7 +126,7 @@ class Command:
             line,
             env={**clean, "COLUMNS": "100", **environment, MARK: self.mark},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=folder, start_new_session=True, preexec_fn=_heed_signals,
+            cwd=folder, start_new_session=True, preexec_fn=heed_signals,
         )  # fmt: skip
 
     def until(self, true: Callable[[], bool], limit_s: float = 30.0) -> None:

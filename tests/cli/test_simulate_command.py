@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from live_runs import GENIE, Ended, in_this_process, rings
+from live_runs import GENIE, Ended, heed_signals, in_this_process, rings
 
 from genie.cli.watching import Progress, StopSignals
 from genie.record import open_run
@@ -105,7 +105,11 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
     arguments = ["simulate", long_trace, "--rate", "100Gb/s", "-n", "20", "--series", "100us", "-o", str(out)]
     ours, theirs = os.openpty()
     with subprocess.Popen(
-        [str(GENIE), *arguments], stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+        [str(GENIE), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=heed_signals,
     ) as command:
         os.close(theirs)
         try:

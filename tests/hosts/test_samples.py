@@ -27,6 +27,7 @@ def test_the_samples_are_there() -> None:
         "lab-8",
         "leaf-spine",
         "loopback8",
+        "photonic",
         "rails-sprayed",
         "single-switch",
     ]
