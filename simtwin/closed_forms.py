@@ -8,6 +8,7 @@ algorithm pipelines shares its latency. Nothing else shares the network.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
@@ -183,16 +184,16 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-class _Form:
+class _Form(ABC):
     """A collective's time by the algorithm that its size has."""
 
     def __init__(self, forms: ClosedForms, key: CostKey) -> None:
         self._forms, self._key = forms, key
         self._members = len(key.ranks)
 
+    @abstractmethod
     def time_ps(self) -> float:
         """Until the last message has arrived."""
-        raise NotImplementedError
 
     @property
     def nearest(self) -> Load:

@@ -27,8 +27,8 @@ class AnalyticSimulator {
   // The messages of collectives, for whoever reads the walkers; once, at the end.
   void record();
 
-  bool done() const;
-  std::vector<std::string> problems() const;
+  bool done() const { return !failed_ && all_done(walkers_); }
+  std::vector<std::string> problems() const { return problems_of(walkers_); }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   const std::vector<Walker>& walkers() const { return walkers_; }

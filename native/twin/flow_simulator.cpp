@@ -325,21 +325,4 @@ void FlowSimulator::apply_changes() {
   }
 }
 
-bool FlowSimulator::done() const {
-  return !failed_ && std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
-}
-
-std::vector<std::string> FlowSimulator::problems() const {
-  std::vector<std::string> lines;
-  for (const Walker& walker : walkers_) {
-    if (!walker.error().empty()) lines.push_back(walker.error());
-  }
-  if (!lines.empty()) return lines;
-  for (const Walker& walker : walkers_) {
-    if (walker.done() || lines.size() >= 8) continue;
-    for (std::string& line : walker.waiting(2)) lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
 }  // namespace genie::twin

@@ -45,8 +45,8 @@ class FlowSimulator {
   // Handles about `events` events; false when there are none left or something failed.
   bool run(std::uint64_t events);
 
-  bool done() const;
-  std::vector<std::string> problems() const;
+  bool done() const { return !failed_ && all_done(walkers_); }
+  std::vector<std::string> problems() const { return problems_of(walkers_); }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t data_packets() const { return data_packets_; }

@@ -1,4 +1,5 @@
 // What a walker waits for, in words.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -65,6 +66,24 @@ std::vector<std::string> Walker::waiting(std::size_t limit) const {
   if (lines.empty() && not_ready >= 0 && limit > 0)
     lines.push_back("rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(not_ready) +
                     ": not started: what it depends on or its release time has not come");
+  return lines;
+}
+
+bool all_done(const std::vector<Walker>& walkers) {
+  return std::all_of(walkers.begin(), walkers.end(), [](const Walker& walker) { return walker.done(); });
+}
+
+std::vector<std::string> problems_of(const std::vector<Walker>& walkers) {
+  constexpr std::size_t kLines = 8, kEach = 2;
+  std::vector<std::string> lines;
+  for (const Walker& walker : walkers) {
+    if (!walker.error().empty()) lines.push_back(walker.error());
+  }
+  if (!lines.empty()) return lines;
+  for (const Walker& walker : walkers) {
+    if (walker.done() || lines.size() >= kLines) continue;
+    for (std::string& line : walker.waiting(kEach)) lines.push_back(std::move(line));
+  }
   return lines;
 }
 

@@ -195,4 +195,8 @@ class Walker {
   std::string error_;
 };
 
+bool all_done(const std::vector<Walker>& walkers);
+// What failed in one of them; otherwise what they wait for, a few lines.
+std::vector<std::string> problems_of(const std::vector<Walker>& walkers);
+
 }  // namespace genie
