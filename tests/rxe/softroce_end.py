@@ -42,6 +42,9 @@ STATUSES = {
 }  # fmt: skip
 SENT, WROTE, READ = 0, 1, 2
 RECEIVED, RECEIVED_BY_WRITE = 128, 129
+# What softroce counts where a guest sends more than 64 packets: with so many in flight its requester (rxe of Linux 6.1)
+# can miss that it may go on, and then sends again, after its timeout, what had come.
+OF_STALLED_GUESTS = ("duplicates",)
 VERBS = {"send": SENT, "send_imm": SENT, "write": WROTE, "write_imm": WROTE, "read": READ}
 IMMEDIATE = 0x01020304
 T = TypeVar("T")

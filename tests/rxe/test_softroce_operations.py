@@ -10,6 +10,7 @@ from rxe.peer import TIMEOUT, Peer
 from rxe.rig import Rig
 from softroce_end import (
     MTU,
+    OF_STALLED_GUESTS,
     PATIENT_PS,
     VERBS,
     MakeSoft,
@@ -38,7 +39,7 @@ def ends(soft: SoftEnd, peer: Peer, direction: str) -> tuple[SoftEnd | Peer, Sof
 def test_every_size_of_every_operation(
     rig: Rig, peers: list[Peer], make_soft: MakeSoft, tshark: str, tmp_path: Path, direction: str, way: str
 ) -> None:
-    """Nothing is sent again: nothing is lost and timeouts are long."""
+    """softroce sends nothing again: nothing is lost and timeouts are long."""
     soft = make_soft(v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS)
     meet(soft, peers[0])
     with rig.capture(tmp_path / "operations.pcap", guest=0) as capture:
@@ -46,15 +47,16 @@ def test_every_size_of_every_operation(
             for size in SIZES:
                 play(*ends(soft, peers[0], direction), verb, size)
     counters = soft.counters()
-    assert_undisturbed(counters)
+    assert_undisturbed(counters, OF_STALLED_GUESTS if direction == FROM_THE_GUEST else ())
     seen = judge(capture.path, tshark)
     # An acknowledgement is sent again to say that there are receives now (section 9.7.7.2.3).
-    assert all(seen.opcodes[opcode] == seen.distinct[opcode] for opcode in seen.opcodes if opcode != ACKNOWLEDGE)
+    again = sum(seen.opcodes[each] - seen.distinct[each] for each in seen.opcodes if each != ACKNOWLEDGE)
+    assert again == counters["duplicates"]
     short = sum(size <= MTU for size in SIZES)
     long = len(SIZES) - short
-    assert seen.opcodes[READ_REQUEST] == 2 * len(SIZES)
+    assert seen.distinct[READ_REQUEST] == 2 * len(SIZES)
     for verb, (only, last) in LAST_OPCODES.items():
-        assert (seen.opcodes[only], seen.opcodes[last]) == (2 * short, 2 * long), verb
+        assert (seen.distinct[only], seen.distinct[last]) == (2 * short, 2 * long), verb
     # Of what a plain socket gets over IPv4 it cannot see the identification.
     assert (counters["identifications_unseen"] > 0) == (way == "plain")
 
@@ -88,8 +90,8 @@ def test_a_mebibyte(
     with rig.capture(tmp_path / "mebibyte.pcap", guest=0) as capture:
         play(*ends(soft, peers[1], direction), "write_imm", 0)  # the neighbours know each other
         play(*ends(soft, peers[1], direction), "write_imm", 1 << 20, 1)
-    assert_undisturbed(soft.counters())
-    assert judge(capture.path, tshark).opcodes[7] == 1022  # RDMA WRITE middle
+    assert_undisturbed(soft.counters(), OF_STALLED_GUESTS if direction == FROM_THE_GUEST else ())
+    assert judge(capture.path, tshark).distinct[7] == 1022  # RDMA WRITE middle
 
 
 @pytest.mark.parametrize("mtu_bytes", [256, 512, 2048, 4096])
