@@ -17,7 +17,7 @@ from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.fabric_schema import Fabric
-from simtwin.levels import BUILT_LEVELS, FLOW, Level
+from simtwin.levels import BUILT_LEVELS, FLOW, LEVELS, Level
 from simtwin.options import SimulateOptions, in_keywords
 from simtwin.placement import host_of_rank
 from simtwin.remarks import remark
@@ -150,7 +150,8 @@ def _series_ps(interval: str, level: str) -> int:
 def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:
     """How collectives become messages, and the fabric with the options' connections. Raises OptionError."""
     if options.level not in BUILT_LEVELS:
-        raise OptionError(f"level {options.level}: is not built; built: {', '.join(BUILT_LEVELS)}")
+        problem = "is not built yet" if options.level in LEVELS else "is no level"
+        raise OptionError(f"level {options.level}: {problem}; give {', '.join(BUILT_LEVELS)}")
     if options.sharing != "max-min" and options.level != FLOW:
         raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
     try:

@@ -25,13 +25,11 @@ from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
 from simtwin.analytic import MESSAGE, CostKey
 from simtwin.fabric_schema import Fabric
+from simtwin.frames import frames_of
 from simtwin.routing import Routes
 from simtwin.topology import Network
 
 PS_PER_S = 10**12
-HEADERS_BYTES = 20 + 8 + 12 + 4  # IPv4, UDP, BTH, ICRC
-FIRST_AND_LAST_BYTES = 16 + 4  # RETH, immediate
-ACKNOWLEDGE_BYTES = HEADERS_BYTES + 4 + 38  # AETH, Ethernet
 Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the bytes that are counted
 
 
@@ -66,8 +64,7 @@ class ClosedForms:
     ) -> None:
         self._fabric, self._network, self._routes = fabric, network, routes
         self._host, self._lowering = host_of_rank, lowering
-        self._payload_bytes = int(fabric.frame.payload or fabric.transport.mtu)
-        self._header_bytes = int(fabric.frame.data_header or HEADERS_BYTES + fabric.frame.overhead_bytes)
+        self._frames = frames_of(fabric)
         self._ways: dict[tuple[int, int], Way] = {}
         self._loads: dict[tuple[object, ...], Load] = {}
 
@@ -95,7 +92,7 @@ class ClosedForms:
             return 0
         target, source = key.ranks
         load = self.load(("message", (source, target)), lambda: [(source, target, 1.0)])
-        return round(load.delay_ps + ACKNOWLEDGE_BYTES * (load.hop_byte_ps + load.byte_ps))
+        return round(load.delay_ps + self._frames.acknowledgement_bytes * (load.hop_byte_ps + load.byte_ps))
 
     # -- what forms are made of ------------------------------------------------------------------------------
 
@@ -107,12 +104,13 @@ class ClosedForms:
         """Bytes on the wire of so many, in messages of so many."""
         if message_bytes is not None and 0 < message_bytes < size_bytes:
             return size_bytes / message_bytes * self.wire(message_bytes)
-        packets = max(ceil(size_bytes / self._payload_bytes), 1)
-        return size_bytes + packets * self._header_bytes + FIRST_AND_LAST_BYTES
+        frames = self._frames
+        packets = max(ceil(size_bytes / frames.payload_bytes), 1)
+        return size_bytes + packets * frames.header_bytes + frames.opening_bytes + frames.closing_bytes
 
     def alpha_ps(self, load: Load, size_bytes: float, *, mean: bool = False) -> float:
         """Latency of a message's last packet, without its serialisation on the slowest link."""
-        packet_bytes = min(size_bytes, self._payload_bytes) + self._header_bytes
+        packet_bytes = min(size_bytes, self._frames.payload_bytes) + self._frames.header_bytes
         if mean:
             return load.mean_delay_ps + packet_bytes * load.mean_hop_byte_ps
         return load.delay_ps + packet_bytes * load.hop_byte_ps

@@ -18,7 +18,6 @@ HOSTS_MAX = 65536
 PACKETS_MAX = 2**23 - 1  # half of the PSN space
 FRAMING_BYTES = 18  # Ethernet's header and FCS
 ETHERNET_OVERHEAD_BYTES = FRAMING_BYTES + 20  # preamble and gap
-PACKET_HEADERS_BYTES = 64  # at most: IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, description="a name of 1 to 64 characters")]
 Hosts = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]

@@ -12,8 +12,9 @@ from genie import _core
 from genie.config.strict_toml import Document
 from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric_schema import Explicit, Fabric
+from simtwin.frames import frames_of
 from simtwin.network import Network
-from simtwin.queues import PS_PER_S, frame_bytes
+from simtwin.queues import PS_PER_S
 
 FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
 SHORTEST_PS = 1000
@@ -42,7 +43,7 @@ def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
     limited = network.rate_bps > 0
     if limited.any():
         fastest, unit_ps = int(np.argmax(network.rate_bps)), int(fabric.frame.time_unit)
-        most_ps = 2 * (frame_bytes(fabric) * 8 * PS_PER_S // int(network.rate_bps[fastest]))
+        most_ps = 2 * (frames_of(fabric).full_bytes * 8 * PS_PER_S // int(network.rate_bps[fastest]))
         if unit_ps > max(most_ps, 1):
             raise document.error(
                 ("frame", "time_unit"),
@@ -71,7 +72,7 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
     for key in ("payload", "data_header", "control"):
         if (size_bytes := getattr(frame, key) or 0) > FRAME_MAX_BYTES:
             raise document.error(("frame", key), f" = {size_bytes} B: {most}")
-    if (size_bytes := frame_bytes(fabric)) > FRAME_MAX_BYTES:
+    if (size_bytes := frames_of(fabric).full_bytes) > FRAME_MAX_BYTES:
         key = "payload" if frame.payload else "data_header"
         raise document.error(("frame", key), f" makes frames of {size_bytes} B, headers included: {most}")
     if frame.time_unit == 0:
@@ -80,7 +81,7 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
 
 def _check_buffers(document: Document, fabric: Fabric) -> None:
     """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
-    least = frame_bytes(fabric)
+    least = frames_of(fabric).full_bytes
     bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] in ("burst", "burst_back") and value]
     for key, held_bytes in (*_buffers(fabric), *bursts):
         if 0 <= held_bytes < least:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simtwin.frames import frames_of
 from simtwin.played_paths import ways_of
 from simtwin.routing import shortest_path_routes
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from simtwin.fabric_schema import Fabric
     from simtwin.network import Network
 
-IP_UDP_BTH_BYTES = 20 + 8 + 12 + 4  # with the ICRC
-FIRST_BYTES, LAST_BYTES, ACKNOWLEDGED_BYTES = 16, 4, 4  # RETH of the first packet, immediate of the last one, AETH
 CUT_THROUGH_BYTES = 64
 NS_PER_PS = 1e-3
 
@@ -113,10 +112,7 @@ class IdleNetwork:
         for one message in a window, without congestion control or token buckets; a lower bound of what several take
         that are posted one after the other.
         """
-        frame = self._fabric.frame
-        of_ack = IP_UDP_BTH_BYTES + ACKNOWLEDGED_BYTES + frame.overhead_bytes
-        if frame.control is not None:
-            of_ack = int(frame.control)
+        of_ack = frames_of(self._fabric).acknowledgement_bytes
         back_ps = sum(hop.delay_ps for hop in way.back) + self._along_ps(way.back, np.array([of_ack]))[0]
         completed: NDArray[np.float64] = self.arrival_ns(way, size_bytes, messages)
         completed = completed + (back_ps + way.latencies_ps[0]) * NS_PER_PS
@@ -130,10 +126,9 @@ class IdleNetwork:
 
     def arrival_ns(self, way: Way, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
         """From a transfer's post until the receiver has all of it; otherwise as `completion_ns`."""
-        fabric, frame = self._fabric, self._fabric.frame
-        payload = int(frame.payload or fabric.transport.mtu)
-        header = IP_UDP_BTH_BYTES + frame.overhead_bytes if frame.data_header is None else int(frame.data_header)
-        opening, closing = (FIRST_BYTES, LAST_BYTES) if frame.data_header is None else (0, 0)
+        frames = frames_of(self._fabric)
+        payload, header = frames.payload_bytes, frames.header_bytes
+        opening, closing = frames.opening_bytes, frames.closing_bytes
         size = np.asarray(size_bytes, np.float64) / messages
         packets = np.maximum(np.ceil(size / payload), 1)
         rest = size - (packets - 1) * payload
@@ -155,7 +150,7 @@ class IdleNetwork:
             for c in range(b, len(hops)):
                 chain = begun + self._along_ps(hops[b : c + 1], one_between) + self._along_ps(hops[c:], last)
                 sent = np.where(packets * messages > 1, np.maximum(sent, chain), sent)
-        delays = sum(hop.delay_ps for hop in hops) + way.latencies_ps[1] + int(fabric.host.doorbell_latency)
+        delays = sum(hop.delay_ps for hop in hops) + way.latencies_ps[1] + int(self._fabric.host.doorbell_latency)
         arrived: NDArray[np.float64] = (sent + delays) * NS_PER_PS
         return arrived
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.config.units import SIZE_MAX_BYTES
-from simtwin.fabric_schema import FRAMING_BYTES, PACKET_HEADERS_BYTES, Fabric
+from simtwin.fabric_schema import FRAMING_BYTES, Fabric
+from simtwin.frames import frames_of
 from simtwin.topology import Network
 
 if TYPE_CHECKING:
@@ -111,15 +112,8 @@ def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
     data, control = fabric.priority.data_weight, fabric.priority.control_weight
     if data is None or control is None:
         return 0, 0
-    unit = -(-frame_bytes(fabric) // min(data, control))
+    unit = -(-frames_of(fabric).full_bytes // min(data, control))
     return data * unit, control * unit
-
-
-def frame_bytes(fabric: Fabric) -> int:
-    """The largest frame on the wire, whose payload is padded to four bytes."""
-    frame, payload = fabric.frame, int(fabric.frame.payload or fabric.transport.mtu)
-    header = PACKET_HEADERS_BYTES + frame.overhead_bytes if frame.data_header is None else frame.data_header
-    return -(-payload // 4) * 4 + int(header)
 
 
 def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
@@ -159,7 +153,7 @@ def _into_switch(network: Network) -> NDArray[np.bool_]:
 
 def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
     """As `_headroom_bytes`, whether or not it has an end."""
-    largest = frame_bytes(fabric)
+    largest = frames_of(fabric).full_bytes
     pause = PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0)
     back = np.arange(network.links) ^ 1
     latency = np.zeros(network.nodes, np.int64)
@@ -181,8 +175,9 @@ def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64],
     priorities = len({fabric.priority.data, fabric.priority.control})
     kept = np.bincount(network.dst_node, headroom * lossless + priorities * int(fabric.switch.reserve), network.nodes)
     shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]
-    for node in np.flatnonzero(switches & (shared < frame_bytes(fabric))).tolist():
-        name, need = network.node_names[node], int(kept[node]) + frame_bytes(fabric)
+    largest = frames_of(fabric).full_bytes
+    for node in np.flatnonzero(switches & (shared < largest)).tolist():
+        name, need = network.node_names[node], int(kept[node]) + largest
         raise QueueError(
             ("switch", "shared_buffer"),
             f": the ports of {name} keep {int(kept[node])} B as headroom and reserve: give {need} B or more",

@@ -7,11 +7,10 @@ from numpy.typing import NDArray
 
 from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Timely
 from simtwin.fabric_schema import Fabric
-from simtwin.queues import frame_bytes
+from simtwin.frames import frames_of
 from simtwin.routing import Routes
 from simtwin.topology import Network
 
-ACKNOWLEDGE_BYTES = 20 + 8 + 12 + 4 + 4  # IPv4, UDP, BTH, AETH, ICRC
 PS_PER_S = 10**12
 NEED_NONE = (NoControl, Dcqcn, DcqcnTimer, Timely)
 
@@ -23,9 +22,9 @@ def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
         return int(control.base_round_trip)
     if isinstance(control, NEED_NONE):
         return 0
-    overhead = fabric.frame.overhead_bytes
-    there = _longest_ps(network, routes, frame_bytes(fabric))
-    return there + _longest_ps(network, routes, int(fabric.frame.control or ACKNOWLEDGE_BYTES + overhead))
+    frames = frames_of(fabric)
+    there = _longest_ps(network, routes, frames.full_bytes)
+    return there + _longest_ps(network, routes, frames.acknowledgement_bytes)
 
 
 def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,14 @@ class Simulated:
     transfers: pl.DataFrame
     counters: dict[str, Any]  # counters.json
     paths: pl.DataFrame | None  # of each queue pair, where packets keep to one
-    twin: Twin = field(repr=False)
+    twin: Twin
     series: pl.DataFrame | None = None  # over time, where they were asked for
     failure: str = ""  # why it could not go on
+
+    def __repr__(self) -> str:
+        info = self.info
+        end = f"failed: {self.failure}" if self.failure else f"completion {self.completion_s * 1e3:.6g} ms"
+        return f"<Simulated {info['workload']!r} at level {info['level']}: {end}>"
 
     @property
     def completion_s(self) -> float:

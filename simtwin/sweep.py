@@ -96,7 +96,7 @@ class Sweep:
     """A sweep's file, checked."""
 
     def __init__(self, document: Document, folder: Path) -> None:
-        """Every value of the grid is tried with the first of the other keys. Raises SettingsError."""
+        """Raises SettingsError, for a value of the grid that no other values around the first ones make possible."""
         self.document = document
         self.folder = folder
         file = document.convert(_File)
@@ -107,11 +107,10 @@ class Sweep:
         self._files: dict[Path, Document] = {}  # of fabrics
         self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
-        first = [axis.values[0] for axis in self.axes]
-        self._check(first, None)
+        first = self._possible([axis.values[0] for axis in self.axes], None)
         for at, axis in enumerate(self.axes):
-            for value in axis.values[1:]:
-                self._check([*first[:at], value, *first[at + 1 :]], axis)
+            for value in axis.values:
+                self._possible([*first[:at], value, *first[at + 1 :]], axis)
 
     @property
     def size(self) -> int:
@@ -131,6 +130,23 @@ class Sweep:
         if any(value in values[:at] for at, value in enumerate(values)):
             raise self.document.error(place, " has a value twice: give each once")
         return Axis(key, place, tuple(values))
+
+    def _possible(self, values: list[Any], axis: Axis | None) -> list[Any]:
+        """These values, or else others that can be, with one of them changed, but that of `axis`. Raises SettingsError.
+
+        A combination that cannot be is a run that fails, a value that never can be a mistake.
+        """
+        try:
+            self._check(values, axis)
+            return values
+        except (SettingsError, WorkloadError) as error:
+            for at, other in enumerate(self.axes):
+                for value in other.values if other is not axis else ():
+                    changed = [*values[:at], value, *values[at + 1 :]]
+                    with suppress(SettingsError, WorkloadError):
+                        self._check(changed, axis)
+                        return changed
+            raise error
 
     def _check(self, values: list[Any], axis: Axis | None) -> None:
         """Everything that can be said of a run before it is played. `axis`: whose value is the new one."""

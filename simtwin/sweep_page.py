@@ -20,6 +20,8 @@ FIGURES: dict[str, tuple[str, str, float]] = {
     "fct_p99_ns": ("Flow completion time, 99th percentile", "µs", 1e3),
     "slowdown_p99": ("Slowdown, 99th percentile", "x", 1.0),
     "longest_queue_bytes": ("Longest queue", "kB", 1e3),
+    "marked": ("Marks", "packets", 1.0),
+    "pauses": ("Pauses", "frames", 1.0),
     "dropped": ("Drops", "packets", 1.0),
 }
 COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")

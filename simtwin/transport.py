@@ -8,6 +8,7 @@ from genie import _core
 from genie.config.congestion import Dctcp, Hpcc, Nscc, Swift, Window, set_control
 from genie.config.units import Size
 from simtwin.fabric_schema import Fabric
+from simtwin.frames import frames_of
 from simtwin.network import Network
 
 REORDERING_PACKETS_MAX = 64  # unless given: sprayed packets overtake fewer, losses of short messages are still noticed
@@ -21,7 +22,7 @@ def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps
     """
     config = _core.QueuePairConfig()
     transport = fabric.transport
-    config.mtu_bytes = int(fabric.frame.payload or transport.mtu)
+    config.mtu_bytes = frames_of(fabric).payload_bytes
     if transport.window_packets is not None:
         config.window_packets = transport.window_packets
     if transport.ack_every_packets is not None:
@@ -58,7 +59,7 @@ def _control_window_packets(fabric: Fabric, line_rate_bps: int, base_round_trip_
         window_bytes = line_rate_bps * base_round_trip_ps // (8 * 10**12)
     else:
         return 2**31
-    return max(window_bytes // int(fabric.frame.payload or fabric.transport.mtu), 1)
+    return max(window_bytes // frames_of(fabric).payload_bytes, 1)
 
 
 def line_rate_bps(network: Network) -> int:

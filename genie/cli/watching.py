@@ -40,10 +40,10 @@ class Progress:
         if now - self._last < (TERMINAL_S if self._terminal else LOG_S):
             return
         events = self._before + self._events
-        rate = (events - self._told) / (now - self._last) / 1e6
+        rate = (events - self._told) / (now - self._last)
         self._last, self._told = now, events
         which = f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
-        line = f"genie: {which}{simulator.now_ps / 1e9:.3f} ms simulated, {rate:.2f} M events/s"
+        line = f"genie: {which}{simulator.now_ps / 1e9:.3f} ms simulated, {_per_second(rate)}"
         if (share := share_done(simulator)) is not None:
             line += self._left((place + share) / iterations, now - self._began)
         self._shown = True
@@ -61,6 +61,11 @@ class Progress:
         """Leave the terminal's line empty."""
         if self._terminal and self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _per_second(rate: float) -> str:
+    """Levels without packets have few events, and much to do in each."""
+    return f"{rate / 1e6:.2f} M events/s" if rate >= 5e4 else f"{rate:,.0f} events/s"
 
 
 def _rough(seconds: float) -> str:

@@ -98,8 +98,10 @@ def incast(ranks: int, size_bytes: int, senders: int | None = None, target: int 
     Raises WorkloadError.
     """
     count = ranks - 1 if senders is None else senders
-    if not (0 <= target < ranks and 1 <= count < ranks):
-        raise WorkloadError(f"an incast of {count} senders to rank {target}: give less of both, there are {ranks}")
+    if not 0 <= target < ranks:
+        raise WorkloadError(f"incast: target = {target}: give one of ranks 0 to {ranks - 1}")
+    if not 1 <= count < ranks:
+        raise WorkloadError(f"incast: senders = {count}: give 1 to {ranks - 1}, there are {ranks} ranks")
     others = [rank for rank in range(ranks) if rank != target][:count]
     return workload_of(f"incast-{count}x{size_bytes}", ranks, [Flow(rank, target, size_bytes) for rank in others])
 

@@ -97,6 +97,10 @@ class Workload:
     dangling: int = 0  # dependencies on nodes that are not in the files, dropped
     notes: list[str] = field(default_factory=list)  # one line each: unknown node types, ignored wrappers, ...
 
+    def __repr__(self) -> str:
+        nodes = sum(map(len, self.ranks.values()))
+        return f"<Workload {self.name!r}: {self.world_size} ranks, {nodes} nodes>"
+
 
 class WorkloadError(Exception):
     """A trace that cannot be used: the message says which file or node, what is wrong and what to do."""

@@ -20,8 +20,8 @@ from simtwin.fabric_schema import (
     Priority,
     Switch,
 )
+from simtwin.frames import frames_of
 from simtwin.network import UNLIMITED_BUFFER, Network
-from simtwin.queues import frame_bytes
 
 TBF_HEADER_BYTES = 14  # that the kernel's token bucket counts beside IP
 QUEUE_BYTES = 4 * 1024 * 1024  # where the file sets no limit
@@ -43,7 +43,7 @@ def bucket_bytes(fabric: Fabric, rate_bps: int) -> int:
     """Of a token bucket for which the file says nothing; 0 without a rate."""
     if rate_bps == 0:
         return 0
-    return max(BUCKET_FRAMES * frame_bytes(fabric), caught_up_bytes(rate_bps))
+    return max(BUCKET_FRAMES * frames_of(fabric).full_bytes, caught_up_bytes(rate_bps))
 
 
 def caught_up_bytes(rate_bps: int) -> int:
@@ -111,7 +111,7 @@ def _queue_bytes(fabric: Fabric, network: Network, link: int) -> Size:
     limits = [] if held == UNLIMITED_BUFFER else [held]
     if switch.shared_buffer is not None and int(switch.shared_buffer) >= 0:
         limits.append(round(int(switch.shared_buffer) * switch.alpha / (1 + switch.alpha)))
-    return Size(max(min(limits, default=QUEUE_BYTES), frame_bytes(fabric)))
+    return Size(max(min(limits, default=QUEUE_BYTES), frames_of(fabric).full_bytes))
 
 
 def _burst(fabric: Fabric, network: Network, link: int) -> Size | None:

@@ -100,6 +100,8 @@ void register_twin_levels(nb::module_& m) {
       .def_prop_ro("done", &FlowSimulator::done)
       .def_prop_ro("now_ps", &FlowSimulator::now)
       .def_prop_ro("events", &FlowSimulator::events)
+      .def_prop_ro("share_done", &FlowSimulator::share_done,
+                   "How many of the packets of the plan's messages have flowed, 0 to 1.")
       .def_prop_ro("circuits_set_up", &FlowSimulator::circuits_set_up)
       .def_prop_ro("data_packets", &FlowSimulator::data_packets);
   nb::class_<AnalyticSimulator>(m, "AnalyticSimulator", "The twin at level analytic; times in ps.")

@@ -33,8 +33,8 @@ std::vector<double> capacities(const std::vector<std::int64_t>& rates) {
 }  // namespace
 
 FlowSimulator::FlowSimulator(const Network& network, const FlowConfig& config, const SharedPlan& shared,
-                             std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-                             std::uint64_t seed)
+                             const std::vector<const RankPlan*>& plans,
+                             std::vector<std::int32_t> host_of_rank, std::uint64_t seed)
     : network_(&network),
       config_(config),
       host_of_rank_(std::move(host_of_rank)),
@@ -42,7 +42,8 @@ FlowSimulator::FlowSimulator(const Network& network, const FlowConfig& config, c
       sharing_(capacities(link_rates(network)), config.rule),
       circuits_(config.circuits, network.hosts),
       routes_(&network.routes.front()),
-      rate_bps_(link_rates(network)) {
+      rate_bps_(link_rates(network)),
+      planned_(shared, plans, config.mtu_bytes) {
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());

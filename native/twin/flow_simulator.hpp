@@ -15,6 +15,7 @@
 #include "twin/circuits.hpp"
 #include "twin/flow_sharing.hpp"
 #include "twin/network.hpp"
+#include "twin/planned_packets.hpp"
 #include "twin/time_buckets.hpp"
 #include "walker/walker.hpp"
 
@@ -35,7 +36,7 @@ class FlowSimulator {
   };
 
   FlowSimulator(const Network& network, const FlowConfig& config, const SharedPlan& shared,
-                std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
+                const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
                 std::uint64_t seed);
   FlowSimulator(const FlowSimulator&) = delete;
   FlowSimulator& operator=(const FlowSimulator&) = delete;
@@ -50,6 +51,8 @@ class FlowSimulator {
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t data_packets() const { return data_packets_; }
+  // How many of the packets of the plan's messages have flowed: 0 to 1.
+  double share_done() { return done() ? 1 : planned_.share(data_packets_); }
   std::uint64_t circuits_set_up() const { return circuits_.set_up(); }
   const std::vector<Walker>& walkers() const { return walkers_; }
   const std::vector<LinkUse>& links() const { return use_; }
@@ -141,6 +144,7 @@ class FlowSimulator {
   std::vector<std::int32_t> to_walk_;
   std::vector<Operation> operations_;
   std::vector<LinkUse> use_;
+  PlannedPackets planned_;
   std::size_t next_change_ = 0;
   TimePs now_ = 0;
   bool failed_ = false;

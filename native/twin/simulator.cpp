@@ -68,7 +68,7 @@ struct Simulator::Hosts {
 };
 
 Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
-                     std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
+                     const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
                      std::uint64_t seed, const roce::SpreadConfig& spread, std::uint32_t threads)
     : network_(&network),
       config_(config),
@@ -79,15 +79,14 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),
-      shared_plan_(&shared),
-      plans_(std::move(plans)) {
-  walkers_.reserve(plans_.size());
-  for (const RankPlan* plan : plans_) walkers_.emplace_back(shared, *plan);
-  ready_.resize(plans_.size());
-  later_.resize(plans_.size());
+      planned_(shared, plans, config.mtu_bytes) {
+  walkers_.reserve(plans.size());
+  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
+  ready_.resize(plans.size());
+  later_.resize(plans.size());
   nic_source_ = links_.sources();
   later_source_ = nic_source_ + links_.links();  // a NIC's event has the number of its link
-  timer_source_ = later_source_ + static_cast<std::uint32_t>(plans_.size());
+  timer_source_ = later_source_ + static_cast<std::uint32_t>(plans.size());
   nic_of_link_.assign(links_.links(), kNoNic);
   divide();
 }

@@ -16,6 +16,7 @@
 #include "roce/spread.hpp"
 #include "twin/links.hpp"
 #include "twin/network.hpp"
+#include "twin/planned_packets.hpp"
 #include "twin/sampler.hpp"
 #include "twin/schedule.hpp"
 #include "twin/ways.hpp"
@@ -33,8 +34,8 @@ struct PacketTrace {
 class Simulator {
  public:
   Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
-            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank, std::uint64_t seed,
-            const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1);
+            const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
+            std::uint64_t seed, const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1);
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
@@ -56,8 +57,7 @@ class Simulator {
   Samples take_samples();
 
   bool done() const;
-  // How many of the packets of the plan's messages have been sent: 0 to 1. The first to ask waits until they
-  // are counted.
+  // How many of the packets of the plan's messages have been sent: 0 to 1.
   double share_done();
   // What failed or what is being waited for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
@@ -210,9 +210,7 @@ class Simulator {
   bool failed_ = false, over_ = false;
   bool reached_ = false;  // the time until which it was to run
   std::unique_ptr<Sampler> sampler_;
-  const SharedPlan* shared_plan_;
-  std::vector<const RankPlan*> plans_;
-  std::uint64_t planned_packets_ = 0;
+  PlannedPackets planned_;
   bool keep_trace_ = false;
 };
 

@@ -17,6 +17,7 @@ from simtwin.imports.options import Imported, ImportOptions
 from simtwin.imports.words import ForeignFileError
 
 SERVERS, DELAY = 2, Duration(500_000)
+SPINES_MAX = 4096  # each is a cable of its own in the file for every rail
 GPU_TO_NIC_LENGTH = 2  # so that NVLinks are nearer than the NIC that two GPUs share
 
 
@@ -38,6 +39,8 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
     servers = SERVERS if options.servers is None else options.servers
     if servers * len(server.gpus) > HOSTS_MAX:
         raise ForeignFileError(f"--servers {servers}: make at most {HOSTS_MAX} GPUs: give fewer")
+    if options.spines is not None and options.spines > SPINES_MAX:
+        raise ForeignFileError(f"--spines {options.spines}: give {SPINES_MAX} or fewer")
     if options.nvlink_rate is not None and any(gpu.nvlinks for gpu in server.gpus):
         raise ForeignFileError(f"{path}: has NVLinks of its own: leave --nvlink-rate out")
     choice = choose_nics(server)

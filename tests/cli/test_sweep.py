@@ -178,7 +178,7 @@ def test_a_run_that_fails_is_a_row(files: Path) -> None:
     ended = genie("sweep", str(files), "-o", str(out))
     assert ended.code == 1
     assert "2 runs, 2 played now, 1 failed" in ended.stdout
-    line = "an incast of 7 senders to rank 9: give less of both, there are 8"
+    line = "incast: target = 9: give one of ranks 0 to 7"
     assert f"genie: 1 run failed; the first: {line}" in ended.stderr
     table = rows_of(out)
     assert table["error"].to_list() == ["", line]
@@ -188,6 +188,26 @@ def test_a_run_that_fails_is_a_row(files: Path) -> None:
     assert json.loads((out / "runs" / folders[0] / "run.json").read_text())["ranks"] == 8
     assert "2 runs, 0 played now, 1 failed" in in_this_process("sweep", str(files), "-o", str(out)).stdout
     assert "2 runs, 1 played now, 1 failed" in genie("sweep", str(files), "-o", str(out), "--retry").stdout
+
+
+def test_a_combination_that_cannot_be_is_a_row(files: Path) -> None:
+    """A buffer that one headroom uses up and the other does not, wherever in the grid they are."""
+    out = files.parent / "out"
+    for headrooms in ('["2MB", "10kB"]', '["10kB", "2MB"]'):
+        files.write_text(
+            '[base]\nfabric = "fabric.toml"\n[base.traffic]\nkind = "incast"\nsize = "10kB"\n'
+            f'[grid]\nfabric.pfc.headroom = {headrooms}\nfabric.switch.shared_buffer = ["4MB", "64MB"]\n'
+        )
+        ended = genie("sweep", str(files), "-o", str(out))
+        assert ended.code == 1, ended
+        assert "4 runs" in ended.stdout
+    failed = rows_of(out).filter(pl.col("error") != "")
+    assert failed["fabric.pfc.headroom"].to_list() == ["2MB"]
+    assert failed["fabric.switch.shared_buffer"].to_list() == ["4MB"]
+    files.write_text(files.read_text().replace('"10kB", ', "").replace(', "64MB"', ""))
+    ended = in_this_process("sweep", str(files), "-o", str(out))
+    assert ended.code == 2
+    assert "keep 12024576 B as headroom" in ended.stderr
 
 
 def test_a_process_that_is_killed_costs_no_other_run(files: Path, reference: pl.DataFrame) -> None:
@@ -247,7 +267,11 @@ def test_a_trace_is_swept_too(files: Path) -> None:
         ("switch.buffer", "swich.buffer", "sweep.toml:11: grid.fabric.swich.buffer: swich is an unknown key; the keys"),
         ("switch.buffer", '"switch.bufer"', "sweep.toml:11: grid.fabric.switch.bufer is an unknown key; the keys here"),
         ('"swift"]', '"prayer"]', "sweep.toml:10: grid.fabric.transport.congestion_control = 'prayer': give \"dcqcn\""),
-        ("[grid]", '[grid]\nlevel = ["fluid"]', "sweep.toml:2: base: level fluid: is not built; built: packet"),
+        (
+            "[grid]",
+            '[grid]\nlevel = ["fluid"]',
+            "sweep.toml:2: base: level fluid: is no level; give packet, flow",
+        ),
         (
             "[grid]",
             '[grid]\nalgorithms.all_gather = ["ring", "direct"]',

@@ -202,11 +202,14 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
         ),
         (lambda f: simtwin.Fabric.make(link={"rate": "1Gb/s"}), "the fabric: topology is missing: give a table with"),
         (lambda f: simtwin.incast(f, "lots"), "incast: size = 'lots' is not a number with a unit"),
-        (lambda f: simtwin.incast(f, "1KiB", senders=99), "an incast of 99 senders to rank 0"),
+        (lambda f: simtwin.incast(f, "1KiB", senders=99), "incast: senders = 99: give 1 to 15"),
         (lambda f: simtwin.poisson(f, load=0, duration="1ms", sizes="1KiB"), "poisson: load = 0: give a number above"),
         (lambda f: simtwin.poisson(f, load=1, duration="1ms", sizes="x"), r"sizes x: cannot be read .*web-search"),
         (lambda f: simtwin.collective(f, "dance", "1KiB"), "collective: operation = 'dance': give \"all_gather\""),
-        (lambda f: simtwin.simulate(f, _one_message(), level="fluid"), "level fluid: is not built; built: packet"),
+        (
+            lambda f: simtwin.simulate(f, _one_message(), level="fluid"),
+            "level fluid: is no level; give packet, flow",
+        ),
         (lambda f: simtwin.simulate(f, _one_message(), iterations=0), "simulate: iterations = 0: give an integer"),
         (lambda f: simtwin.simulate(f, _one_message(), wire="copper"), "simulate: wire = 'copper': give \"nccl\""),
         (

@@ -45,6 +45,7 @@ from simtwin.fabric_schema import (
 from simtwin.levels import Level
 from simtwin.topology import build_network
 from simtwin.twin import Simulation, SimulationError, Twin
+from simtwin.watching import Watch
 
 MIB = 1 << 20
 MS_NS = 10**6
@@ -342,6 +343,19 @@ def test_incast_shares_the_receiver_s_link() -> None:
     ideal = 8 * sum(wire_bytes(MIB)) * 8 / (100 * GBPS) * 1e9
     assert end_ns(run) == pytest.approx(ideal, rel=0.02)
     assert run.transfers["last_ns"].n_unique() == 1  # all are done together
+
+
+def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring that never waits: as much has flowed as time is over."""
+    seen: list[tuple[int, float]] = []
+    monkeypatch.setattr("simtwin.watching.EVENTS_PER_CALL", 50)
+    watch = Watch(lambda simulator, *_: seen.append((simulator.now_ps, simulator.share_done)))
+    fabric = single_switch(8)
+    twin = Twin(fabric, build_network(fabric), list(range(8)), level="flow")
+    end_ps = 1000 * end_ns(twin.play(collective(Op.ALL_REDUCE, 8, 32 * MIB, 4), watch=watch))
+    assert len(seen) > 10
+    assert seen[-1][1] == 1
+    assert max(abs(share - now_ps / end_ps) for now_ps, share in seen) < 0.05
 
 
 def test_what_has_no_packets_cannot_lose_them() -> None:

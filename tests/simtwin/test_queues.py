@@ -33,7 +33,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.queues import NO_MARKS, frame_bytes, queues_of
+from simtwin.frames import frames_of
+from simtwin.queues import NO_MARKS, queues_of
 from simtwin.topology import build_network
 from simtwin.twin import Simulation, SimulationError
 
@@ -70,7 +71,7 @@ def test_nothing_is_lost_with_headroom_for_what_is_on_its_way(
     )
     network = build_network(fabric)
     kept = (1 << 40) - int(queues_of(fabric, network).shared_bytes.max())
-    shared = kept + frame_bytes(fabric) + spare * KIB
+    shared = kept + frames_of(fabric).full_bytes + spare * KIB
     tight = one_switch(
         senders + 1, link=link, transport=transport, pfc=Pfc(), switch=Switch(shared_buffer=Size(shared), alpha=alpha)
     )
@@ -189,7 +190,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
 def test_headroom_is_what_comes_until_a_pause_is_heard() -> None:
     fabric = one_switch(2, pfc=Pfc(), switch=Switch(shared_buffer=Size(MIB)))
     queues = queues_of(fabric, build_network(fabric))
-    frame = frame_bytes(fabric)
+    frame = frames_of(fabric).full_bytes
     # 600 ns each way, a frame and a pause frame of 84 B on the way back, at 100 Gb/s; and a frame at either end.
     moving = (2 * 600e-9 + (frame + 84) * 8 / 100e9) * 100e9 / 8
     assert queues.headroom_bytes.tolist() == [int(np.ceil(moving)) + 2 * frame] * 4
@@ -199,7 +200,7 @@ def test_the_largest_frame_is_what_the_wire_has_padded() -> None:
     frame = Frame(payload=Size(1001), data_header=Size(48))
     fabric = one_switch(2, frame=frame, transport=Transport(window_packets=1000))
     result = twin_of(fabric).play(incast(1, 1001))
-    assert frame_bytes(fabric) == 1004 + 48 == result.counters["links"]["size_bytes"][0]
+    assert frames_of(fabric).full_bytes == 1004 + 48 == result.counters["links"]["size_bytes"][0]
 
 
 @pytest.mark.parametrize("burst_bytes", [100_000, 1_000_000])
