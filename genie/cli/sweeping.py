@@ -21,7 +21,7 @@ from genie.plan.facts import commit
 if TYPE_CHECKING:
     import polars as pl
 
-    from simtwin.sweep import SweepRun
+    from simtwin.sweep.grid import SweepRun
 
 SWEEP_EXAMPLES = """
 Examples:
@@ -69,10 +69,10 @@ def sweep(
     error, and exit code 1 at the end.
     """
     # Here, because no other command needs what they import.
-    from simtwin.sweep import load_sweep
-    from simtwin.sweep_page import sweep_page
-    from simtwin.sweep_rows import PAGE_FILE, RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
-    from simtwin.sweep_workers import abandon_mpi, mpi_workers, played, under_mpi
+    from simtwin.sweep.grid import load_sweep
+    from simtwin.sweep.page import sweep_page
+    from simtwin.sweep.rows import PAGE_FILE, RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
+    from simtwin.sweep.workers import abandon_mpi, mpi_workers, played, under_mpi
 
     mpi = under_mpi()
     if launched_by() is not None and not mpi:

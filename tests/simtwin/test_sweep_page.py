@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from simtwin.sweep_page import sweep_page
-from simtwin.sweep_rows import RESULTS, table_of
+from simtwin.sweep.page import sweep_page
+from simtwin.sweep.rows import RESULTS, table_of
 
 AXES = ["fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load"]
 GRID = [["dcqcn", "<swift>"], ["1MB", "4MB", "16MB"], [0.3, 0.5]]
@@ -63,5 +63,5 @@ def test_few_keys_are_drawn_too(axes: list[str]) -> None:
     drawn = [values for values in product(*GRID) if values[0] == "dcqcn" and (values[1] == "1MB" or AXES[1] in axes)]
     table = table.head(len(drawn) if axes else 1)
     text = sweep_page(table, axes, "sweep.toml")
-    assert text.count("<circle") == len(table) * 5  # figures that are not 0
-    assert text.count("<svg") == 5
+    assert text.count("<circle") == len(table) * 7  # figures that are not 0
+    assert text.count("<svg") == 7

@@ -28,8 +28,8 @@ from simtwin.fabric import FabricError, fabric_from
 from simtwin.options import in_keywords
 from simtwin.remarks import remark
 from simtwin.routing import RoutingError
-from simtwin.sweep import SweepRun
-from simtwin.sweep_rows import results_of
+from simtwin.sweep.grid import SweepRun
+from simtwin.sweep.rows import results_of
 from simtwin.traffic import workload_on
 from simtwin.twin import SimulationError
 
