@@ -41,7 +41,7 @@ void the_agenda_gives_the_first_of_all() {
 }
 
 // A process is visited in every window for which it has asked, if after each visit it asks for the next of
-// them.
+// them; windows are played one at a time or two, by all processes or by two parts of them.
 void the_calendar_misses_nobody() {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
@@ -63,14 +63,21 @@ void the_calendar_misses_nobody() {
       CHECK_IN(calendar.next() >= now, context);
       now = calendar.next();
       calendar.enter(now);
-      const TimePs end = calendar.end_of(now);
-      calendar.each([&](std::uint32_t process) {
-        std::set<TimePs>& own = wanted[process];
-        own.erase(own.begin(), own.lower_bound(end));
-        if (!own.empty()) calendar.wake(process, *own.begin());
-        if (++visits < 3000) wake(end);
-      });
-      for (const std::set<TimePs>& own : wanted) CHECK_IN(own.empty() || *own.begin() >= end, context);
+      const std::uint64_t last = now + random() % 2;
+      const auto part = static_cast<std::uint32_t>(random() % (processes + 1));
+      for (std::uint64_t window = now; window <= last; ++window) {
+        const TimePs end = calendar.end_of(window);
+        const auto play = [&](std::uint32_t process) {
+          std::set<TimePs>& own = wanted[process];
+          own.erase(own.begin(), own.lower_bound(end));
+          if (!own.empty()) calendar.wake(process, *own.begin());
+          if (++visits < 3000) wake(end);
+        };
+        calendar.each(window, 0, part, play);
+        calendar.each(window, part, processes, play);
+        calendar.leave(window);
+        for (const std::set<TimePs>& own : wanted) CHECK_IN(own.empty() || *own.begin() >= end, context);
+      }
     }
     for (const std::set<TimePs>& own : wanted) CHECK_IN(own.empty(), context);
     CHECK_IN(visits >= 3000, context);
@@ -82,13 +89,15 @@ void who_is_stopped_stays_in_its_window() {
   calendar.wake(2, 5);
   calendar.enter(calendar.next());
   int visits = 0;
-  calendar.each([&](std::uint32_t process) {
+  calendar.each(0, 0, 3, [&](std::uint32_t process) {
     ++visits;
     calendar.wake(process, 7);
   });
+  calendar.leave(0);
   CHECK_EQUAL(visits, 1);
   CHECK_EQUAL(calendar.next(), std::uint64_t{0});
-  calendar.each([&](std::uint32_t) { ++visits; });
+  calendar.each(0, 0, 3, [&](std::uint32_t) { ++visits; });
+  calendar.leave(0);
   CHECK_EQUAL(visits, 2);
   CHECK_EQUAL(calendar.next(), Calendar::kNone);
 }

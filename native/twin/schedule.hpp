@@ -62,18 +62,25 @@ class Calendar {
   TimePs window_ps() const { return static_cast<TimePs>(window_ps_); }
   std::uint64_t window_of(TimePs time) const { return static_cast<std::uint64_t>(time) / window_ps_; }
 
-  // fn(process) for each that may have something to do in this window, once.
+  // fn(process) for each from `first` to the one before `last` that may have something to do in a window,
+  // once. The window is this one or the next.
   template <class Function>
-  void each(Function fn) {
-    const std::size_t row = (window_ % kWindows) * words_;
-    std::uint64_t left = 0;  // of those that were stopped before the window's end
-    for (std::uint32_t word = 0; word < words_; ++word) {
-      std::uint64_t& bits = bits_[row + word];
-      for (std::uint64_t now = std::exchange(bits, 0); now != 0; now &= now - 1)
-        fn(word * 64 + static_cast<std::uint32_t>(std::countr_zero(now)));
-      left |= bits;
+  void each(std::uint64_t window, std::uint32_t first, std::uint32_t last, Function fn) {
+    std::uint64_t* const row = bits_.data() + (window % kWindows) * words_;
+    for (std::uint32_t at = first; at < last;) {
+      const std::uint32_t word = at / 64, end = std::min(last, (word + 1) * 64);
+      const std::uint64_t own = ~std::uint64_t{0} >> (64 - (end - at)) << (at % 64);
+      std::uint64_t now = row[word] & own;
+      row[word] &= ~own;
+      for (; now != 0; now &= now - 1) fn(word * 64 + static_cast<std::uint32_t>(std::countr_zero(now)));
+      at = end;
     }
-    if (left == 0) occupied_ &= ~(std::uint64_t{1} << (window_ % kWindows));
+  }
+  // A window has been played, but by those that were stopped before its end.
+  void leave(std::uint64_t window) {
+    const auto row = bits_.begin() + static_cast<std::ptrdiff_t>((window % kWindows) * words_);
+    if (std::all_of(row, row + words_, [](std::uint64_t bits) { return bits == 0; }))
+      occupied_ &= ~(std::uint64_t{1} << (window % kWindows));
   }
 
  private:

@@ -131,18 +131,41 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
   const bool alone = standings_.size() == 1;
   bool own_failed = own.failed;
   std::uint64_t own_events = 0;
-  const auto play_until = [&](TimePs time) {
+  const auto play_part = [&](std::uint64_t window, std::uint32_t first, std::uint32_t end, TimePs time) {
     bool all = true;
-    calendar.each([&](std::uint32_t process) {
+    calendar.each(window, first, end, [&](std::uint32_t process) {
       own_events += play(process, time, events);
       own_failed |= !processes_[process].errors.empty();
       all &= schedule_.agenda(process).next_time() >= time;
     });
     return all;
   };
+  const auto play_until = [&](std::uint64_t window, TimePs time) {
+    const bool all = play_part(window, 0, parts_.back(), time);
+    calendar.leave(window);
+    return all;
+  };
+  // Two windows at once. What a neighbourhood does in the first is felt in others in the third: by then it
+  // has passed the switches between them. So each plays both while its state is near.
+  const std::size_t between = parts_.size() - 2;
+  const auto play_both = [&](std::uint64_t window) {
+    const TimePs first = calendar.end_of(window), second = calendar.end_of(window + 1);
+    const bool heard = play_part(window, parts_[between], parts_[between + 1], first);
+    bool all = heard;
+    for (std::size_t part = 0; part < between; ++part) {
+      if (play_part(window, parts_[part], parts_[part + 1], first) && heard) {
+        play_part(window + 1, parts_[part], parts_[part + 1], second);
+      } else {
+        all = false;
+      }
+    }
+    if (all) play_part(window + 1, parts_[between], parts_[between + 1], second);
+    calendar.leave(window);
+    calendar.leave(window + 1);
+  };
   // In the middle of a window: false where some have not come to that time.
-  const auto all_come_to = [&](TimePs time) {
-    own.behind = !play_until(time);
+  const auto all_come_to = [&](std::uint64_t window, TimePs time) {
+    own.behind = !play_until(window, time);
     if (!alone) barrier_->arrive_and_wait();
     own.failed = own_failed;  // not before all have read how others stood before this window
     bool behind = false;
@@ -180,19 +203,26 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
     while (!behind && next_change_ < network_->changes.size() &&
            network_->changes[next_change_].time < stop) {
       const TimePs time = network_->changes[next_change_].time;
-      behind = !all_come_to(time);
+      behind = !all_come_to(window, time);
       if (thread == 0 && !behind) apply_changes(time);
       if (!alone) barrier_->arrive_and_wait();
     }
     if (stop < end && !behind) {
-      if (all_come_to(stop)) {
+      if (all_come_to(window, stop)) {
         if (thread != 0) return;
         reached_ = true;
         for (const Standing& standing : standings_) failed_ |= standing.failed;
         return;
       }
     } else if (!behind) {
-      play_until(end);
+      const TimePs both = calendar.end_of(window + 1);
+      const bool changes =
+          next_change_ < network_->changes.size() && network_->changes[next_change_].time < both;
+      if (alone && between > 1 && both <= until && !changes) {
+        play_both(window);
+      } else {
+        play_until(window, end);
+      }
     }
     if (!alone) barrier_->arrive_and_wait();
   }

@@ -144,6 +144,13 @@ class Simulator {
   }
   void connect_all();
   void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
+  struct Place {
+    std::int32_t tier = 0, host = 0;
+    friend bool operator<(const Place& a, const Place& b) {
+      return std::tie(a.tier, a.host) < std::tie(b.tier, b.host);
+    }
+  };
+  std::vector<Place> places() const;
   void divide();
   std::vector<std::uint32_t> share_out() const;
   void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
@@ -197,6 +204,8 @@ class Simulator {
   std::uint32_t nic_source_ = 0, later_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
+  // Where each neighbourhood's processes begin, then those between neighbourhoods, then their end.
+  std::vector<std::uint32_t> parts_;
   TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
   std::uint32_t threads_;        // that were asked for
   struct alignas(64) Standing {  // of a thread, when a window is over

@@ -10,31 +10,87 @@ namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
+// Who has taken whom in: of a set of nodes the first stands for all.
+class Groups {
+ public:
+  explicit Groups(std::int32_t nodes) : above_(index(nodes)) { std::iota(above_.begin(), above_.end(), 0); }
+  std::int32_t of(std::int32_t node) {
+    while (above_[index(node)] != node) node = above_[index(node)] = above_[index(above_[index(node)])];
+    return node;
+  }
+  void join(std::int32_t a, std::int32_t b) {
+    a = of(a), b = of(b);
+    above_[index(std::max(a, b))] = std::min(a, b);
+  }
+
+ private:
+  std::vector<std::int32_t> above_;
+};
+
 }  // namespace
 
-// Nodes whose links leave no time between them are one process.
+// Links from a host to each node, and the first of the hosts that are so near.
+std::vector<Simulator::Place> Simulator::places() const {
+  std::vector<Place> places(index(network_->nodes), Place{network_->nodes, network_->nodes});
+  for (std::int32_t host = 0; host < network_->hosts; ++host) places[index(host)] = {0, host};
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::uint32_t link = 0; link < links_.links(); ++link) {
+      const Place from = places[index(links_.source_of(link))], to = {from.tier + 1, from.host};
+      Place& known = places[index(links_.target_of(link))];
+      if (!(to < known)) continue;
+      known = to;
+      changed = true;
+    }
+  }
+  return places;
+}
+
+// Nodes whose links leave no time between them are one process. Processes are numbered in the order in which
+// they play: those of a neighbourhood, which hear of other ones by the switches of the highest tier alone,
+// then these.
 void Simulator::divide() {
   constexpr TimePs kLeast = 10 * kPsPerNs;
   // A switch's arrivals of a window are told apart by 64 bits: those that time does not take number them.
   constexpr TimePs kWindowMax = (TimePs{1} << 32) - 1;
-  std::vector<std::uint32_t> leader(index(network_->nodes));
-  std::iota(leader.begin(), leader.end(), 0u);
-  const auto leader_of = [&](std::int32_t node) {
-    std::uint32_t at = static_cast<std::uint32_t>(node);
-    while (leader[at] != at) at = leader[at] = leader[leader[at]];
-    return at;
-  };
+  const std::int32_t count = network_->nodes;
+  Groups processes(count);
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    const std::uint32_t a = leader_of(links_.source_of(link)), b = leader_of(links_.target_of(link));
-    if (links_.lookahead(link) < kLeast) leader[std::max(a, b)] = std::min(a, b);
+    if (links_.lookahead(link) < kLeast) processes.join(links_.source_of(link), links_.target_of(link));
   }
-  process_of_node_.resize(leader.size());
-  std::uint32_t count = 0;
-  for (std::int32_t node = 0; node < network_->nodes; ++node) {
-    const std::uint32_t own = leader_of(node);
-    process_of_node_[index(node)] = own == static_cast<std::uint32_t>(node) ? count++ : process_of_node_[own];
+  const std::vector<Place> place = places();
+  std::int32_t highest = 0;
+  for (const Place& each : place) highest = std::max(highest, each.tier < count ? each.tier : 0);
+  std::vector<bool> between(index(count));  // by process
+  for (std::int32_t node = 0; node < count; ++node) {
+    if (place[index(node)].tier == highest) between[index(processes.of(node))] = true;
   }
-  processes_.resize(count);
+  Groups neighbourhoods = processes;
+  for (std::uint32_t link = 0; link < links_.links(); ++link) {
+    const std::int32_t a = links_.source_of(link), b = links_.target_of(link);
+    if (!between[index(processes.of(a))] && !between[index(processes.of(b))]) neighbourhoods.join(a, b);
+  }
+  using Rank = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
+  std::vector<Rank> order;  // neighbourhood, nearest host, node
+  for (std::int32_t node = 0; node < count; ++node)
+    order.emplace_back(between[index(processes.of(node))] ? count : neighbourhoods.of(node),
+                       place[index(node)].host, node);
+  std::sort(order.begin(), order.end());
+  constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::vector<std::uint32_t> process_of(index(count), kNone);
+  std::uint32_t found = 0;
+  std::int32_t last = -1;
+  for (const auto& [neighbourhood, host, node] : order) {
+    std::uint32_t& process = process_of[index(processes.of(node))];
+    if (std::exchange(last, neighbourhood) != neighbourhood) parts_.push_back(found);
+    if (process == kNone) process = found++;
+  }
+  if (last != count) parts_.push_back(found);  // none is between
+  parts_.push_back(found);
+  process_of_node_.resize(index(count));
+  for (std::int32_t node = 0; node < count; ++node)
+    process_of_node_[index(node)] = process_of[index(processes.of(node))];
+  processes_.resize(found);
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
     if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
       lookahead_ = std::min(lookahead_, links_.lookahead(link));
