@@ -141,25 +141,22 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
     return all;
   };
   const auto play_until = [&](std::uint64_t window, TimePs time) {
-    const bool all = play_part(window, 0, parts_.back(), time);
+    const bool all = play_part(window, 0, schedule_.processes(), time);
     calendar.leave(window);
     return all;
   };
-  // Two windows at once. What a neighbourhood does in the first is felt in others in the third: by then it
-  // has passed the switches between them. So each plays both while its state is near.
-  const std::size_t between = parts_.size() - 2;
+  // What a neighbourhood does in a window is felt in others in the second after it at the earliest: switches
+  // are between them. So each plays both windows while its state is near, when those switches have played the
+  // first, and they play the second after it.
   const auto play_both = [&](std::uint64_t window) {
-    const TimePs first = calendar.end_of(window), second = calendar.end_of(window + 1);
-    const bool heard = play_part(window, parts_[between], parts_[between + 1], first);
-    bool all = heard;
-    for (std::size_t part = 0; part < between; ++part) {
-      if (play_part(window, parts_[part], parts_[part + 1], first) && heard) {
-        play_part(window + 1, parts_[part], parts_[part + 1], second);
-      } else {
-        all = false;
+    bool all = true;
+    for (const Turn& turn : turns_) {
+      if (turn.window == 0) {
+        all &= play_part(window, turn.first, turn.end, calendar.end_of(window));
+      } else if (all) {
+        play_part(window + 1, turn.first, turn.end, calendar.end_of(window + 1));
       }
     }
-    if (all) play_part(window + 1, parts_[between], parts_[between + 1], second);
     calendar.leave(window);
     calendar.leave(window + 1);
   };
@@ -218,7 +215,7 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
       const TimePs both = calendar.end_of(window + 1);
       const bool changes =
           next_change_ < network_->changes.size() && network_->changes[next_change_].time < both;
-      if (alone && between > 1 && both <= until && !changes) {
+      if (alone && turns_.size() > 2 && both <= until && !changes) {
         play_both(window);
       } else {
         play_until(window, end);

@@ -204,8 +204,11 @@ class Simulator {
   std::uint32_t nic_source_ = 0, later_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
-  // Where each neighbourhood's processes begin, then those between neighbourhoods, then their end.
-  std::vector<std::uint32_t> parts_;
+  // Who plays when two windows are played at once: processes from `first` to the one before `end`.
+  struct Turn {
+    std::uint32_t first, end, window;  // 0 or 1
+  };
+  std::vector<Turn> turns_;
   TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
   std::uint32_t threads_;        // that were asked for
   struct alignas(64) Standing {  // of a thread, when a window is over

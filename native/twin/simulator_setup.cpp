@@ -46,9 +46,9 @@ std::vector<Simulator::Place> Simulator::places() const {
   return places;
 }
 
-// Nodes whose links leave no time between them are one process. Processes are numbered in the order in which
-// they play: those of a neighbourhood, which hear of other ones by the switches of the highest tier alone,
-// then these.
+// Nodes whose links leave no time between them are one process. A neighbourhood of tier t is what switches up
+// to that tier join; others hear of it by higher ones alone. Processes are numbered so that those of a
+// neighbourhood follow one another, of any tier: first smaller neighbourhoods in it, then what joins them.
 void Simulator::divide() {
   constexpr TimePs kLeast = 10 * kPsPerNs;
   // A switch's arrivals of a window are told apart by 64 bits: those that time does not take number them.
@@ -59,38 +59,64 @@ void Simulator::divide() {
     if (links_.lookahead(link) < kLeast) processes.join(links_.source_of(link), links_.target_of(link));
   }
   const std::vector<Place> place = places();
-  std::int32_t highest = 0;
-  for (const Place& each : place) highest = std::max(highest, each.tier < count ? each.tier : 0);
-  std::vector<bool> between(index(count));  // by process
+  std::vector<std::int32_t> tier(index(count));  // by process
   for (std::int32_t node = 0; node < count; ++node) {
-    if (place[index(node)].tier == highest) between[index(processes.of(node))] = true;
+    std::int32_t& own = tier[index(processes.of(node))];
+    if (place[index(node)].tier < count) own = std::max(own, place[index(node)].tier);
   }
-  Groups neighbourhoods = processes;
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    const std::int32_t a = links_.source_of(link), b = links_.target_of(link);
-    if (!between[index(processes.of(a))] && !between[index(processes.of(b))]) neighbourhoods.join(a, b);
+  const std::int32_t highest = *std::max_element(tier.begin(), tier.end());
+  // By tier from 1 on: each process's neighbourhood, `count` of those that are above.
+  std::vector<std::vector<std::int32_t>> joined;
+  for (std::int32_t most = 1; most < highest; ++most) {
+    Groups near = processes;
+    for (std::uint32_t link = 0; link < links_.links(); ++link) {
+      const std::int32_t a = processes.of(links_.source_of(link)), b = processes.of(links_.target_of(link));
+      if (std::max(tier[index(a)], tier[index(b)]) <= most) near.join(a, b);
+    }
+    std::vector<std::int32_t>& own = joined.emplace_back(index(count), count);
+    for (std::int32_t node = 0; node < count; ++node) {
+      if (tier[index(processes.of(node))] <= most) own[index(node)] = near.of(node);
+    }
   }
-  using Rank = std::tuple<std::int32_t, std::int32_t, std::int32_t>;
-  std::vector<Rank> order;  // neighbourhood, nearest host, node
-  for (std::int32_t node = 0; node < count; ++node)
-    order.emplace_back(between[index(processes.of(node))] ? count : neighbourhoods.of(node),
-                       place[index(node)].host, node);
-  std::sort(order.begin(), order.end());
+  std::vector<std::int32_t> order(index(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    for (std::size_t own = joined.size(); own-- > 0;) {
+      if (joined[own][index(a)] != joined[own][index(b)])
+        return joined[own][index(a)] < joined[own][index(b)];
+    }
+    return place[index(a)].host < place[index(b)].host;
+  });
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> process_of(index(count), kNone);
-  std::uint32_t found = 0;
-  std::int32_t last = -1;
-  for (const auto& [neighbourhood, host, node] : order) {
+  std::vector<std::int32_t> leaders;
+  for (const std::int32_t node : order) {
     std::uint32_t& process = process_of[index(processes.of(node))];
-    if (std::exchange(last, neighbourhood) != neighbourhood) parts_.push_back(found);
-    if (process == kNone) process = found++;
+    if (process != kNone) continue;
+    process = static_cast<std::uint32_t>(leaders.size());
+    leaders.push_back(processes.of(node));
   }
-  if (last != count) parts_.push_back(found);  // none is between
-  parts_.push_back(found);
   process_of_node_.resize(index(count));
   for (std::int32_t node = 0; node < count; ++node)
     process_of_node_[index(node)] = process_of[index(processes.of(node))];
-  processes_.resize(found);
+  processes_.resize(leaders.size());
+  const auto take_turns = [&](const auto& self, std::uint32_t first, std::uint32_t end,
+                              std::size_t most) -> void {
+    if (most == 0) {
+      turns_.insert(turns_.end(), {{first, end, 0}, {first, end, 1}});
+      return;
+    }
+    const std::vector<std::int32_t>& within = joined[most - 1];
+    std::uint32_t above = first;  // where what joins the neighbourhoods begins
+    while (above < end && within[index(leaders[above])] != count) ++above;
+    if (above < end) turns_.push_back({above, end, 0});
+    for (std::uint32_t from = first, to = first; from < above; from = to) {
+      while (to < above && within[index(leaders[to])] == within[index(leaders[from])]) ++to;
+      self(self, from, to, most - 1);
+    }
+    if (above < end) turns_.push_back({above, end, 1});
+  };
+  take_turns(take_turns, 0, static_cast<std::uint32_t>(leaders.size()), joined.size());
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
     if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
       lookahead_ = std::min(lookahead_, links_.lookahead(link));
