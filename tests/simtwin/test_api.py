@@ -136,6 +136,18 @@ def test_flows_of_an_incast_share_the_last_link() -> None:
     assert run.links.filter(pl.col("link") == "leaf1->host3")["longest_queue_bytes"].item() > 0
 
 
+def test_all_transfers_of_a_collective_have_a_completion_time() -> None:
+    """Of several messages too, as the page has them."""
+    fabric = small()
+    run = simtwin.simulate(fabric, simtwin.collective(fabric, "all_reduce", "1MiB", count=2))
+    flows = run.flow_completion
+    assert len(flows) == len(run.transfers) == 8
+    assert flows["op"].unique().to_list() == ["all_reduce"]
+    assert flows["messages"].min() > 1  # type: ignore[operator]
+    assert flows["fct_ns"].to_list() == run.transfers["busy_ns"].to_list()
+    assert flows["slowdown"].min() >= 1  # type: ignore[operator]
+
+
 def test_what_a_load_is() -> None:
     """Flows bring it on average, sizes are the distribution's, and another load draws the same flows sooner."""
     fabric = small()
