@@ -250,6 +250,21 @@ def test_a_trace_is_swept_too(files: Path) -> None:
     assert table["level"].to_list() == ["packet"] * 4 + ["flow"] * 4 + ["analytic"] * 4
     took_s = table.filter(pl.col("wire") == "plain")["completion_s"]
     assert took_s.max() < 1.2 * took_s.min()  # type: ignore[operator]
+    assert table["flows"].to_list() == [4] * 12, "each rank's messages to the next, however many, are a flow"
+    assert (table["fct_p99_ns"] > 0).all()
+    assert (table["slowdown_p50"] > 0.9).all()
+    for column in ("longest_queue_bytes", "marked", "trimmed", "pauses", "dropped"):
+        assert table[column].is_null().to_list() == [False] * 4 + [True] * 8, column
+    assert table["data_packets"].is_null().to_list() == [False] * 8 + [True] * 4
+
+
+def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
+    """A server's ranks reach each other without the fabric."""
+    rings(files.parent / "trace", ranks=2, collectives=1, compute_ns=1000)
+    files.write_text('[base]\nfabric = "fabric.toml"\nworkload = "trace"\nhosts = ["host0", "host0"]\n')
+    ended = genie("sweep", str(files), "-o", str(files.parent / "out"), "--jobs", "1")
+    assert ended.code == 0, ended
+    assert "genie: nothing went between two hosts: flow completion times and slowdowns are left empty" in ended.stderr
 
 
 @pytest.mark.parametrize(
