@@ -213,7 +213,8 @@ def flows(drawn: dict[str, dict[str, Any]]) -> str:
         if any(it is not None and it > 1 for it in turns):
             words += (
                 "Where each is posted when the one before has arrived, as in plain rings, an idle network makes that "
-                "the dashed mark: what lies above it is contention. "
+                "the dashed mark: what lies above it is contention; below it messages left together that had piled up "
+                "before a rank that came late. "
             )
         if None in turns:
             words += (

@@ -248,7 +248,7 @@ def test_slowdowns_are_shown_by_size_and_as_a_distribution(page: Any) -> None:
     page.locator("#flow-cdf .cdf").hover(position={"x": 300, "y": 100})
     assert re.match(r"(100|\d\d(\.\d)?) % of flows have a slowdown of at most", _tip(page)[0])
     assert page.locator("#flow-sizes .in-turn").count() == 1
-    assert "what lies above it is contention" in page.inner_text("#flows")
+    assert "what lies above it is contention; below it messages left together" in page.inner_text("#flows")
 
 
 def test_all_ranks_have_a_strip_and_some_their_lanes(page: Any) -> None:
