@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,11 +79,12 @@ def simulate(
     given["algorithms"] = dict(algorithms or {})
     options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
     series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
+    _check_kind("simulate: workload", workload, Workload, "a workload, or a folder or prefix of traces")
+    built = _built(fabric, "simulate")
     played = workload if isinstance(workload, Workload) else load(workload)
     try:
         return play(
-            fabric if isinstance(fabric, Fabric) else Fabric.load(fabric),
-            played, options,
+            built, played, options,
             workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
             hosts=hosts, out=None if out is None else Path(out), series_ps=series_ps, progress=progress,
         )  # fmt: skip
@@ -135,6 +137,19 @@ def play(
     if result.failure:
         raise SimulationError(result.failure)
     return result
+
+
+def _check_kind(name: str, given: object, kind: type, allowed: str) -> None:
+    """Raises OptionError for what is neither of a kind nor the path of one."""
+    if not isinstance(given, kind | str | PathLike):
+        what = "None" if given is None else f"of type {type(given).__name__}"
+        raise OptionError(f"{name} is {what}: give {allowed}")
+
+
+def _built(fabric: AnyFabric, caller: str) -> Fabric:
+    """The fabric, read where a path is given. Raises OptionError, FabricError and ForeignFileError."""
+    _check_kind(f"{caller}: fabric", fabric, Fabric, "a fabric, or the path of its file")
+    return fabric if isinstance(fabric, Fabric) else Fabric.load(fabric)
 
 
 def _series_ps(interval: str, level: str) -> int:
@@ -206,8 +221,8 @@ def collective(
 
 
 def _traffic(fabric: AnyFabric, kind: type[Traffic], given: dict[str, Any]) -> Workload:
-    built = fabric if isinstance(fabric, Fabric) else Fabric.load(fabric)
     tag = str(kind.__struct_config__.tag)
+    built = _built(fabric, tag)
     tables = {"kind": tag, **{key: value for key, value in given.items() if value is not None}}
     traffic: Traffic = Tables(tables, tag, OptionError).convert(kind)
     return workload_on(built, traffic)

@@ -118,12 +118,6 @@ class IdleNetwork:
         completed = completed + (back_ps + way.latencies_ps[0]) * NS_PER_PS
         return completed
 
-    def message_ns(self, source: int, target: int, size_bytes: NDArray[Any]) -> NDArray[np.float64]:
-        """`completion_ns` of single messages of these sizes from one rank to another, which are on two hosts."""
-        way = self.way(source, target)
-        assert way is not None
-        return self.completion_ns(way, size_bytes, np.ones(len(size_bytes)))
-
     def arrival_ns(self, way: Way, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
         """From a transfer's post until the receiver has all of it; otherwise as `completion_ns`."""
         frames = frames_of(self._fabric)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.record import let_go_of_folders, prepare_folder, write_run
 from simtwin.fabric_toml import to_toml
+from simtwin.flow_completion import flow_completion
 from simtwin.idle_network import IdleNetwork
 
 if TYPE_CHECKING:
@@ -57,31 +58,18 @@ class Simulated:
 
     @cached_property
     def flow_completion(self) -> pl.DataFrame:
-        """One row per message that went between two hosts by itself: each send of a trace or of generated traffic, and
-        collectives' transfers of one message.
+        """One row per transfer that went between two hosts, in the order of `transfers`: a send of a trace or of
+        generated traffic, or all messages of a collective from one rank to another (`op`, `messages`).
 
-        `fct_ns`: from its posting until its sender knows that all has arrived; `idle_ns`: the same on the idle network
-        at line rate (`simtwin/idle_network.py`); `slowdown`: the former over the latter.
+        `fct_ns`: from a message's posting until its sender knows that all has arrived, of several messages the time
+        with one of them under way; `idle_ns`: what the same bytes take on the idle network at line rate, posted at once
+        (`simtwin/idle_network.py`); `slowdown`: the former over the latter.
         """
-        import polars as pl
-
         same_paths = not self.info["paths"].get("changed")
         idle = IdleNetwork(
             self.twin.fabric, self.twin.network, self.twin.host_of_rank.tolist(), self.paths if same_paths else None
         )
-        host = self.twin.host_of_rank
-        rows = self.transfers.filter((pl.col("messages") == 1) & (pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
-        rows = rows.filter(pl.Series(host[rows["src"].to_numpy()] != host[rows["dst"].to_numpy()], dtype=pl.Boolean))
-        frames = [
-            pair.with_columns(idle_ns=pl.Series(idle.message_ns(source, target, pair["size_bytes"].to_numpy())))
-            for (source, target), pair in rows.with_row_index().partition_by("src", "dst", as_dict=True).items()
-        ]
-        rows = pl.concat(frames) if frames else rows.with_columns(index=0, idle_ns=0.0)
-        rows = rows.sort("index").with_columns(fct_ns=pl.col("acked_ns") - pl.col("post_ns"), start_ns="post_ns")
-        rows = rows.with_columns(slowdown=pl.col("fct_ns") / pl.col("idle_ns").clip(1.0))
-        return rows.select(
-            "iteration", "src", "dst", "node_id", "size_bytes", "start_ns", "fct_ns", "idle_ns", "slowdown"
-        )
+        return flow_completion(self.timeline, self.transfers, idle).drop("in_turn")
 
     def write(self, folder: Path) -> None:
         """The run folder that `genie simulate` would have written, in place of an earlier run. Raises RecordError."""

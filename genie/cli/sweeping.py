@@ -80,8 +80,16 @@ def sweep(
         raise UsageError(f"each process that the launcher has started would be a sweep of its own: give {line}")
     if mpi and jobs is not None:
         raise UsageError("--jobs: under mpiexec all processes but the first play; leave it out")
-    described = load_sweep(file)
-    runs = list(described.runs())
+    preparing = _Preparing("values checked")
+    try:
+        described = load_sweep(file, preparing)
+        runs = []
+        preparing.what = "runs prepared"
+        for run in described.runs():
+            runs.append(run)
+            preparing(len(runs), described.size)
+    finally:
+        preparing.end()
     keep = out.resolve() / RUNS_FOLDER if described.keep else None
     if dry_run:
         return _show_plan(runs, _missing(runs, read_rows(out), keep, retry), out)
@@ -141,14 +149,53 @@ def _remark_on_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
         print(f"genie: {out} has {what}: choose another -o to have all of one", file=sys.stderr)
 
 
-class _Progress:
-    """On a terminal a line that changes, elsewhere a line now and then: runs done, failed, and how long it may take."""
+class _Line:
+    """On a terminal a line that changes, elsewhere a line now and then."""
+
+    def __init__(self, first_after_s: float) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._next = time.monotonic() + first_after_s
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + (0.2 if self._terminal else 10.0)
+        return True
+
+    def end(self) -> None:
+        """Whatever comes next has the line for itself."""
+        if self._terminal:
+            self._print("", end="")
+
+    def _change(self, text: str) -> None:
+        self._print(text, end="" if self._terminal else "\n")
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        print(("\r\x1b[K" if self._terminal else "") + text, end=end, file=sys.stderr, flush=True)
+
+
+class _Preparing(_Line):
+    """What is done before the first run, where that takes more than a second."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(1.0)
+        self.what = what
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of all are done."""
+        if self._is_due():
+            self._change(f"genie: {done:,} of {total:,} {self.what}")
+
+
+class _Progress(_Line):
+    """Runs done, failed, and how long it may take."""
 
     def __init__(self, missing: Sequence[SweepRun], total: int, workers: int) -> None:
+        super().__init__(0.2 if sys.stderr.isatty() else 10.0)
         self._total = len(missing)
         self._done = self._failed = 0
-        self._terminal = sys.stderr.isatty()
-        self._began = self._last = time.monotonic()
+        self._began = time.monotonic()
         self._said: set[str] = set()
         self._print(f"genie: {counted(total, 'run')}, {self._total} to play, {workers} at once")
 
@@ -160,21 +207,9 @@ class _Progress:
             if line not in self._said:
                 self._said.add(line)
                 self._print(line)
-        now = time.monotonic()
-        if now - self._last < (0.2 if self._terminal else 10.0):
-            return
-        self._last = now
-        left_s = (now - self._began) / self._done * (self._total - self._done)
-        text = f"genie: {self._done} of {self._total} runs, {self._failed} failed, about {left_s:.0f} s left"
-        self._print(text, end="" if self._terminal else "\n")
-
-    def end(self) -> None:
-        """Whatever ends the sweep."""
-        if self._terminal:
-            self._print("", end="")
-
-    def _print(self, text: str, end: str = "\n") -> None:
-        print(("\r\x1b[K" if self._terminal else "") + text, end=end, file=sys.stderr, flush=True)
+        if self._is_due():
+            left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            self._change(f"genie: {self._done} of {self._total} runs, {self._failed} failed, about {left_s:.0f} s left")
 
 
 def _show_plan(runs: Sequence[SweepRun], missing: Sequence[SweepRun], out: Path) -> int:

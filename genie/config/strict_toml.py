@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,9 +69,13 @@ class Document:
         """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
         return self._error(f"{self.name}:{self.line_of(key)}: {dotted(key)}{problem}")
 
+    @cached_property
+    def _lines(self) -> Mapping[Key, int]:
+        return key_lines(self.text)
+
     def line_of(self, key: Key) -> int:
         """From 1, of a key or of the nearest table around it that is in the file."""
-        lines = key_lines(self.text)
+        lines = self._lines
         return next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
 
     def convert(self, into: type[T]) -> T:

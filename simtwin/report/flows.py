@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genie.collectives.msccl import PREFIX
 from genie.page import amount
+from genie.plan.lowering import Lowering
+from simtwin.flow_completion import SEND, flow_completion
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,48 +22,35 @@ if TYPE_CHECKING:
 SIZES_MAX = 12  # distinct sizes that have a place of their own; of more those between two powers of 4 share one
 CDF_POINTS = 200
 PERCENTILES = (50, 95, 99)
-SEND = "send"
+RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def slowdowns(run: Run, idle: IdleNetwork) -> pl.DataFrame:
-    """One row per transfer between hosts: op ("send" for a message of the trace's own), size_bytes, messages, slowdown,
-    in_turn.
-
-    The slowdown is the time with a message posted and not acknowledged over the time that the same bytes take on an
-    idle network, posted at once. For a single message that is its flow completion time (FCT) over the ideal one.
-    `in_turn`: what it would be on an idle network if each message were posted when the one before has arrived.
-    """
+    """Rows of `flow_completion` that took time. `in_turn` is NaN where messages of a flow are under way together."""
     import polars as pl
 
-    ops = run.timeline.filter(pl.col("kind") == "coll").select("iteration", "node_id", "op", src="rank")
-    moved = run.transfers.filter((pl.col("src") != pl.col("dst")) & (pl.col("busy_ns") > 0) & (pl.col("acked_ns") >= 0))
-    table = moved.join(ops, on=["iteration", "src", "node_id"], how="left").with_columns(
-        op=pl.when(pl.col("seq").is_null()).then(pl.lit(SEND)).otherwise(pl.col("op"))
-    )
-    pairs = table.select("src", "dst").unique(maintain_order=True)
-    number: dict[Any, int] = {}
-    ways = [idle.way(src, dst) for src, dst in pairs.iter_rows()]
-    pairs = pairs.with_columns(way=pl.Series([number.setdefault(way, len(number)) for way in ways], dtype=pl.Int64))
-    table = table.join(pairs, on=["src", "dst"])
-    of_row, size, messages, busy = (table[it].to_numpy() for it in ("way", "size_bytes", "messages", "busy_ns"))
-    ideal, in_turn = np.full(len(table), np.nan), np.full(len(table), np.nan)
-    for way, at in number.items():
-        rows = of_row == at
-        if way is not None:
-            ideal[rows] = idle.completion_ns(way, size[rows], messages[rows])
-            each, one = size[rows] / messages[rows], np.ones(rows.sum())
-            in_turn[rows] = (messages[rows] - 1) * idle.arrival_ns(way, each, one) + idle.completion_ns(way, each, one)
-    ideal = np.maximum(ideal, 1.0)
-    found = {"slowdown": busy / ideal, "in_turn": in_turn / ideal}
-    kept = table.select("op", "size_bytes", "messages").hstack(pl.DataFrame(found))
-    return kept.filter(pl.col("slowdown").is_not_nan())
+    table = flow_completion(run.timeline, run.transfers, idle).filter(pl.col("fct_ns") > 0)
+    in_turn = (pl.col("messages") == 1) | pl.col("op").is_in(_taking_turns(run))
+    return table.with_columns(in_turn=pl.when(in_turn).then("in_turn").otherwise(float("nan")))
+
+
+def _taking_turns(run: Run) -> list[str]:
+    """Collectives in which a rank has one message to another at a time: plain rings in one channel.
+
+    NCCL's channels and slices, a chain's parts and an MSCCL file's steps overlap.
+    """
+    lowering = run.info.get("lowering") or asdict(Lowering())
+    if lowering.get("wire", "plain") != "plain" or lowering["channels"] != 1:
+        return []
+    return [op for op in RINGS if not str(lowering["algorithms"].get(op, "")).startswith(PREFIX)]
 
 
 def figures(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
     """Operation → what is drawn of its flows, the trace's own messages first, then what moved most bytes.
 
     `count`, `messages`: of a flow, the mean; `sizes`: of each size, or range of sizes, [label, count, each percentile
-    of the slowdown, median of what it would be in turn]; `cdf`: [slowdown, share of flows that have at most that].
+    of the slowdown, median of what it would be in turn, or None]; `cdf`: [slowdown, share of flows that have at most
+    that].
     """
     import polars as pl
 
@@ -89,8 +80,9 @@ def _by_size(size: NDArray[np.int64], slowdown: NDArray[np.float64], in_turn: ND
     result = []
     for at, label in enumerate(labels):
         own = place == at
-        percentiles = [*np.percentile(slowdown[own], PERCENTILES), np.median(in_turn[own])]
-        result.append([label, int(own.sum()), *(round(float(it), 3) for it in percentiles)])
+        percentiles = [round(float(it), 3) for it in np.percentile(slowdown[own], PERCENTILES)]
+        turns = round(float(np.median(in_turn[own])), 3) if not np.isnan(in_turn[own]).any() else None
+        result.append([label, int(own.sum()), *percentiles, turns])
     return result
 
 

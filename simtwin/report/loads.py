@@ -67,9 +67,12 @@ def link_loads(run: Run, network: Network) -> pl.DataFrame:
 
 
 def hottest(loads: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The busiest links that carried anything: by mean utilisation in whole permille, then by their longest queue."""
+    """The busiest links that carried anything: by mean utilisation in whole permille, then by the highest of any
+    interval in whole percent, then by their longest queue.
+    """
     import polars as pl
 
     used = loads.filter((pl.col("size_bytes") > 0) & pl.col("mean").is_not_null())
-    order = [pl.col("mean").round(3), pl.col("longest_queue_bytes"), -pl.col("number")]
+    peak = pl.col("peak").fill_null(0.0).round(2)
+    order = [pl.col("mean").round(3), peak, pl.col("longest_queue_bytes"), -pl.col("number")]
     return used.sort(order, descending=True).head(most)

@@ -207,12 +207,23 @@ def flows(drawn: dict[str, dict[str, Any]]) -> str:
     if set(drawn) - {"send"}:
         words += (
             "A flow of a collective is all of its messages from one rank to another, in the order of its algorithm; "
-            "what one waits for before it is posted does not count. Where each is posted when the one before "
-            "has arrived, as in rings, an idle network makes that the dashed mark: what lies above it is contention. "
+            "what one waits for before it is posted does not count. "
         )
+        turns = [row[-1] for it in drawn.values() for row in it["sizes"]]
+        if any(it is not None and it > 1 for it in turns):
+            words += (
+                "Where each is posted when the one before has arrived, as in plain rings, an idle network makes that "
+                "the dashed mark: what lies above it is contention; below it messages left together that had piled up "
+                "before a rank that came late. "
+            )
+        if None in turns:
+            words += (
+                "Where several are under way at once, as of NCCL's channels and slices, an idle network's slowdown is "
+                "not known, and nothing marks it. "
+            )
     names = {op: f"{op}: {_flows_in_words(it)}" for op, it in drawn.items()}
     choice = select("flows-choice", "flows of", drawn, next(iter(drawn)), names)
-    rows = [[op, *row] for op, it in drawn.items() for row in it["sizes"]]
+    rows = [[op, *("" if cell is None else cell for cell in row)] for op, it in drawn.items() for row in it["sizes"]]
     header = ["flows of", "size", "flows", "median", "95th percentile", "99th percentile", "idle, one after the other"]
     legend = key(median="var(--one)", **{"95th_percentile": "var(--two)", "99th_percentile": "var(--five)"})
     return section(

@@ -10,7 +10,7 @@ A sweep's file:
     [grid]                        # a run for each combination
     fabric.switch.shared_buffer = ["2MiB", "8MiB"]
     traffic.size = ["64KiB", "1MiB"]
-    seed = [1, 2, 3]
+    seed = [1, 2, 3]              # of generated traffic too, where [base.traffic] has no seed of its own
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
@@ -37,11 +38,13 @@ from genie.workload.graph import WorkloadError
 from simtwin.api import settled
 from simtwin.fabric import FabricError, fabric_from, to_toml
 from simtwin.fabric_files import ASTRA_SUFFIXES, read_fabric_file
+from simtwin.fabric_schema import Fabric
 from simtwin.options import SimulateOptions
-from simtwin.traffic import Poisson, Traffic, sizes_of
+from simtwin.traffic import Permutation, Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
 FABRIC = "fabric"
+Tell = Callable[[int, int], None]  # how much is done, and of how much
 ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
 
 
@@ -95,8 +98,11 @@ class Axis:
 class Sweep:
     """A sweep's file, checked."""
 
-    def __init__(self, document: Document, folder: Path) -> None:
-        """Raises SettingsError, for a value of the grid that no other values around the first ones make possible."""
+    def __init__(self, document: Document, folder: Path, tell: Tell = lambda done, total: None) -> None:
+        """`tell`: called now and then, with how many of the grid's values are checked and how many there are.
+
+        Raises SettingsError, for a value of the grid that no other values around the first ones make possible.
+        """
         self.document = document
         self.folder = folder
         file = document.convert(_File)
@@ -104,12 +110,20 @@ class Sweep:
         self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
         if self.size > RUNS_MAX:
             raise document.error(("grid",), f" has {self.size} runs: give at most {RUNS_MAX}")
+        for axis in self.axes:
+            if len(set(map(repr, axis.values))) < len(axis.values):
+                raise document.error(axis.place, " has a value twice: give each once")
+        self._base = {**document.data, "grid": {}}  # a run's tables are copies of these
         self._files: dict[Path, Document] = {}  # of fabrics
         self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
+        self._variables = NcclVariables()
         first = self._possible([axis.values[0] for axis in self.axes], None)
+        checked, total = 0, sum(len(axis.values) for axis in self.axes)
         for at, axis in enumerate(self.axes):
             for value in axis.values:
+                tell(checked, total)
+                checked += 1
                 self._possible([*first[:at], value, *first[at + 1 :]], axis)
 
     @property
@@ -127,8 +141,6 @@ class Sweep:
     def _axis(self, key: str, place: Key, values: Any) -> Axis:
         if not isinstance(values, list) or not values:
             raise self.document.error(place, f" = {values!r}: give a list of values")
-        if any(value in values[:at] for at, value in enumerate(values)):
-            raise self.document.error(place, " has a value twice: give each once")
         return Axis(key, place, tuple(values))
 
     def _possible(self, values: list[Any], axis: Axis | None) -> list[Any]:
@@ -151,7 +163,7 @@ class Sweep:
     def _check(self, values: list[Any], axis: Axis | None) -> None:
         """Everything that can be said of a run before it is played. `axis`: whose value is the new one."""
         base, tables = self._resolved(values)
-        fabric = fabric_from(tables)
+        fabric = _checked(tables)
         try:
             settled(base, fabric)
             if base.workload is not None:
@@ -165,7 +177,7 @@ class Sweep:
 
     def _resolved(self, values: tuple[Any, ...] | list[Any]) -> tuple[Base, Tables]:
         """One run's options and its fabric's tables; errors name the line of the grid that said it."""
-        data = self.document.data
+        data = self._base
         places: dict[Key, str] = {}
         fabric_changes: dict[str, Any] = {}
         fabric_places: dict[Key, str] = {}
@@ -187,6 +199,8 @@ class Sweep:
             raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
         if base.workload is not None:
             base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
+        if isinstance(base.traffic, Poisson | Permutation) and "seed" not in tables.data["base"]["traffic"]:
+            base = msgspec.structs.replace(base, traffic=msgspec.structs.replace(base.traffic, seed=base.seed))
         algorithms = {op: self._algorithm(name) for op, name in base.algorithms.items()}
         base = msgspec.structs.replace(base, algorithms=algorithms)
         return base, self._fabric(self.folder / base.fabric, fabric_changes, fabric_places)
@@ -233,7 +247,7 @@ class Sweep:
         traffic = base.traffic
         if isinstance(traffic, Poisson):
             traffic = msgspec.structs.replace(traffic, sizes=list(sizes_of(traffic.sizes, self.folder).points))
-        variables = NcclVariables()
+        variables = self._variables
         inputs = {
             "genie": _version(),
             "options": options,
@@ -253,6 +267,13 @@ def _fabric_document(path: Path) -> Document:
     return Tables(Document(to_toml(read_fabric_file(path)), path.name).data, str(path), FabricError)
 
 
+@lru_cache(maxsize=16)
+def _checked(tables: Tables) -> Fabric:
+    """Most runs of a grid have the fabric of the one before."""
+    return fabric_from(tables)
+
+
+@cache
 def _version() -> str:
     """Of Genie, whose next one may give other results."""
     with suppress(PackageNotFoundError):
@@ -260,9 +281,9 @@ def _version() -> str:
     return ""
 
 
-def load_sweep(path: Path) -> Sweep:
-    """Read and check a sweep's file. Raises SettingsError."""
-    return Sweep(Document.open(path, SweepError), path.resolve().parent)
+def load_sweep(path: Path, tell: Tell = lambda done, total: None) -> Sweep:
+    """Read and check a sweep's file; `tell` as Sweep's. Raises SettingsError."""
+    return Sweep(Document.open(path, SweepError), path.resolve().parent, tell)
 
 
 def _flat(table: Mapping[str, Any], names: tuple[str, ...], place: Key) -> Iterator[tuple[str, Key, Any]]:

@@ -13,17 +13,28 @@ from genie.page import as_table, document, section
 if TYPE_CHECKING:
     import polars as pl
 
-# Column -> what it is called, its unit and what it is divided by.
+# Kind of quantity -> its units, the largest first, and what each is.
+UNITS: dict[str, tuple[tuple[str, float], ...]] = {
+    "time": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
+    "size": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
+    "ratio": (("x", 1.0),),
+    "packets": (("packets", 1.0),),
+    "frames": (("frames", 1.0),),
+}
+COUNTS = ("packets", "frames")
+# Column -> what it is called, its kind, and what the column's own unit is.
 FIGURES: dict[str, tuple[str, str, float]] = {
-    "completion_s": ("Completion", "ms", 1e-3),
-    "fct_p50_ns": ("Flow completion time, median", "µs", 1e3),
-    "fct_p99_ns": ("Flow completion time, 99th percentile", "µs", 1e3),
-    "slowdown_p99": ("Slowdown, 99th percentile", "x", 1.0),
-    "longest_queue_bytes": ("Longest queue", "kB", 1e3),
+    "completion_s": ("Completion", "time", 1.0),
+    "fct_p50_ns": ("Flow completion time, median", "time", 1e-9),
+    "fct_p99_ns": ("Flow completion time, 99th percentile", "time", 1e-9),
+    "slowdown_p99": ("Slowdown, 99th percentile", "ratio", 1.0),
+    "longest_queue_bytes": ("Longest queue", "size", 1.0),
     "marked": ("Marks", "packets", 1.0),
     "pauses": ("Pauses", "frames", 1.0),
     "dropped": ("Drops", "packets", 1.0),
 }
+# Where a scale may end, over a power of ten, and how far its ticks are apart.
+SCALES = {1: 0.25, 1.5: 0.5, 2: 0.5, 2.5: 0.5, 3: 1, 4: 1, 5: 1, 6: 2, 8: 2, 10: 2.5}
 COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")
 PANELS_MAX = 24
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 250, 190, 52, 26, 30
@@ -37,12 +48,15 @@ def sweep_page(table: pl.DataFrame, axes: Sequence[str], name: str) -> str:
     title = f"{name}: {len(rows)} runs" + (f", {failed} failed" if failed else "")
     along, coloured, others = (axes[-1] if axes else "run"), axes[0] if len(axes) > 1 else "", axes[1:-1]
     body = [f"<h1>{escape(title)}</h1>", _key(rows, coloured)]
-    for column, (words, unit, divisor) in FIGURES.items():
-        if any(row[column] for row in rows):
+    for column, (words, kind, of_column) in FIGURES.items():
+        if highest := max((row[column] or 0 for row in rows), default=0):
+            unit, of_unit = unit_of(kind, highest * of_column)
+            divisor = of_unit / of_column
+            ticks = ticks_of(highest / divisor, kind in COUNTS)
             why = f"{unit}, along {short(along)}" + (
                 f"; a panel for each {', '.join(map(short, others))}" * bool(others)
             )
-            body.append(section(words, why, *_panels(rows, column, divisor, unit, along, coloured, others)))
+            body.append(section(words, why, *_panels(rows, column, divisor, unit, ticks, along, coloured, others)))
     shown = [column for column in table.columns if column != "id"]
     cells = ([_cell(row[column]) for column in shown] for row in rows)
     body.append(section("All runs", "As in sweep.csv.", as_table(shown, cells, rest_is_in="sweep.csv")))
@@ -74,16 +88,16 @@ def _colour(at: int) -> str:
 
 
 def _panels(
-    rows: Sequence[Row], column: str, divisor: float, unit: str, along: str, coloured: str, others: Sequence[str]
-) -> list[str]:
+    rows: Sequence[Row], column: str, divisor: float, unit: str, ticks: Sequence[float], along: str, coloured: str,
+    others: Sequence[str],
+) -> list[str]:  # fmt: skip
     """A drawing for each combination of the other axes, all to one scale."""
-    high = _round_up(max(row[column] or 0 for row in rows) / divisor)
     combinations = list(product(*(_values(rows, key) for key in others)))
     drawn = []
     for values in combinations[:PANELS_MAX]:
         own = [row for row in rows if all(row[key] == value for key, value in zip(others, values, strict=True))]
         head = ", ".join(f"{short(key)} {value}" for key, value in zip(others, values, strict=True))
-        drawn.append(_panel(own, _values(rows, along), column, divisor, unit, along, coloured, high, head))
+        drawn.append(_panel(own, _values(rows, along), column, divisor, unit, ticks, along, coloured, head))
     html = [f'<figure style="display:flex;flex-wrap:wrap;gap:8px 20px">{"".join(drawn)}</figure>']
     if len(combinations) > PANELS_MAX:
         html.append(f"<p>{len(combinations) - PANELS_MAX} more panels would be here: see sweep.csv.</p>")
@@ -91,8 +105,8 @@ def _panels(
 
 
 def _panel(
-    rows: Sequence[Row], places: list[Any], column: str, divisor: float, unit: str, along: str, coloured: str,
-    high: float, head: str,
+    rows: Sequence[Row], places: list[Any], column: str, divisor: float, unit: str, ticks: Sequence[float], along: str,
+    coloured: str, head: str,
 ) -> str:  # fmt: skip
     width = max(WIDTH, LEFT + 20 + 34 * len(places))
     floor = HEIGHT - BOTTOM
@@ -101,14 +115,14 @@ def _panel(
         return LEFT + 14 + (width - LEFT - 34) * places.index(value) / max(len(places) - 1, 1)
 
     def y(value: float) -> float:
-        return floor - (floor - TOP) * value / (high or 1)
+        return floor - (floor - TOP) * value / ticks[-1]
 
     parts = [f'<text x="{LEFT}" y="14" class="soft">{escape(head)}</text>']
-    for share in (0.0, 0.5, 1.0):
-        at = y(high * share)
+    for tick in ticks:
+        at = y(tick)
         parts.append(f'<line x1="{LEFT}" x2="{width - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--grid)"/>')
-        text = f"{high * share:g}"
-        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{text}</text>')
+        text = f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{tick:g}</text>'
+        parts.append(text)
     for place in places:
         label = escape(str(place))
         parts.append(f'<text x="{x(place):.1f}" y="{floor + 18}" text-anchor="middle" class="small">{label}</text>')
@@ -126,10 +140,18 @@ def _panel(
     return f'<svg width="{width}" height="{HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-def _round_up(value: float) -> float:
-    """To one, two or five times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+def unit_of(kind: str, highest: float) -> tuple[str, float]:
+    """The largest unit of which `highest` has one, else the smallest, and what it is."""
+    units = UNITS[kind]
+    return next((unit for unit in units if highest >= unit[1]), units[-1])
+
+
+def ticks_of(highest: float, whole: bool = False) -> list[float]:
+    """From 0 to a round number that is `highest`, which is above 0, or little more; `whole`: of things counted."""
+    power = 10.0 ** math.floor(math.log10(highest))
+    top = next(top for top in SCALES if top * power >= highest * (1 - 1e-9))
+    step = max(SCALES[top] * power, 1.0) if whole else SCALES[top] * power
+    return [at * step for at in range(math.ceil(top * power / step - 1e-9) + 1)]
 
 
 def _cell(value: Any) -> Any:

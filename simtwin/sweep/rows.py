@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.record import RecordError, RecordWriteError, hold_folder
+from simtwin.levels import ANALYTIC, PACKET
+from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
 )  # fmt: skip
 OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-# Column -> whether it is a fraction. A run that failed has none of them but wall_s.
+# Column -> whether it is a fraction. A run that failed has none of them but wall_s; empty is what is not known.
 RESULTS = {
     "completion_s": True,
     "flows": False,
@@ -42,16 +44,25 @@ RESULTS = {
 
 
 def results_of(run: Simulated) -> dict[str, Any]:
-    """The result columns of a run's row, without `wall_s`. Percentiles are by nearest rank, over all iterations."""
+    """The result columns of a run's row, without `wall_s`; None where the run's level does not know.
+
+    Percentiles are by nearest rank, over the transfers between hosts of all iterations.
+    """
     flows, links = run.flow_completion, run.links
     row: dict[str, Any] = {"completion_s": run.completion_s, "flows": len(flows)}
     fct_ns = sorted(flows["fct_ns"].to_list())
     slowdowns = sorted(flows["slowdown"].drop_nulls().to_list())
     row |= {f"fct_{name}_ns": _nearest_rank(fct_ns, share) for name, share in SHARES.items()}
     row |= {f"slowdown_{name}": _nearest_rank(slowdowns, share) for name, share in SHARES.items()}
-    row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
-    row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
-    return row | {"dropped": run.dropped, **{name: int(run.info[name]) for name in ("data_packets", "events")}}
+    if not len(flows):
+        remark("nothing went between two hosts: flow completion times and slowdowns are left empty")
+    if run.twin.level.name == PACKET:
+        row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
+        row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
+        row["dropped"] = run.dropped
+    if run.twin.level.name != ANALYTIC:
+        row["data_packets"] = int(run.info["data_packets"])
+    return row | {"events": int(run.info["events"])}
 
 
 def _nearest_rank(ascending: Sequence[Any], share: float) -> Any:

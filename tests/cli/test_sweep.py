@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 from live_runs import Command, Ended, genie, in_this_process, rings, started
 from polars.testing import assert_frame_equal
+
+from genie.cli import sweeping
+from simtwin.fabric import fabric_from
+from simtwin.sweep import grid
+from simtwin.sweep.grid import load_sweep
 
 FABRIC = """
 [topology]
@@ -95,6 +104,48 @@ def test_a_row_has_parameters_and_results(reference: pl.DataFrame) -> None:
     small, large = (reference.filter(pl.col("fabric.switch.buffer") == size) for size in ("100kB", "4MB"))
     assert small["longest_queue_bytes"].max() <= 100_000  # type: ignore[operator]
     assert small["dropped"].sum() > large["dropped"].sum() == 0
+
+
+def test_a_seed_of_the_grid_draws_the_traffic_too(files: Path, reference: pl.DataFrame) -> None:
+    """Where the traffic has none of its own; the same seed is the same traffic whatever else differs."""
+    one, two = (reference.filter(pl.col("seed") == seed) for seed in (1, 2))
+    load = pl.col("traffic.load") == 0.4
+    flows = {name: frame.filter(load)["flows"].unique().to_list() for name, frame in (("one", one), ("two", two))}
+    assert len(flows["one"]) == len(flows["two"]) == 1
+    assert flows["one"] != flows["two"]
+    files.write_text(SWEEP.replace("load = 0.5", "load = 0.5\nseed = 7").replace("[1, 2]", "[1, 2, 3]"))
+    runs = list(load_sweep(files).runs())
+    assert {run.base.traffic.seed for run in runs} == {7}  # type: ignore[union-attr]
+    assert len({run.identity for run in runs}) == len(runs)
+    files.write_text(
+        '[base]\nfabric = "fabric.toml"\ntraffic = { kind = "permutation", size = "1kB" }\n[grid]\nseed = [4, 5]\n'
+    )
+    assert [run.base.traffic.seed for run in load_sweep(files).runs()] == [4, 5]  # type: ignore[union-attr]
+
+
+def test_a_grid_that_is_too_large_is_refused_before_its_values_are_looked_at(files: Path) -> None:
+    seeds = ", ".join(map(str, [*range(100_000), 0]))
+    files.write_text(SWEEP.split("[grid]")[0] + f'[grid]\nseed = [{seeds}]\nlevel = ["none", "such"]\n')
+    ended = in_this_process("sweep", str(files), "-o", str(files.parent / "out"), "--dry-run")
+    assert ended.code == 2
+    assert ended.stderr == f"genie: {files}:9: grid has 200002 runs: give at most 100000\n"
+
+
+def test_a_large_grid_is_checked_with_one_fabric_and_says_how_far_it_is(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    monkeypatch.setattr(grid, "fabric_from", lambda tables: built.append(tables) or fabric_from(tables))
+    clock = itertools.count(step=4.0)
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    files.write_text(SWEEP.split("[grid]")[0] + f"[grid]\nseed = {list(range(40))}\n")
+    ended = in_this_process("sweep", str(files), "-o", str(files.parent / "out"), "--dry-run")
+    assert ended.code == 0, ended
+    assert len(built) == 1
+    said = ended.stderr.splitlines()
+    assert said[0] == "genie: 0 of 40 values checked"
+    assert re.fullmatch(r"genie: \d+ of 40 runs prepared", said[-1])
+    assert len(said) < 40
 
 
 def run_mpi(*arguments: str) -> Ended:
@@ -250,6 +301,21 @@ def test_a_trace_is_swept_too(files: Path) -> None:
     assert table["level"].to_list() == ["packet"] * 4 + ["flow"] * 4 + ["analytic"] * 4
     took_s = table.filter(pl.col("wire") == "plain")["completion_s"]
     assert took_s.max() < 1.2 * took_s.min()  # type: ignore[operator]
+    assert table["flows"].to_list() == [4] * 12, "each rank's messages to the next, however many, are a flow"
+    assert (table["fct_p99_ns"] > 0).all()
+    assert (table["slowdown_p50"] > 0.9).all()
+    for column in ("longest_queue_bytes", "marked", "trimmed", "pauses", "dropped"):
+        assert table[column].is_null().to_list() == [False] * 4 + [True] * 8, column
+    assert table["data_packets"].is_null().to_list() == [False] * 8 + [True] * 4
+
+
+def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
+    """A server's ranks reach each other without the fabric."""
+    rings(files.parent / "trace", ranks=2, collectives=1, compute_ns=1000)
+    files.write_text('[base]\nfabric = "fabric.toml"\nworkload = "trace"\nhosts = ["host0", "host0"]\n')
+    ended = genie("sweep", str(files), "-o", str(files.parent / "out"), "--jobs", "1")
+    assert ended.code == 0, ended
+    assert "genie: nothing went between two hosts: flow completion times and slowdowns are left empty" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,40 @@ def test_flows_of_an_incast_share_the_last_link() -> None:
     assert 2.5 < flows["slowdown"].max() < 3.5  # type: ignore[operator]
     assert run.completion_s == run.timeline["end_ns"].max() / 1e9  # type: ignore[operator]
     assert run.links.filter(pl.col("link") == "leaf1->host3")["longest_queue_bytes"].item() > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: simtwin.simulate(small(), None),  # type: ignore[arg-type]
+            "simulate: workload is None: give a workload, or a folder or prefix of traces",
+        ),
+        (
+            lambda: simtwin.simulate({}, "traces"),  # type: ignore[arg-type]
+            "simulate: fabric is of type dict: give a fabric, or the path of its file",
+        ),
+        (
+            lambda: simtwin.incast(None, "1MiB"),  # type: ignore[arg-type]
+            "incast: fabric is None: give a fabric, or the path of its file",
+        ),
+    ],
+)
+def test_what_is_no_fabric_and_no_workload_is_named(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(simtwin.OptionError, match=f"^{re.escape(says)}$"):
+        call()
+
+
+def test_all_transfers_of_a_collective_have_a_completion_time() -> None:
+    """Of several messages too, as the page has them."""
+    fabric = small()
+    run = simtwin.simulate(fabric, simtwin.collective(fabric, "all_reduce", "1MiB", count=2))
+    flows = run.flow_completion
+    assert len(flows) == len(run.transfers) == 8
+    assert flows["op"].unique().to_list() == ["all_reduce"]
+    assert flows["messages"].min() > 1  # type: ignore[operator]
+    assert flows["fct_ns"].to_list() == run.transfers["busy_ns"].to_list()
+    assert flows["slowdown"].min() >= 1  # type: ignore[operator]
 
 
 def test_what_a_load_is() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from path_oracle import one_message
 from twin_fabrics import GBPS, NS, US, Cable, incast, leaf_spine, path, single_switch, twin_of
 
+from genie.collectives.nccl import NcclShape
 from genie.plan.lowering import Lowering
 from genie.record import Run
 from genie.workload.build import RankBuilder
@@ -22,6 +23,7 @@ from simtwin.fabric import parse_fabric
 from simtwin.fabric_schema import Fabric
 from simtwin.idle_network import IdleNetwork, Way
 from simtwin.report.flows import figures, slowdowns
+from simtwin.report.sections import flows
 from simtwin.run import simulate_to_folder
 from simtwin.topology import build_network
 
@@ -88,6 +90,28 @@ def test_a_ring_that_is_alone_takes_its_messages_in_turn(tmp_path: Path) -> None
     assert in_turn > 1.5
     assert median == pytest.approx(in_turn, rel=0.01)
     assert p99 == pytest.approx(in_turn, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("op", "lowering", "messages"),
+    [
+        (Op.ALL_REDUCE, Lowering(nccl=NcclShape(channels=2)), 12),
+        (Op.ALL_REDUCE, Lowering(channels=2, algorithms={"all_reduce": "ring"}), 12),
+        (Op.BROADCAST, Lowering(algorithms={"broadcast": "ring"}), None),
+    ],
+)
+def test_messages_that_overlap_have_no_mark(op: Op, lowering: Lowering, messages: int | None, tmp_path: Path) -> None:
+    """One after the other they would take longer than they do, so it would say nothing of contention."""
+    fabric = single_switch(4)
+    workload = collective(op, 4, 256 * 1024)
+    run = simulate_to_folder(twin_of(fabric), workload, tmp_path / "run", workload_path="job", lowering=lowering)
+    assert run.transfers["messages"].max() > 1  # type: ignore[operator]
+    assert messages is None or run.transfers["messages"].to_list() == [messages] * 4
+    drawn = figures(slowdowns(run, _idle(fabric, run.paths)))
+    assert [row[-1] for row in drawn[op.name.lower()]["sizes"]] == [None]
+    words = flows(drawn)
+    assert "nothing marks it" in words
+    assert "dashed mark" not in words
 
 
 def test_flows_of_collectives_are_their_own_and_never_below_one(tmp_path: Path) -> None:

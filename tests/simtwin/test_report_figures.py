@@ -110,6 +110,20 @@ def test_loads_are_the_counters_over_the_time(tmp_path: Path) -> None:
     assert said.endswith("; no marks, pauses or drops")
 
 
+def test_of_links_as_busy_as_each_other_the_one_with_the_highest_interval_is_hottest() -> None:
+    """Even where another has the longer queue: what the sentence says of a link's peak holds for those beside it."""
+    loads = pl.DataFrame(
+        [
+            ("busier", 0.3021, 0.5, 0), ("longer", 0.3002, 0.612, 9000), ("higher", 0.2998, 0.709, 0),
+            ("even", 0.3, 0.614, 9500),
+        ],
+        schema=["link", "mean", "peak", "longest_queue_bytes"], orient="row",
+    ).with_columns(size_bytes=1, number=pl.int_range(4))  # fmt: skip
+    assert hottest(loads, 4)["link"].to_list() == ["busier", "higher", "even", "longer"]
+    unknown = loads.with_columns(peak=pl.lit(None, pl.Float64))
+    assert hottest(unknown, 4)["link"].to_list() == ["busier", "even", "longer", "higher"]
+
+
 def test_counters_of_another_fabric_are_refused(tmp_path: Path) -> None:
     run = _played(leaf_spine(2, 2, 2), incast(3, 1000), tmp_path / "run")
     with pytest.raises(

@@ -227,6 +227,20 @@ def test_queues_marks_and_pauses_are_on_one_axis(page: Any) -> None:
     assert "dotted: marks some from 3.91 KiB, all from 39.1 KiB" in page.text_content("#queue-figure svg")
 
 
+def test_lines_stay_below_their_panels_title(page: Any) -> None:
+    """A pair that may send at line rate all along is a line at the top, which the title would hide."""
+    page.reload()
+    gaps = page.evaluate(
+        """() => [...document.querySelectorAll('#queue-figure svg text[style*="600"]')].map(title => {
+          const bottom = title.getBoundingClientRect().bottom;
+          const lines = [...title.ownerSVGElement.querySelectorAll('path')].map(it => it.getBoundingClientRect());
+          return [title.textContent, Math.min(...lines.filter(it => it.bottom > bottom).map(it => it.top)) - bottom];
+        })"""
+    )
+    assert [name for name, _ in gaps] == ["queue", "marks", "busy", "rates of pairs"]
+    assert all(gap > 8 for _, gap in gaps), gaps  # in pixels, of which the title's outline takes some
+
+
 def test_slowdowns_are_shown_by_size_and_as_a_distribution(page: Any) -> None:
     assert page.locator("#flows-choice option").all_inner_texts() == ["all_reduce: 256 flows of 254 messages"]
     page.locator(".flow-size").first.hover()
@@ -234,7 +248,7 @@ def test_slowdowns_are_shown_by_size_and_as_a_distribution(page: Any) -> None:
     page.locator("#flow-cdf .cdf").hover(position={"x": 300, "y": 100})
     assert re.match(r"(100|\d\d(\.\d)?) % of flows have a slowdown of at most", _tip(page)[0])
     assert page.locator("#flow-sizes .in-turn").count() == 1
-    assert "what lies above it is contention" in page.inner_text("#flows")
+    assert "what lies above it is contention; below it messages left together" in page.inner_text("#flows")
 
 
 def test_all_ranks_have_a_strip_and_some_their_lanes(page: Any) -> None:

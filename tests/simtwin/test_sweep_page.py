@@ -9,8 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simtwin.sweep.page import sweep_page
+from simtwin.sweep.page import sweep_page, ticks_of, unit_of
 from simtwin.sweep.rows import RESULTS, table_of
 
 AXES = ["fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load"]
@@ -55,6 +57,40 @@ def test_a_page_asks_for_nothing_and_leaves_out_what_never_was() -> None:
     assert "Longest queue" in text
     assert "Drops" not in text
     assert "<swift>" not in text
+
+
+@pytest.mark.parametrize(
+    ("highest", "whole", "ticks"),
+    [
+        (23.4, False, [0, 5, 10, 15, 20, 25]),
+        (1.01, False, [0, 0.5, 1, 1.5]),
+        (0.61, False, [0, 0.2, 0.4, 0.6, 0.8]),
+        (1000, False, [0, 250, 500, 750, 1000]),
+        (9.2, False, [0, 2.5, 5, 7.5, 10]),
+        (1, True, [0, 1]),
+        (2, True, [0, 1, 2]),
+        (7, True, [0, 2, 4, 6, 8]),
+    ],
+)
+def test_scales_end_near_what_is_highest(highest: float, whole: bool, ticks: list[float]) -> None:
+    assert ticks_of(highest, whole) == pytest.approx(ticks)
+
+
+@given(st.floats(1e-12, 1e15), st.booleans())
+def test_a_scale_holds_the_highest_and_is_two_thirds_full(highest: float, whole: bool) -> None:
+    highest = max(round(highest), 1) if whole else highest
+    *ticks, top = ticks_of(highest, whole)
+    assert top >= highest * (1 - 1e-9)
+    assert highest >= 0.66 * top
+    assert 1 <= len(ticks) <= 5
+
+
+def test_large_times_have_a_large_unit() -> None:
+    assert unit_of("time", 23_400_000e-9) == ("ms", 1e-3)
+    assert unit_of("time", 1.5) == ("s", 1.0)
+    assert unit_of("time", 2e-10) == ("ns", 1e-9)
+    table = rows_of().with_columns(fct_p50_ns=pl.lit(23_400_000))
+    assert "load 0.5: 23.4 ms" in sweep_page(table, AXES, "sweep.toml")
 
 
 @pytest.mark.parametrize("axes", [[], AXES[2:], AXES[1:]])

@@ -17,7 +17,7 @@ function drawFlowSizes(choice) {
   const rows = data.flows[choice].sizes, id = "flow-sizes", width = widthOf(id), left = 48, right = width - 10, top = 22, bottom = 240;
   const slot = (right - left) / rows.length, slanted = rows.some(row => row[0].length * 6.6 > slot - 6);
   const svg = canvas(id, slanted ? 296 : 264, "Slowdown by flow size");
-  const all = rows.flatMap(row => row.slice(2)), inTurn = 2 + OF_PERCENTILE.length;
+  const all = rows.flatMap(row => row.slice(2)).filter(value => value !== null), inTurn = 2 + OF_PERCENTILE.length;
   const axis = slowdownAxis(Math.min(...all), Math.max(1.2, ...all) * 1.05, bottom, top);
   for (const value of axis.values) {
     node("line", { x1: left, x2: right, y1: axis.at(value), y2: axis.at(value), stroke: value === 1 ? "var(--mark)" : "var(--grid)" }, svg);

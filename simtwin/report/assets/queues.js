@@ -1,6 +1,8 @@
 // Queues over time, and on the same axis marks, pauses, drops and what congestion control lets senders send.
 const LINES = ["--one", "--two", "--three", "--four", "--five", "--six"];
 
+const HEADROOM = 10; // below a panel's title
+
 function lineStyle(at) {
   return { stroke: `var(${LINES[at % LINES.length]})`, "stroke-dasharray": at < LINES.length ? "none" : "5 3" };
 }
@@ -72,7 +74,7 @@ function drawPanel(svg, panel, x, left, right, top) {
   const bottom = top + panel.height;
   const values = [...panel.series.flatMap(it => it.values), ...(panel.range ? panel.range[2].filter(value => value !== null) : [])];
   const high = panel.high || Math.max(1, values.reduce((most, value) => Math.max(most, value), 0)) * 1.05;
-  const y = value => bottom - value / high * panel.height;
+  const y = value => bottom - value / high * (panel.height - HEADROOM);
   for (const value of ticks(high, panel.height > 100 ? 5 : panel.height > 80 ? 3 : 2, panel.base)) {
     node("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: "var(--grid)" }, svg);
     node("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end", class: "soft small" }, svg, value ? panel.words(value) : "0");
