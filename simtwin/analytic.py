@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
+LONGEST_PS = 2**62  # later than anything that is simulated
 MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 
@@ -71,8 +72,8 @@ def _key_of(workload: Workload, graph: RankGraph, row: int) -> CostKey:
 
 
 def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(keys,) ps each: costs, and what acknowledgements take after them."""
+    """(keys,) ps each: costs, and what acknowledgements take after them; at most LONGEST_PS."""
     return (
-        np.array([model.cost_ps(key) for key in keys], np.int64),
-        np.array([model.acknowledgement_ps(key) for key in keys], np.int64),
+        np.array([min(model.cost_ps(key), LONGEST_PS) for key in keys], np.int64),
+        np.array([min(model.acknowledgement_ps(key), LONGEST_PS) for key in keys], np.int64),
     )

@@ -8,6 +8,8 @@ namespace genie {
 using TimePs = std::int64_t;
 
 inline constexpr TimePs kNever = std::numeric_limits<TimePs>::max();
+// What a simulation may come to, 53 days: of two such times the sum can be said.
+inline constexpr TimePs kLastTime = kNever / 2;
 inline constexpr TimePs kPsPerNs = 1000;
 inline constexpr TimePs kPsPerUs = 1000 * kPsPerNs;
 inline constexpr TimePs kPsPerSecond = 1'000'000 * kPsPerUs;

@@ -39,6 +39,8 @@ bool AnalyticSimulator::run(std::uint64_t events) {
   const std::uint64_t until = events_ + events;
   while (events_ < until && !failed_) {
     if (agenda_.empty()) return false;
+    failed_ = too_long_ = agenda_.next_time() > kLastTime;
+    if (failed_) break;
     now_ = agenda_.next_time();
     agenda_.pop(current_);
     for (const Event& event : current_) handle(event);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "twin/network.hpp"
 #include "twin/time_buckets.hpp"
 #include "walker/walker.hpp"
 
@@ -28,7 +29,9 @@ class AnalyticSimulator {
   void record();
 
   bool done() const { return !failed_ && all_done(walkers_); }
-  std::vector<std::string> problems() const { return problems_of(walkers_); }
+  std::vector<std::string> problems() const {
+    return too_long_ ? std::vector<std::string>{kTooLong} : problems_of(walkers_);
+  }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   const std::vector<Walker>& walkers() const { return walkers_; }
@@ -80,7 +83,7 @@ class AnalyticSimulator {
   std::vector<std::int32_t> to_walk_;
   std::vector<Operation> operations_;
   TimePs now_ = 0;
-  bool failed_ = false;
+  bool failed_ = false, too_long_ = false;
 };
 
 }  // namespace genie::twin

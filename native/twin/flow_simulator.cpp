@@ -78,7 +78,10 @@ bool FlowSimulator::run(std::uint64_t events) {
     const bool changes_left = next_change_ < changes.size();
     if (agenda_.empty() && (!changes_left || done())) return false;
     const TimePs change = changes_left ? changes[next_change_].time : kNever;
-    now_ = std::min(agenda_.next_time(), change);
+    const TimePs next = std::min(agenda_.next_time(), change);
+    failed_ = too_long_ = next > kLastTime;
+    if (failed_) break;
+    now_ = next;
     if (change == now_) apply_changes();
     while (true) {  // all of this instant
       while (agenda_.next_time() == now_) {
@@ -236,7 +239,8 @@ void FlowSimulator::expect(std::uint32_t id) {
   ++own.version;
   if (own.rate <= 0) return;
   const double time = std::isinf(own.rate) ? 0.0 : std::ceil(own.left_bytes / own.rate);
-  push(own.since + static_cast<TimePs>(time), Kind::kFinish, id, own.version);
+  const TimePs lasts = time < static_cast<double>(kLastTime) ? static_cast<TimePs>(time) : kLastTime + 1;
+  push(own.since + lasts, Kind::kFinish, id, own.version);
 }
 
 void FlowSimulator::finish(std::uint32_t id) {

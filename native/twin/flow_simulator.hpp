@@ -47,7 +47,9 @@ class FlowSimulator {
   bool run(std::uint64_t events);
 
   bool done() const { return !failed_ && all_done(walkers_); }
-  std::vector<std::string> problems() const { return problems_of(walkers_); }
+  std::vector<std::string> problems() const {
+    return too_long_ ? std::vector<std::string>{kTooLong} : problems_of(walkers_);
+  }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t data_packets() const { return data_packets_; }
@@ -147,7 +149,7 @@ class FlowSimulator {
   PlannedPackets planned_;
   std::size_t next_change_ = 0;
   TimePs now_ = 0;
-  bool failed_ = false;
+  bool failed_ = false, too_long_ = false;
 };
 
 }  // namespace genie::twin

@@ -182,14 +182,18 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
       handled += standing.events;
       failed |= standing.failed;
     }
-    if (thread == 0) failed_ = failed;
+    const bool late = window != Calendar::kNone && window > calendar.window_of(kLastTime);
+    if (thread == 0) {
+      too_long_ = late;
+      failed_ = failed || late;
+    }
     if (next_change_ < network_->changes.size() && !failed)
       window = std::min(window, calendar.window_of(network_->changes[next_change_].time));
     if (thread == 0) {
       over_ = window == Calendar::kNone;
       reached_ = window > last;
     }
-    if (window > last || failed || handled >= events) {
+    if (window > last || failed || late || handled >= events) {
       if (!alone) barrier_->arrive_and_wait();  // all have read what they decide by
       return;
     }

@@ -219,7 +219,7 @@ class Simulator {
   std::vector<Standing> standings_;  // by thread
   std::unique_ptr<std::barrier<>> barrier_;
   std::size_t next_change_ = 0;  // of the network's
-  bool failed_ = false, over_ = false;
+  bool failed_ = false, over_ = false, too_long_ = false;
   bool reached_ = false;  // the time until which it was to run
   std::unique_ptr<Sampler> sampler_;
   PlannedPackets planned_;

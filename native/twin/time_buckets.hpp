@@ -19,6 +19,7 @@ class TimeBuckets {
   TimePs next_time() const { return heap_.empty() ? kNever : heap_.front().first; }
 
   void push(TimePs time, const Event& event) {
+    time = std::min(time, kNever - 1);
     if (time != last_time_ || heap_.empty()) {
       const auto key = static_cast<std::uint64_t>(time);
       if (const std::uint32_t* known = place_of_.find(key)) {
