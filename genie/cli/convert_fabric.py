@@ -9,14 +9,15 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from genie.cli.conversions import reading
 from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, parse_duration, parse_rate
+from genie.record import write_whole
 from simtwin.fabric_schema import Fabric
 from simtwin.fabric_toml import to_toml
 from simtwin.imports.fabrics import READERS, import_fabric
 from simtwin.imports.options import ImportOptions
-from simtwin.imports.words import ForeignFileError
 from simtwin.topology import build_network
 
 FABRIC_EXAMPLES = """
@@ -79,6 +80,10 @@ def convert_fabric(
     assert written is not None
     if written.exists() and source.exists() and written.samefile(source):
         raise UsageError(f"{written}: is the file to read: give another one to write")
+    if written.is_dir():
+        raise UsageError(f"{written}: is a folder; give a file there to write, such as {written / 'fabric.toml'}")
+    if not written.parent.is_dir():
+        raise UsageError(f"{written}: there is no folder {written.parent}; make it, or choose another -o")
     options = ImportOptions(
         conf=conf,
         servers=servers,
@@ -88,12 +93,9 @@ def convert_fabric(
         nic=tuple(nic or ()),
         delay=_quantity("--delay", delay, parse_duration),
     )
-    try:
+    with reading(source):
         imported = import_fabric(source, kind, options)
-    except ForeignFileError as wrong:
-        raise UsageError(str(wrong)) from wrong
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(to_toml(imported.fabric))
+    write_whole(written, to_toml(imported.fabric))
     for note in imported.notes:
         print(f"note: {note}")
     print(f"{summary(imported.fabric)}; in {written}")

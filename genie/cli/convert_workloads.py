@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
+from genie.cli.conversions import check_traces_folder, reading, writing
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl import load_msccl
-from genie.collectives.msccl_file import MscclError
 from genie.config.units import format_size, parse_duration, parse_size
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb_convert import Given, convert_aicb
@@ -77,9 +77,12 @@ def convert_aicb_file(
     runs in the background until the end. A list's rows go one after another.
     """
     check_prefix(prefix)
+    check_traces_folder(out, prefix)
     given = Given(ranks, tensor_parallel, pipeline_parallel, expert_parallel)
-    found = convert_aicb(file, given, passes, skip_init)
-    _save(found.workload, out, prefix, compress)
+    with reading(file):
+        found = convert_aicb(file, given, passes, skip_init)
+    with writing(out):
+        save(found.workload, out, prefix, compress)
     shape = found.parallelism
     print(
         f"{shape.ranks} ranks: tensor {shape.tensor} x data {shape.data} x pipeline {shape.pipeline}; expert "
@@ -122,12 +125,12 @@ def convert_msccl_file(
         raise UsageError(f"--size {size}, --reduction {reduction}: {error}") from error
     if size_bytes < 0:
         raise UsageError(f"--size {size}: give a number of bytes")
-    try:
+    check_traces_folder(out, prefix)
+    with reading(file, "an XML file of MSCCL's"):
         algorithm = load_msccl(str(file))
-    except MscclError as error:
-        raise UsageError(str(error)) from error
     workload = msccl_workload(algorithm, size_bytes, reduction_ns)
-    _save(workload, out, prefix, compress)
+    with writing(out):
+        save(workload, out, prefix, compress)
     read, chunk_bytes = algorithm.file, algorithm.chunk_bytes(size_bytes)
     graph = workload.ranks[0]
     sends = graph.kind == Kind.SEND
@@ -146,14 +149,6 @@ def convert_msccl_file(
         notes.append(f"protocol {read.protocol}: the flags that it adds to data are not sent")
     _tell(notes, workload, out)
     return 0
-
-
-def _save(workload: Workload, out: Path, prefix: str, compress: bool) -> None:
-    for ending in ("et", "et.gz"):  # of an earlier conversion, which may have had more ranks
-        for earlier in out.glob(f"{prefix}.*.{ending}"):
-            if earlier.name.removeprefix(f"{prefix}.").removesuffix(f".{ending}").isdecimal():
-                earlier.unlink()
-    save(workload, out, prefix, compress)
 
 
 def _tell(notes: list[str], workload: Workload, out: Path) -> None:
