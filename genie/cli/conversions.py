@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl_file import MscclError
 from genie.record import unwritable
 from genie.workload.write import check_folder, refuse_strangers
 from simtwin.imports.words import ForeignFileError
+
+T = TypeVar("T")
+
+
+def quantity(option: str, text: str, parse: Callable[[object], T], advice: str) -> T:
+    """An option's rate, duration or size. Raises UsageError with its range and an example."""
+    try:
+        return parse(text)
+    except ValueError as wrong:
+        raise UsageError(f"{option} {text}: {wrong}; {advice}") from wrong
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from genie.cli.conversions import reading
+from genie.cli.conversions import quantity, reading
 from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, parse_duration, parse_rate
@@ -28,9 +27,7 @@ genie convert fabric Spectrum-X_16g --conf SimAI.conf -o fabric.toml
 genie convert fabric ndv5-topo.xml --nic-rate 400Gb/s -o fabric.toml
 ```
 """
-
-
-T = TypeVar("T")
+GIVE_RATE = "give a rate such as 200Gb/s"
 
 
 def register(app: typer.Typer) -> None:
@@ -88,10 +85,10 @@ def convert_fabric(
         conf=conf,
         servers=servers,
         spines=spines,
-        nic_rate=_quantity("--nic-rate", nic_rate, parse_rate),
-        nvlink_rate=_quantity("--nvlink-rate", nvlink_rate, parse_rate),
+        nic_rate=None if nic_rate is None else quantity("--nic-rate", nic_rate, parse_rate, GIVE_RATE),
+        nvlink_rate=None if nvlink_rate is None else quantity("--nvlink-rate", nvlink_rate, parse_rate, GIVE_RATE),
         nic=tuple(nic or ()),
-        delay=_quantity("--delay", delay, parse_duration),
+        delay=None if delay is None else quantity("--delay", delay, parse_duration, "give 0s to 1000s, such as 500ns"),
     )
     with reading(source):
         imported = import_fabric(source, kind, options)
@@ -116,12 +113,3 @@ def summary(fabric: Fabric) -> str:
     return (
         f"{', '.join(parts)} ({', '.join(f'{count} of {format_rate(rate)}' for rate, count in sorted(rates.items()))})"
     )
-
-
-def _quantity(option: str, text: str | None, parse: Callable[[object], T]) -> T | None:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError as wrong:
-        raise UsageError(f"{option} {text}: {wrong}") from wrong

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.conversions import check_traces_folder, reading, writing
+from genie.cli.conversions import check_traces_folder, quantity, reading, writing
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl import load_msccl
-from genie.config.units import format_size, parse_duration, parse_size
+from genie.config.units import SIZE_MAX_BYTES, format_size, parse_duration, parse_size
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb_convert import Given, convert_aicb
 from genie.workload.graph import Kind, Op, Workload
@@ -119,12 +119,10 @@ def convert_msccl_file(
     --wire plain to genie run, simulate, validate or bench.
     """
     check_prefix(prefix)
-    try:
-        size_bytes, reduction_ns = int(parse_size(size)), int(parse_duration(reduction)) // 1000
-    except ValueError as error:
-        raise UsageError(f"--size {size}, --reduction {reduction}: {error}") from error
+    size_bytes = quantity("--size", size, parse_size, f"give 1B to {format_size(SIZE_MAX_BYTES)}, such as 64MiB")
     if size_bytes < 0:
-        raise UsageError(f"--size {size}: give a number of bytes")
+        raise UsageError(f"--size {size}: give a number of bytes, such as 64MiB")
+    reduction_ns = quantity("--reduction", reduction, parse_duration, "give 0s to 1000s, such as 7us") // 1000
     check_traces_folder(out, prefix)
     with reading(file, "an XML file of MSCCL's"):
         algorithm = load_msccl(str(file))

@@ -51,8 +51,11 @@ def test_the_file_to_write_may_stand_behind_the_one_to_read(tmp_path: Path) -> N
         (". out.toml", ".: cannot be read: Is a directory; give a text file"),
         ("topology -o .", ".: is a folder; give a file there to write, such as fabric.toml"),
         ("topology -o new/out.toml", "new/out.toml: there is no folder new; make it, or choose another -o"),
-        ("topology out.toml --nic-rate fast", "--nic-rate fast: is not a number with a unit"),
-        ("topology out.toml --delay 5", "--delay 5: has no unit"),
+        (
+            "topology out.toml --nic-rate fast",
+            "--nic-rate fast: is not a number with a unit; give a rate such as 200Gb/s",
+        ),
+        ("topology out.toml --delay 5", "--delay 5: has no unit; give 0s to 1000s, such as 500ns"),
         ("topology out.toml --spines 3", "--spines: is for nccl, and topology is ns-3's topology: leave it out"),
         ("topology out.toml --conf none", "none: cannot be read: No such file or directory; give a text file"),
         ("topology out.toml --from gns3", f"--from gns3: must be one of {', '.join(READERS)}"),
