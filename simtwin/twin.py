@@ -240,6 +240,8 @@ class Twin:
                 traces.append(simulator.trace())
             if stopped:
                 break
+        if watch.played is not None:
+            watch.played(place + 1, sum(map(len, timelines)))
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
         simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped)
         if stopped and stopped.is_failure:

@@ -32,13 +32,15 @@ class Watch:
     """What is asked, told and kept while a simulation plays.
 
     `progress` is called with (simulator, place of the iteration, how many there are) a few times a second or more
-    often; `stop` is asked as often, and says why to stop, if so.
+    often; `stop` is asked as often, and says why to stop, if so. `played` is called with (iterations, rows of the
+    timeline) when nothing plays any more, before tables are made of it.
     """
 
     progress: Callable[[Simulator, int, int], None] | None = None
     stop: Callable[[], str | None] | None = None
     stop_after_ps: int | None = None  # simulated, of the first iteration that takes so long
     series: Series | None = None
+    played: Callable[[int, int], None] | None = None
 
     def play(self, simulator: Simulator, iteration: int, place: int = 0, iterations: int = 1) -> Stopped | None:
         """Play until nothing is left, something fails, or somebody says stop; then all has come to that time.

@@ -38,7 +38,7 @@ from genie.live.merge import open_live_run
 from genie.live.rendezvous import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import RecordWriteError, Run, hold_folder, open_run, prepare_folder
+from genie.record import Run, hold_folder, open_run, prepare_folder, unwritable
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.run import simulate_to_folder
@@ -90,7 +90,7 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
             write_perfetto(out / "timeline.pftrace", live, twin)
         except OSError as error:
             print(verdict.line())
-            raise RecordWriteError(f"{out}: cannot be written: {error.strerror}; choose another -o") from error
+            raise unwritable(out, error) from error
     print(verdict.line())
     if out is not None:
         print(f"report: {out / 'report.html'}")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
+from genie.cli.conversions import quantity, reading
 from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, parse_duration, parse_rate
+from genie.record import write_whole
 from simtwin.fabric_schema import Fabric
 from simtwin.fabric_toml import to_toml
 from simtwin.imports.fabrics import READERS, import_fabric
 from simtwin.imports.options import ImportOptions
-from simtwin.imports.words import ForeignFileError
 from simtwin.topology import build_network
 
 FABRIC_EXAMPLES = """
@@ -27,9 +27,7 @@ genie convert fabric Spectrum-X_16g --conf SimAI.conf -o fabric.toml
 genie convert fabric ndv5-topo.xml --nic-rate 400Gb/s -o fabric.toml
 ```
 """
-
-
-T = TypeVar("T")
+GIVE_RATE = "give a rate such as 200Gb/s"
 
 
 def register(app: typer.Typer) -> None:
@@ -79,21 +77,22 @@ def convert_fabric(
     assert written is not None
     if written.exists() and source.exists() and written.samefile(source):
         raise UsageError(f"{written}: is the file to read: give another one to write")
+    if written.is_dir():
+        raise UsageError(f"{written}: is a folder; give a file there to write, such as {written / 'fabric.toml'}")
+    if not written.parent.is_dir():
+        raise UsageError(f"{written}: there is no folder {written.parent}; make it, or choose another -o")
     options = ImportOptions(
         conf=conf,
         servers=servers,
         spines=spines,
-        nic_rate=_quantity("--nic-rate", nic_rate, parse_rate),
-        nvlink_rate=_quantity("--nvlink-rate", nvlink_rate, parse_rate),
+        nic_rate=None if nic_rate is None else quantity("--nic-rate", nic_rate, parse_rate, GIVE_RATE),
+        nvlink_rate=None if nvlink_rate is None else quantity("--nvlink-rate", nvlink_rate, parse_rate, GIVE_RATE),
         nic=tuple(nic or ()),
-        delay=_quantity("--delay", delay, parse_duration),
+        delay=None if delay is None else quantity("--delay", delay, parse_duration, "give 0s to 1000s, such as 500ns"),
     )
-    try:
+    with reading(source):
         imported = import_fabric(source, kind, options)
-    except ForeignFileError as wrong:
-        raise UsageError(str(wrong)) from wrong
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(to_toml(imported.fabric))
+    write_whole(written, to_toml(imported.fabric))
     for note in imported.notes:
         print(f"note: {note}")
     print(f"{summary(imported.fabric)}; in {written}")
@@ -114,12 +113,3 @@ def summary(fabric: Fabric) -> str:
     return (
         f"{', '.join(parts)} ({', '.join(f'{count} of {format_rate(rate)}' for rate, count in sorted(rates.items()))})"
     )
-
-
-def _quantity(option: str, text: str | None, parse: Callable[[object], T]) -> T | None:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError as wrong:
-        raise UsageError(f"{option} {text}: {wrong}") from wrong

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
+from genie.cli.conversions import check_traces_folder, quantity, reading, writing
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl import load_msccl
-from genie.collectives.msccl_file import MscclError
-from genie.config.units import format_size, parse_duration, parse_size
+from genie.config.units import SIZE_MAX_BYTES, format_size, parse_duration, parse_size
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb_convert import Given, convert_aicb
 from genie.workload.graph import Kind, Op, Workload
@@ -77,9 +77,12 @@ def convert_aicb_file(
     runs in the background until the end. A list's rows go one after another.
     """
     check_prefix(prefix)
+    check_traces_folder(out, prefix)
     given = Given(ranks, tensor_parallel, pipeline_parallel, expert_parallel)
-    found = convert_aicb(file, given, passes, skip_init)
-    _save(found.workload, out, prefix, compress)
+    with reading(file):
+        found = convert_aicb(file, given, passes, skip_init)
+    with writing(out):
+        save(found.workload, out, prefix, compress)
     shape = found.parallelism
     print(
         f"{shape.ranks} ranks: tensor {shape.tensor} x data {shape.data} x pipeline {shape.pipeline}; expert "
@@ -116,18 +119,16 @@ def convert_msccl_file(
     --wire plain to genie run, simulate, validate or bench.
     """
     check_prefix(prefix)
-    try:
-        size_bytes, reduction_ns = int(parse_size(size)), int(parse_duration(reduction)) // 1000
-    except ValueError as error:
-        raise UsageError(f"--size {size}, --reduction {reduction}: {error}") from error
+    size_bytes = quantity("--size", size, parse_size, f"give 1B to {format_size(SIZE_MAX_BYTES)}, such as 64MiB")
     if size_bytes < 0:
-        raise UsageError(f"--size {size}: give a number of bytes")
-    try:
+        raise UsageError(f"--size {size}: give a number of bytes, such as 64MiB")
+    reduction_ns = quantity("--reduction", reduction, parse_duration, "give 0s to 1000s, such as 7us") // 1000
+    check_traces_folder(out, prefix)
+    with reading(file, "an XML file of MSCCL's"):
         algorithm = load_msccl(str(file))
-    except MscclError as error:
-        raise UsageError(str(error)) from error
     workload = msccl_workload(algorithm, size_bytes, reduction_ns)
-    _save(workload, out, prefix, compress)
+    with writing(out):
+        save(workload, out, prefix, compress)
     read, chunk_bytes = algorithm.file, algorithm.chunk_bytes(size_bytes)
     graph = workload.ranks[0]
     sends = graph.kind == Kind.SEND
@@ -146,14 +147,6 @@ def convert_msccl_file(
         notes.append(f"protocol {read.protocol}: the flags that it adds to data are not sent")
     _tell(notes, workload, out)
     return 0
-
-
-def _save(workload: Workload, out: Path, prefix: str, compress: bool) -> None:
-    for ending in ("et", "et.gz"):  # of an earlier conversion, which may have had more ranks
-        for earlier in out.glob(f"{prefix}.*.{ending}"):
-            if earlier.name.removeprefix(f"{prefix}.").removesuffix(f".{ending}").isdecimal():
-                earlier.unlink()
-    save(workload, out, prefix, compress)
 
 
 def _tell(notes: list[str], workload: Workload, out: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from genie.cli import convert_fabric, convert_workloads, options
-from genie.cli.resolve import UsageError
+from genie.cli.conversions import check_experiment_folder, check_traces_folder, reading, writing
+from genie.record import write_whole
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
@@ -18,7 +19,6 @@ from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_h
 from genie.workload.write import save
 from simtwin.fabric_toml import to_toml
 from simtwin.imports.ns3 import read_experiment
-from simtwin.imports.words import ForeignFileError
 
 convert_app = typer.Typer(help="Convert other tools' files: traces, experiments and fabrics.", no_args_is_help=True)
 
@@ -76,10 +76,12 @@ def convert_pytorch(
 ) -> int:
     """PyTorch host execution traces and Kineto traces, one of each a rank."""
     check_prefix(prefix)
+    check_traces_folder(out, prefix)
     hosts = find_host_traces(host)
     devices = find_device_traces(device) if device else FoundTraces({})
     passed_over = hosts.passed_over | devices.passed_over
-    report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over)
+    with writing(out):
+        report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over)
     for rank, summary in sorted(report.ranks.items()):
         counts = ", ".join(f"{count} {op}" for op, count in sorted(summary.collectives.items())) or "none"
         print(
@@ -102,14 +104,12 @@ def convert_ns3(
 
     The topology and flow files are found by the names that the configuration gives, beside it or in the folder above.
     """
-    try:
+    check_experiment_folder(out, "flows")
+    with reading(config):
         experiment = read_experiment(config)
-    except ForeignFileError as wrong:
-        raise UsageError(str(wrong)) from wrong
-    for earlier in (out / "traces").glob("flows.*.et"):  # which may have had more hosts
-        earlier.unlink()
-    save(experiment.workload, out / "traces", "flows")
-    (out / "fabric.toml").write_text(to_toml(experiment.fabric))
+    with writing(out / "traces"):
+        save(experiment.workload, out / "traces", "flows")
+    write_whole(out / "fabric.toml", to_toml(experiment.fabric))
     for note in experiment.notes:
         print(f"note: {note}")
     print(f"{len(experiment.flows)} flows among {experiment.fabric.hosts} hosts in {out}: simulate them with")

@@ -14,7 +14,7 @@ import msgspec
 from genie.cli.resolve import Live, Play, UsageError, hosts_of
 from genie.config.hosts import Calibration, Hosts
 from genie.live.settings import RunSettings
-from genie.record import RecordWriteError
+from genie.record import unwritable
 from hosts.lab import Lab, Plan, find, parse_change, plan_of, up_for
 from simtwin.fabric import load_fabric
 
@@ -71,7 +71,7 @@ class Ground:
         try:
             (settings.out_path / LAB_FILE).write_text(json.dumps(facts, indent=1) + "\n")
         except OSError as error:
-            raise RecordWriteError(f"{settings.out}: cannot be written: {error.strerror}; choose another -o") from error
+            raise unwritable(settings.out, error) from error
         return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED})
 
 

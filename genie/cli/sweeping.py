@@ -17,6 +17,7 @@ from genie.cli.resolve import UsageError
 from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.live.rendezvous import launched_by
 from genie.plan.facts import commit
+from genie.record import write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -94,7 +95,7 @@ def sweep(
     if dry_run:
         return _show_plan(runs, _missing(runs, read_rows(out), keep, retry), out)
     rows = Rows(out)
-    (out / SWEEP_FILE).write_text(described.document.text)
+    write_whole(out / SWEEP_FILE, described.document.text)
     missing = _missing(runs, rows.kept, keep, retry)
     workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
     progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
@@ -116,7 +117,7 @@ def sweep(
                 abandon_mpi()
     failed = table.filter(table["error"] != "")
     axes = [axis.key for axis in described.axes if len(axis.values) > 1]
-    (out / PAGE_FILE).write_text(sweep_page(table, axes, file.name), encoding="utf-8")
+    write_whole(out / PAGE_FILE, sweep_page(table, axes, file.name))
     _show_table(table, axes)
     print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
     if len(failed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -140,6 +141,8 @@ def simulate(
     live = open_live_run(follow) if follow else None
     if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
         raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+    if live is not None and live.info.get("world") != "live":
+        raise UsageError(f"--follow {follow}: is no run of the live world: give the -o of genie run")
     if live is not None:
         play = replace(play, dilation=int(live.info.get("dilation", 1)))
     built = fabric_of(play, loaded.world_size, placed)
@@ -172,7 +175,7 @@ def simulate(
             iterations=iterations or 1,
             follow=live,
             compute=compute,
-            watch=Watch(progress, stop, stop_after_ps, kept),
+            watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out)),
             nccl_variables=twin_variables(play, lowering, loaded, placed),
         )
     if report:

@@ -6,14 +6,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from genie.cli.exits import signal_in_words
+from genie.cli.exits import counted, signal_in_words
 from genie.live.endings import ENDING_SIGNALS
 from simtwin.watching import Simulator, share_done
 
 TERMINAL_S, LOG_S = 0.5, 10.0  # between two lines
+ROWS_AT_ONCE = 200_000  # are written in about a second
 TWICE_S = 0.5  # timeout(1) sends its signal twice, to the command and to its group
 
 
@@ -21,7 +23,8 @@ class Progress:
     """A line on standard error now and then, on a terminal in place: simulated time, events per second, what is left.
 
     The share that is done is that of the plan's packets, the iterations before included; packets that are sent again
-    make it too large. The time left follows from the share alone.
+    make it too large. Where a simulator knows no share, it is that of the iterations. The time left follows from the
+    share alone.
     """
 
     def __init__(self) -> None:
@@ -44,15 +47,25 @@ class Progress:
         self._last, self._told = now, events
         which = f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
         line = f"genie: {which}{simulator.now_ps / 1e9:.3f} ms simulated, {_per_second(rate)}"
-        if (share := share_done(simulator)) is not None:
-            line += self._left((place + share) / iterations, now - self._began)
+        share = share_done(simulator)
+        if share is not None or place:
+            line += self._left((place + (share or 0)) / iterations, now - self._began, place > 0)
+        self._print(line)
+
+    def writing(self, iterations: int, rows: int, out: Path) -> None:
+        """All is played; a line where it takes a while to write it."""
+        if rows > ROWS_AT_ONCE:
+            self._print(f"genie: writing {counted(iterations, 'iteration')} to {out}")
+
+    def _print(self, line: str) -> None:
         self._shown = True
         print(f"\r\x1b[K{line}" if self._terminal else line, end="" if self._terminal else "\n",
               file=sys.stderr, flush=True)  # fmt: skip
 
-    def _left(self, share: float, played_s: float) -> str:
-        words = f", {int(share * 100)} % done"
-        return f"{words}, about {_rough(played_s * (1 - share) / share)} left" if share > 0.001 else words
+    def _left(self, share: float, played_s: float, is_known: bool) -> str:
+        words = f", {'under 1' if 0 < share < 0.01 else int(share * 100)} % done"
+        enough = is_known or share > 0.001
+        return f"{words}, about {_rough(played_s * (1 - share) / share)} left" if enough else words
 
     def __enter__(self) -> Self:
         return self

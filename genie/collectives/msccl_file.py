@@ -136,6 +136,8 @@ class _Reader:
         if element not in _NEEDED:
             if outer is None:
                 self.fail(line, f"<{element}> where <algo> must be: not an algorithm of MSCCL's")
+            if outer == "tb":  # it may be a step, without which the algorithm is another one
+                self.fail(line, f"<{element}> is not understood; a <tb> has <step> only: correct or remove it")
             self.unknown.setdefault(f"element <{element}>", line)
             return
         if outer != _INSIDE[element]:

@@ -7,6 +7,7 @@ from collections import Counter
 from genie.collectives.msccl import MscclAlgorithm
 from genie.collectives.msccl_moves import Local, Move
 from genie.collectives.template import Action
+from genie.plan.build import MESSAGE_MAX_BYTES
 from genie.plan.tags import CHANNELS_MAX
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, RankGraph, Workload, WorkloadError
@@ -21,12 +22,17 @@ def msccl_workload(algorithm: MscclAlgorithm, size_bytes: int, reduction_ns: int
     """One collective of `size_bytes` (convention: genie/workload/graph.py) among all ranks, in its messages.
 
     `reduction_ns`: what a GPU takes to reduce a chunk, as a compute node (0: no such nodes). Copies take nothing.
-    Raises WorkloadError for a size that does not fall into the algorithm's chunks.
+    Raises WorkloadError for a size that does not fall into the algorithm's chunks, or whose chunks are no message.
     """
     file = algorithm.file
     chunk_bytes = algorithm.chunk_bytes(size_bytes)
+    per_member = file.chunks // file.members if file.op == "all_gather" else file.chunks
+    if chunk_bytes > MESSAGE_MAX_BYTES:
+        raise WorkloadError(
+            f"{size_bytes} B: chunks of {chunk_bytes} B are more than a message has, {MESSAGE_MAX_BYTES} B: give "
+            f"{per_member * MESSAGE_MAX_BYTES} B or less"
+        )
     if chunk_bytes <= 0:
-        per_member = file.chunks // file.members if file.op == "all_gather" else file.chunks
         raise WorkloadError(f"{size_bytes} B: must be a multiple of {per_member}, the chunks of {file.where}")
     workload = Workload(file.name, file.members, [Group(GROUP_NAME, tuple(range(file.members)))], {})
     for rank, moves in enumerate(algorithm.moves):

@@ -3,6 +3,7 @@
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.folder import RUN_FILES, Run, open_run, prepare_folder, write_run
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
+from genie.record.whole import unwritable, write_whole
 
 __all__ = [
     "RUN_FILES",
@@ -14,5 +15,7 @@ __all__ = [
     "open_run",
     "prepare_folder",
     "temporary_folder",
+    "unwritable",
     "write_run",
+    "write_whole",
 ]

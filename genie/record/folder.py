@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.hold import hold_folder
+from genie.record.whole import PART, unwritable, write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +78,7 @@ def prepare_folder(path: Path) -> None:
         probe.write_text("{}\n")
         probe.unlink()
     except OSError as error:
-        raise RecordWriteError(f"{path}: cannot be written: {error.strerror}; choose another -o") from error
+        raise unwritable(path, error) from error
 
 
 def _strangers(folder: Path) -> list[Path]:
@@ -90,7 +91,7 @@ def _strangers(folder: Path) -> list[Path]:
         elif is_folder and entry.name in OWN_PARTS:
             patterns = OWN_PARTS[entry.name]
             found += [part for part in sorted(entry.iterdir()) if not _is_part(part, patterns)]
-        elif not (entry.is_file() and entry.name in OWN_FILES):
+        elif not (entry.is_file() and entry.name.removesuffix(PART) in OWN_FILES):
             found.append(entry)
     return found
 
@@ -109,24 +110,38 @@ def write_run(
     series: pl.DataFrame | None = None,
     fabric: str | None = None,
 ) -> None:
-    """Write a run folder; `run.json` last, so that a folder that has one is complete."""
+    """Write a run folder; `run.json` last, so that a folder that has one is complete. Without room for all of it
+    nothing of it is left. Raises RecordWriteError.
+    """
     from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
+    tables = {
+        "timeline.parquet": (timeline, TIMELINE_SCHEMA),
+        "transfers.parquet": (transfers, TRANSFERS_SCHEMA),
+        PATHS_FILE: (paths, PATHS_SCHEMA),
+        SERIES_FILE: (series, SERIES_SCHEMA),
+    }
+    written: list[Path] = []
+
+    def put(name: str, data: bytes | str) -> None:
+        write_whole(path / name, data)
+        written.append(path / name)
 
     try:
         path.mkdir(parents=True, exist_ok=True)
-        (path / "timeline.parquet").write_bytes(_parquet(timeline, TIMELINE_SCHEMA))
-        (path / "transfers.parquet").write_bytes(_parquet(transfers, TRANSFERS_SCHEMA))
-        if paths is not None:
-            (path / PATHS_FILE).write_bytes(_parquet(paths, PATHS_SCHEMA))
-        if series is not None:
-            (path / SERIES_FILE).write_bytes(_parquet(series, SERIES_SCHEMA))
-        (path / "counters.json").write_text(json.dumps(counters, indent=1) + "\n")
+        for name, (table, schema) in tables.items():
+            if table is not None:
+                put(name, _parquet(table, schema))
+        put("counters.json", json.dumps(counters, indent=1) + "\n")
         if fabric is not None:
-            (path / "fabric.toml").write_text(fabric)
-        (path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+            put("fabric.toml", fabric)
+        put("run.json", json.dumps(info, indent=1) + "\n")
+    except RecordWriteError:
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise
     except OSError as error:
-        problem = error.strerror or str(error)
-        raise RecordWriteError(f"{path}: cannot be written: {problem}; free some space or choose another -o") from error
+        raise unwritable(path, error) from error
 
 
 def _parquet(table: pl.DataFrame, schema: pl.Schema) -> bytes:

@@ -91,6 +91,8 @@ def read_layers(path: str | Path) -> LayerFile:
 
 def parse_layers(text: str, where: str) -> LayerFile:
     """Read a workload. `where` names it in messages. Raises WorkloadError with the line that is wrong."""
+    if not text.strip():
+        raise WorkloadError(f"{where}: is empty: give a workload of SimAI's")
     lines = text.splitlines()
     file = _header(lines[0] if lines else "", where)
     rows = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]
@@ -175,5 +177,5 @@ def _communication(where: str, kind: str, size_bytes: int, domain: Domain) -> Co
 def _number(text: list[str], what: str, low: int = 0) -> int:
     value = text[0] if text else ""
     if not (value.isascii() and value.isdecimal()) or len(value) > 20 or not low <= int(value) <= NUMBER_MAX:
-        raise WorkloadError(f"{what} {value[:40]!r}: must be a whole number of at least {low}")
+        raise WorkloadError(f"{what} {value[:40]!r}: must be a whole number from {low} to {NUMBER_MAX}")
     return int(value)

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genie.workload.aicb_layers import Communication
+from genie.workload.aicb_layers import NUMBER_MAX, Communication
 from genie.workload.aicb_parallel import Domain
 from genie.workload.graph import Op, WorkloadError
 
@@ -73,6 +73,8 @@ def read_list(path: str | Path) -> ListFile:
 
 def parse_list(text: str, where: str) -> ListFile:
     """Read a list of communications. `where` names it in messages. Raises WorkloadError with the line that is wrong."""
+    if not text.strip():
+        raise WorkloadError(f"{where}: is empty: give a list of AICB's")
     file = ListFile(where, epochs=[[]])
     lines = text.splitlines()
     start = 0
@@ -164,6 +166,6 @@ def _computation(line: int, at: str, name: str, row: dict[str, str]) -> Row:
 
 def _whole(text: str, what: str) -> int:
     found = _WHOLE.fullmatch(text.strip())
-    if found is None or int(found[1]) > 1 << 62:
-        raise WorkloadError(f"{what} {text[:40]!r}: must be a whole number")
+    if found is None or int(found[1]) > NUMBER_MAX:
+        raise WorkloadError(f"{what} {text[:40]!r}: must be a whole number from 0 to {NUMBER_MAX}")
     return int(found[1])

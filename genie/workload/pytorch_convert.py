@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from chakra_schemas.attributes import make_attribute
 from chakra_schemas.et_def_pb2 import GlobalMetadata, NodeType
 from chakra_schemas.writer import write_trace
-from genie.workload.files import binary_traces
 from genie.workload.graph import Op, WorkloadError
 from genie.workload.kineto import DeviceTrace, read_device_trace
 from genie.workload.pytorch_comms import Communication, Role, find_communications
@@ -23,6 +19,7 @@ from genie.workload.pytorch_join import join
 from genie.workload.pytorch_nodes import DraftNode, DraftRank, protobuf_nodes
 from genie.workload.pytorch_timeline import Timeline
 from genie.workload.pytorch_trace import HostTrace, read_host_trace
+from genie.workload.write import trace_name, write_files
 
 SCHEMA_VERSION = "0.0.4"
 SHOWN_MAX = 8  # ranks or files in one line
@@ -215,36 +212,15 @@ def _write(
     groups: dict[str, Members],
     compress: bool,
 ) -> list[Path]:
-    """All files are written aside first, so that a failure leaves what was there before."""
-    if folder.exists() and not folder.is_dir():
-        raise WorkloadError(f"{folder}: is not a folder; choose another -o")
-    names = [f"{prefix}.{draft.rank}.et{'.gz' if compress else ''}" for draft in drafts]
-    files = [folder / name for name in (*names, f"{prefix}.json")]
-    if taken := [path for path in files if path.is_dir()]:
-        raise WorkloadError(f"{taken[0]}: is a folder; choose another -o or --prefix")
-    at = folder  # what an error is about
-    placed: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{prefix}.", dir=folder) as aside:
-            for at, draft, view in zip(files, drafts, views, strict=False):
-                metadata = _metadata(view.host, view.device)
-                write_trace(Path(aside) / at.name, metadata, protobuf_nodes(draft, groups), compress)
-            at = files[-1]
-            text = json.dumps({name: list(ranks) for name, ranks in groups.items()}) + "\n"
-            (Path(aside) / at.name).write_text(text, encoding="utf-8")
-            for at in binary_traces(folder, prefix):  # of an earlier conversion, perhaps of more ranks or compressed
-                at.unlink()
-            for at in files:
-                os.replace(Path(aside) / at.name, at)
-                placed.append(at)
-    except BaseException as error:
-        for path in placed:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(at)
-        raise
-    return files
+    def write_rank(draft: DraftRank, view: RankView) -> Callable[[Path], None]:
+        metadata = _metadata(view.host, view.device)
+        return lambda path: write_trace(path, metadata, protobuf_nodes(draft, groups), compress)
+
+    traces = {
+        trace_name(prefix, draft.rank, compress): write_rank(draft, view)
+        for draft, view in zip(drafts, views, strict=True)
+    }
+    return write_files(folder, prefix, traces, {name: list(ranks) for name, ranks in groups.items()})
 
 
 def _metadata(host: HostTrace | None, device: DeviceTrace | None) -> GlobalMetadata:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
 from chakra_schemas.et_def_pb2 import GlobalMetadata, Node, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.decode import ROOTED
-from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.files import TRACE_NAME, binary_traces
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError
 
 SCHEMA_VERSION = "0.0.4"
+PART = ".part"  # behind a file's name while it is written
 TYPE_OF_KIND = {
     Kind.META: NodeType.METADATA_NODE,
     Kind.COMP: NodeType.COMP_NODE,
@@ -26,16 +29,87 @@ TYPE_OF_KIND = {
 def save(workload: Workload, folder: str | Path, prefix: str = "workload", compress: bool = False) -> None:
     """Write `{prefix}.{rank}.et[.gz]` for every rank and `{prefix}.json` (the groups); makes the folder.
 
-    `load` gives the same graphs back, but for notes, and for names of nodes' original types.
+    `load` gives the same graphs back, but for notes, and for names of nodes' original types. Raises as `write_files`.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=[make_attribute("generator", "genie")])
-    for rank, graph in workload.ranks.items():
-        path = folder / f"{prefix}.{rank}.et{'.gz' if compress else ''}"
-        write_trace(path, metadata, graph_nodes(graph, workload.groups), compress)
-    groups = {group.name: list(group.ranks) for group in workload.groups}
-    (folder / f"{prefix}.json").write_text(json.dumps(groups) + "\n", encoding="utf-8")
+
+    def write_rank(graph: RankGraph) -> Callable[[Path], None]:
+        return lambda path: write_trace(path, metadata, graph_nodes(graph, workload.groups), compress)
+
+    traces = {trace_name(prefix, rank, compress): write_rank(graph) for rank, graph in workload.ranks.items()}
+    write_files(Path(folder), prefix, traces, {group.name: list(group.ranks) for group in workload.groups})
+
+
+def trace_name(prefix: str, rank: int, compress: bool) -> str:
+    return f"{prefix}.{rank}.et{'.gz' if compress else ''}"
+
+
+def write_files(
+    folder: Path, prefix: str, traces: Mapping[str, Callable[[Path], None]], groups: Mapping[str, list[int]]
+) -> list[Path]:
+    """Write traces (name -> what writes one) and their groups in place of all earlier traces of the prefix.
+
+    Each is written beside its place first (NAME.part), so that a failure leaves what was there before. Raises
+    WorkloadError, and OSError with the file's name when the machine cannot write.
+    """
+    check_folder(folder)
+    text = json.dumps(groups) + "\n"
+
+    def write_groups(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    writers = {**traces, f"{prefix}.json": write_groups}
+    files = [folder / name for name in writers]
+    if taken := [path for path in files if path.is_dir()]:
+        raise WorkloadError(f"{taken[0]}: is a folder; choose another -o or --prefix")
+    at = folder  # what an error is about
+    made: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for at, write in zip(files, writers.values(), strict=True):
+            made.append(_part_of(at))
+            write(made[-1])
+        for at in binary_traces(folder, prefix):  # perhaps of more ranks, or compressed
+            at.unlink()
+        for at in files:
+            os.replace(_part_of(at), at)
+            made.append(at)
+    except BaseException as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(at)
+        raise
+    return files
+
+
+def check_folder(folder: Path) -> None:
+    """Raises WorkloadError where there is something else than a folder."""
+    if folder.exists() and not folder.is_dir():
+        raise WorkloadError(f"{folder}: is not a folder; choose another -o")
+
+
+def refuse_strangers(folder: Path, prefix: str) -> None:
+    """Raises WorkloadError where a folder holds anything but traces and their groups; OSError."""
+    check_folder(folder)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    prefixes, others = {prefix}, []
+    for name in names:
+        match = TRACE_NAME.fullmatch(name.removesuffix(PART))
+        if match and "json" not in match["suffix"]:
+            prefixes.add(match["prefix"])
+        else:
+            others.append(name)
+    groups = {f"{known}.json" for known in prefixes}
+    if strangers := [name for name in others if name.removesuffix(PART) not in groups]:
+        raise WorkloadError(
+            f"{folder}: holds files that are no traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
+            "another -o"
+        )
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(path.name + PART)
 
 
 def graph_nodes(graph: RankGraph, groups: list[Group]) -> Iterator[Node]:

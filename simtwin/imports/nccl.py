@@ -15,6 +15,8 @@ from simtwin.fabric_schema import HOSTS_MAX, Explicit, Fabric, NamedHost, NamedL
 from simtwin.imports.nccl_xml import Gpu, Nic, Server, read_server
 from simtwin.imports.options import Imported, ImportOptions
 from simtwin.imports.words import ForeignFileError
+from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.topology import build_network
 
 SERVERS, DELAY = 2, Duration(500_000)
 SPINES_MAX = 4096  # each is a cable of its own in the file for every rail
@@ -74,8 +76,22 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
     try:
         parse_fabric(to_toml(fabric), "its fabric file")
     except FabricError as wrong:
+        if rails > 1 and not spines and _is_apart(fabric):
+            instead = ", or --nvlink-rate" if servers == 1 and not options.nvlink_rate else ""
+            raise ForeignFileError(
+                f"--spines 0: the {rails} rails of {path} are joined by nothing: give --spines 1 or more{instead}"
+            ) from wrong
         raise ForeignFileError(f"{path}: makes what the twin cannot play: {wrong}") from wrong
     return Imported(fabric, tuple(notes))
+
+
+def _is_apart(fabric: Fabric) -> bool:
+    """Some hosts reach each other by no path."""
+    try:
+        shortest_path_routes(build_network(fabric))
+    except RoutingError:
+        return True
+    return False
 
 
 class _Cables:

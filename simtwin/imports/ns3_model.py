@@ -62,6 +62,7 @@ def model_fabric(
     `pairs`: source and target host of those that talk, whose longest round trip is that model's base round trip; None:
     all of them. Raises ForeignFileError.
     """
+    keys.check_kind(KNOWN)
     error_rate, link_down = keys.value("ERROR_RATE_PER_LINK", "0"), keys.value("LINK_DOWN", "0 0 0")
     if error_rate.number(0, 1) != 0:
         raise error_rate.error("links that lose packets are not read: give 0")

@@ -105,6 +105,13 @@ class Configuration:
         """What stands at a key, or that model's default."""
         return self._values.get(key) or Value(self.path, 0, key, default)
 
+    def check_kind(self, known: Collection[str]) -> None:
+        """Raises ForeignFileError unless one of these keys is there."""
+        if not self._values.keys() & set(known):
+            raise ForeignFileError(
+                f"{self.path}: is no configuration of SimAI's or ns-3's: no known key in it; give a SimAI.conf"
+            )
+
     def others(self, known: Collection[str]) -> list[Value]:
         """Keys that are not among these."""
         return [value for key, value in self._values.items() if key not in known]

@@ -15,7 +15,7 @@ TOPOLOGY = "3 1 2\n2\n2 0 100Gbps 1us 0\n2 1 100Gbps 1us 0\n"
 
 
 def test_simai_s_sample_plays(shared_data: Path, tmp_path: Path) -> None:
-    folder, out = shared_data / "simai", tmp_path / "made" / "fabric.toml"
+    folder, out = shared_data / "simai", tmp_path / "fabric.toml"
     source = str(folder / "Spectrum-X_16g_8gps_400Gbps_H100")
     converted = in_this_process("convert", "fabric", source, "--conf", str(folder / "SimAI.conf"), "-o", str(out))
     assert (converted.code, converted.stderr) == (0, "")
@@ -48,8 +48,14 @@ def test_the_file_to_write_may_stand_behind_the_one_to_read(tmp_path: Path) -> N
         ("topology out.toml -o out.toml", "give one file to write: -o OUT.toml"),
         ("topology topology", "topology: is the file to read: give another one to write"),
         ("none out.toml", "none: cannot be read: No such file or directory; give a text file"),
-        ("topology out.toml --nic-rate fast", "--nic-rate fast: is not a number with a unit"),
-        ("topology out.toml --delay 5", "--delay 5: has no unit"),
+        (". out.toml", ".: cannot be read: Is a directory; give a text file"),
+        ("topology -o .", ".: is a folder; give a file there to write, such as fabric.toml"),
+        ("topology -o new/out.toml", "new/out.toml: there is no folder new; make it, or choose another -o"),
+        (
+            "topology out.toml --nic-rate fast",
+            "--nic-rate fast: is not a number with a unit; give a rate such as 200Gb/s",
+        ),
+        ("topology out.toml --delay 5", "--delay 5: has no unit; give 0s to 1000s, such as 500ns"),
         ("topology out.toml --spines 3", "--spines: is for nccl, and topology is ns-3's topology: leave it out"),
         ("topology out.toml --conf none", "none: cannot be read: No such file or directory; give a text file"),
         ("topology out.toml --from gns3", f"--from gns3: must be one of {', '.join(READERS)}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_runs import in_this_process, rings
+from live_runs import GENIE, in_this_process, rings, started
 
 from genie.record import open_run
 
@@ -49,22 +49,69 @@ def test_an_algorithm_becomes_traces(shared_data: Path, tmp_path: Path) -> None:
         (["convert", "aicb", GPT], "A100.txt: does not say how many ranks there are: give --ranks"),
         (["convert", "aicb", "aicb/aiob_Example.txt", "--ranks", "8"], "Example.txt:1: parallelism 'train_iter:10'"),
         (["convert", "aicb", R48, "--ranks", "8"], "r48ll.xml:1: parallelism '<!--'"),
-        (["convert", "aicb", "topo", "--ranks", "8"], "Is a directory"),
+        (["convert", "aicb", "topo", "--ranks", "8"], "topo: cannot be read: Is a directory; give a text file"),
         (["convert", "msccl", GPT, "--size", "1MiB"], "A100.txt:1: not XML"),
         (["convert", "msccl", R48, "--size", "1000B"], "1000 B: must be a multiple of 64, the chunks of"),
-        (["convert", "msccl", R48, "--size", "much"], "--size much"),
+        (["convert", "msccl", R48, "--size", "much"], "--size much: is not a number with a unit; give 1B to"),
+        (["convert", "msccl", R48, "--size", "0"], "--size 0: is out of range; give 1B to 1048576GiB, such as 64MiB"),
+        (["convert", "msccl", R48, "--size", "1MiB", "--reduction", "7"], "genie: --reduction 7: has no unit; give"),
         (["convert", "msccl", R48, "--size", "unlimited"], "--size unlimited: give a number of bytes"),
-        (["convert", "msccl", "nowhere.xml", "--size", "1MiB"], "nowhere.xml: No such file or directory"),
+        (["convert", "msccl", "nowhere.xml", "--size", "1MiB"], "nowhere.xml: cannot be read: No such file or"),
+        (["convert", "aicb", "nowhere.txt"], "cannot be read: No such file or directory; give a text file"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_line(arguments: list[str], said: str, shared_data: Path, tmp_path: Path) -> None:
     arguments[2] = str(shared_data / arguments[2])
     ended = in_this_process(*arguments, "-o", str(tmp_path / "out"))
-    assert ended.code in (2, 3)
+    assert ended.code == 2
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1
     assert said in ended.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("fabric {data}/simai/Spectrum-X_16g_8gps_400Gbps_H100", "fabric.toml"),
+        ("msccl {data}/msccl/ndv4/r48ll.xml --size 1MiB", "traces"),
+        ("ns3 {data}/ns3-reference/config/incast16_star__dcqcn.txt", "incast"),
+    ],
+)
+def test_a_full_disk_keeps_nothing_half_written(
+    words: str, out: str, as_root: None, shared_data: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = f"{GENIE} convert {words.format(data=shared_data)} -o {disk}/{out}"
+    script = f"mount -t tmpfs -o size=4k none {disk} && {command}; code=$?; find {disk} -type f; exit $code"
+    with started(line=["unshare", "--mount", "--propagation", "private", "sh", "-c", script]) as running:
+        ended = running.end()
+    assert (ended.code, ended.stdout) == (3, "")
+    assert ended.stderr.startswith(f"genie: {disk}/{out}")
+    assert ended.stderr.endswith(": cannot be written: No space left on device; free some space or choose another -o\n")
+
+
+@pytest.mark.parametrize("command", ["aicb", "msccl", "ns3"])
+def test_a_folder_of_somebody_else_s_is_refused(command: str, shared_data: Path, tmp_path: Path) -> None:
+    source, rest = {
+        "aicb": (GPT, ["--ranks", "16"]),
+        "msccl": (R48, ["--size", "1MiB"]),
+        "ns3": ("ns3-reference/config/incast16_star__dcqcn.txt", []),
+    }[command]
+    line = ["convert", command, str(shared_data / source), *rest, "-o", str(tmp_path / "out")]
+    (tmp_path / "out").write_text("mine")
+    assert in_this_process(*line).stderr == f"genie: {tmp_path / 'out'}: is not a folder; choose another -o\n"
+    (tmp_path / "out").unlink()
+    for _ in range(2):  # what it has written itself it replaces
+        assert in_this_process(*line).code == 0
+    before = sorted(path for path in tmp_path.rglob("*"))
+    (tmp_path / "out" / "thesis.json").write_text("mine")
+    ended = in_this_process(*line)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "conversion" in ended.stderr
+    assert ended.stderr.endswith("(thesis.json); choose another -o\n")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "thesis.json") == before
 
 
 def test_an_algorithm_plays_in_place_of_collectives(shared_data: Path, tmp_path: Path) -> None:

@@ -94,6 +94,25 @@ def test_hours_are_said_roughly(clock: list[float], monkeypatch: pytest.MonkeyPa
     ]  # fmt: skip
 
 
+def test_iterations_are_a_share_where_a_level_knows_none(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(monkeypatch, is_terminal=False)
+    progress = Progress()
+    for place in (0, 300, 500_000):
+        clock[0] += 10
+        progress(SimpleNamespace(events=0, now_ps=0), place, 1_000_000)
+    assert [line.partition(" events/s")[2] for line in shown.getvalue().splitlines()] == [
+        "", ", under 1 % done, about 18 h 31 min left", ", 50 % done, about 30 s left"
+    ]  # fmt: skip
+
+
+def test_what_takes_long_to_write_is_said(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulate(trace, tmp_path / "few", "-n", "3").stderr == ""
+    monkeypatch.setattr("genie.cli.watching.ROWS_AT_ONCE", 10)
+    assert (
+        simulate(trace, tmp_path / "many", "-n", "3").stderr == f"genie: writing 3 iterations to {tmp_path / 'many'}\n"
+    )
+
+
 # Stopping
 
 
@@ -130,7 +149,8 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
             os.close(ours)
     text = said.decode()
     assert re.search(
-        r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, \d+ % done, about \d+ \w+.* left", text
+        r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, (under )?\d+ % done, about \d+ \w+.* left",
+        text,
     )
     (last,) = text.rpartition("\x1b[K")[2].splitlines()
     run = open_run(out)
@@ -213,6 +233,14 @@ def test_a_simulation_that_fails_leaves_a_record(trace: str, tmp_path: Path) -> 
     assert run.info["complete"] is False
     assert "switch->host3 is down" in run.info["problem"]
     assert run.timeline.filter((pl.col("kind") == "comp") & (pl.col("end_ns") == 200_000)).height == 8
+
+
+def test_a_run_of_the_twin_is_not_followed(trace: str, tmp_path: Path) -> None:
+    assert simulate(trace, tmp_path / "run").code == 0
+    ended = simulate(trace, tmp_path / "out", "--follow", str(tmp_path / "run"))
+    said = f"--follow {tmp_path / 'run'}: is no run of the live world: give the -o of genie run"
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"genie: {said}\n")
+    assert not (tmp_path / "out").exists()
 
 
 # Series

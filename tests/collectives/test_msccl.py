@@ -183,6 +183,7 @@ def test_what_a_member_does_with_its_own_chunks_is_not_played_and_keeps_its_orde
         ('s_chunks="0"', 's_chunks="x"', "drawn.xml:2: s_chunks 'x': must be a whole number"),
         ('i_chunks="0"', 'i_chunks="3"', "drawn.xml:2: i_chunks 3: must be 0 or 4, by nchunksperloop 4"),
         ("<tb ", "<step ", "drawn.xml:3: <step> inside <gpu>; it belongs into <tb>"),
+        ("<step ", "<stop ", "drawn.xml:4: <stop> is not understood; a <tb> has <step> only: correct or remove it"),
         ("</algo>", "", "not XML: no element found"),
         ("<algo", "<!DOCTYPE algo><algo", "drawn.xml:1: a document type; remove it"),
         ("algo", "system", "drawn.xml:1: <system> where <algo> must be"),

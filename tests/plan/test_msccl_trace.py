@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genie.collectives.msccl import load_msccl
-from genie.plan.build import build_plan
+from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.msccl_trace import SLOTS, msccl_workload
 from genie.workload.generate import collective
@@ -69,6 +69,10 @@ def test_a_size_must_fall_into_chunks(shared_data: Path) -> None:
     assert messages(msccl_workload(algorithm, 2)).keys() == {(a, b, 1) for a in range(8) for b in range(8) if a != b}
     with pytest.raises(WorkloadError, match=r"^3 B: must be a multiple of 2, the chunks of .*ag-1k-512k.xml$"):
         msccl_workload(algorithm, 3)
+    largest = 2 * MESSAGE_MAX_BYTES
+    assert messages(msccl_workload(algorithm, largest)).keys() >= {(0, 1, MESSAGE_MAX_BYTES)}
+    with pytest.raises(WorkloadError, match=rf"are more than a message has, 2147483647 B: give {largest} B or less$"):
+        msccl_workload(algorithm, largest + 2)
 
 
 def test_a_plan_takes_the_file_where_it_fits(shared_data: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genie.record import RUN_FILES, RecordError, RecordWriteError, open_run, prepare_folder, write_run
+from genie.record import RUN_FILES, RecordError, RecordWriteError, open_run, prepare_folder, write_run, write_whole
 from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
 
@@ -143,6 +143,41 @@ def test_a_disk_that_is_full_is_an_error_of_the_machine(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(RecordWriteError, match="No space left on device"):
         prepare_folder(tmp_path / "out")
+
+
+def test_a_run_that_has_no_room_leaves_nothing_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bytes = Path.write_bytes
+
+    def fill(path: Path, data: bytes) -> int:
+        write_bytes(path, data[:10])
+        if path.name.startswith("counters.json"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return len(data)
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    with pytest.raises(RecordWriteError, match=r"counters\.json: cannot be written: No space left on device; free"):
+        write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    for content in ("first", "second"):
+        write_whole(link, content)
+        assert file.read_text() == content
+    write_whole(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()
+
+    def fail(path: Path, _: bytes) -> int:
+        path.write_text("th")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(file, "third")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+    assert file.read_text() == "second"
 
 
 def test_paths_are_kept_where_there_are_any(tmp_path: Path) -> None:

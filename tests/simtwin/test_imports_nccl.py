@@ -334,7 +334,7 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str, says
     [
         ({"nic_rate": Rate(1)}, "every NIC has its speed there: leave --nic-rate out"),
         ({"nic": ("00:99",)}, "--nic 00:99: is no pci entry without a class there"),
-        ({"spines": 0}, "no path from"),
+        ({"spines": 0}, "are joined by nothing: give --spines 1 or more"),
         ({"servers": 65_536}, "--servers 65536: make at most 65536 GPUs: give fewer"),
         ({"conf": Path("x")}, "--conf: is for simai and ns3, and"),
     ],

@@ -193,6 +193,12 @@ def test_an_option_that_means_nothing_to_a_file_is_refused(tmp_path: Path) -> No
         import_fabric(tmp_path / "topology", "ns2")
 
 
+def test_a_configuration_of_something_else_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ForeignFileError) as refused:
+        imported(tmp_path, simai(), "test\nTP:\nallreduce,: 300\n")
+    assert str(refused.value).startswith(f"{tmp_path / 'conf'}: is no configuration of SimAI's or ns-3's: no known key")
+
+
 # -- drawn files -----------------------------------------------------------------------------------------------------
 
 DRAWS = settings(max_examples=60, deadline=None, derandomize=True)

@@ -97,7 +97,10 @@ def test_a_host_trace_that_is_none_is_named(content: bytes, why: str, convert: A
 def test_a_folder_that_the_machine_cannot_make(convert: Any, traces: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    assert convert(out=file / "out") == (3, f"genie: {file / 'out'}: Not a directory\n")
+    assert convert(out=file / "out") == (
+        3,
+        f"genie: {file / 'out'}: cannot be written: Not a directory; choose another -o\n",
+    )
     assert convert(out=file) == (2, f"genie: {file}: is not a folder; choose another -o\n")
     assert file.read_text() == "mine"
 
@@ -107,7 +110,7 @@ def test_a_full_disk_leaves_what_was_there_before(
 ) -> None:
     out = tmp_path / "out"
     assert convert()[0] == 0
-    (out / "mine").write_text("mine")
+    (out / "other.0.et").write_text("another workload's")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     write = pytorch_convert.write_trace
 
@@ -117,7 +120,8 @@ def test_a_full_disk_leaves_what_was_there_before(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pytorch_convert, "write_trace", fill)
-    assert convert("--compress") == (3, f"genie: {out / 'workload.1.et.gz'}: No space left on device\n")
+    said = "cannot be written: No space left on device; free some space or choose another -o"
+    assert convert("--compress") == (3, f"genie: {out / 'workload.1.et.gz'}: {said}\n")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -131,8 +135,20 @@ def test_files_already_in_place_are_taken_back(convert: Any, tmp_path: Path, mon
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", fail_late)
-    assert convert() == (3, f"genie: {out / 'workload.json'}: Input/output error\n")
+    assert convert() == (
+        3,
+        f"genie: {out / 'workload.json'}: cannot be written: Input/output error; choose another -o\n",
+    )
     assert list(out.iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_s_is_refused(convert: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes").write_text("mine")
+    said = "holds files that are no traces of an earlier conversion (notes); choose another -o"
+    assert convert() == (2, f"genie: {out}: {said}\n")
+    assert [path.name for path in out.iterdir()] == ["notes"]
 
 
 def test_a_folder_of_a_trace_s_name_is_refused(convert: Any, tmp_path: Path) -> None:
