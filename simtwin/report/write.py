@@ -9,7 +9,7 @@ import numpy as np
 
 from genie.page import document
 from genie.page.lanes import lane_slices
-from genie.record import RecordError, RecordWriteError, open_run
+from genie.record import RecordError, open_run, write_whole
 from simtwin.fabric import load_fabric
 from simtwin.idle_network import IdleNetwork
 from simtwin.queues import queues_of
@@ -47,12 +47,7 @@ ASSETS = (
 def write_simulation_report(folder: Path) -> Path:
     """Write report.html into the run folder of a simulation. Raises RecordError, FabricError, RecordWriteError."""
     path = folder / PAGE
-    text = simulation_report(folder)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise RecordWriteError(f"{path}: cannot be written: {problem}; free some space or choose another -o") from error
+    write_whole(path, simulation_report(folder))
     return path
 
 

@@ -6,6 +6,8 @@ process that was killed, is no row.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 import os
@@ -13,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import RecordError, RecordWriteError, hold_folder
+from genie.record import RecordError, hold_folder, unwritable, write_whole
 from simtwin.levels import ANALYTIC, PACKET
 from simtwin.remarks import remark
 from simtwin.simulated import Simulated
@@ -85,17 +87,17 @@ class Rows:
             whole = (folder / ROWS_FILE).read_bytes()
             os.ftruncate(self._file, whole.rfind(b"\n") + 1)
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row for good. Raises RecordWriteError."""
         try:
             line = json.dumps(row).encode() + b"\n"
             if os.write(self._file, line) < len(line):
-                raise OSError(0, "the disk is full")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file)
         except OSError as error:
-            raise _unwritable(self.folder, error) from error
+            raise unwritable(self.folder, error) from error
 
     def write_tables(self, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> pl.DataFrame:
         """`sweep.parquet` and `sweep.csv`: one row per run that has one, in the order of `runs`.
@@ -104,13 +106,10 @@ class Rows:
         """
         kept = read_rows(self.folder)  # a signal may have come between a line and what follows it
         table = table_of([(parameters, kept[name]) for name, parameters in runs if name in kept])
-        try:
-            for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, table.write_csv)):
-                part = self.folder / f"{name}.part"
-                write(part)
-                part.replace(self.folder / name)
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
+        for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, table.write_csv)):
+            buffer = io.BytesIO()
+            write(buffer)
+            write_whole(self.folder / name, buffer.getvalue())
         return table
 
 
@@ -160,8 +159,3 @@ def _parameter(key: str, values: list[Any]) -> pl.Series:
         whole = all(isinstance(value, int) for value in values)
         return pl.Series(key, values, dtype=pl.Int64 if whole else pl.Float64, strict=False)
     return pl.Series(key, [value if isinstance(value, str) else json.dumps(value) for value in values])
-
-
-def _unwritable(folder: Path, error: OSError) -> RecordWriteError:
-    problem = error.strerror or str(error)
-    return RecordWriteError(f"{folder}: cannot be written: {problem}; free some space or choose another -o")

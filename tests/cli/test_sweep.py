@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from live_runs import Command, Ended, genie, in_this_process, rings, started
+from live_runs import GENIE, Command, Ended, genie, in_this_process, rings, started
 from polars.testing import assert_frame_equal
 
 from genie.cli import sweeping
@@ -259,6 +259,20 @@ def test_a_combination_that_cannot_be_is_a_row(files: Path) -> None:
     ended = in_this_process("sweep", str(files), "-o", str(out))
     assert ended.code == 2
     assert "keep 12024576 B as headroom" in ended.stderr
+
+
+def test_a_full_disk_is_said(files: Path, as_root: None) -> None:
+    files.write_text(SWEEP.replace('["dcqcn", "swift"]', '["swift"]').replace('"100kB", ', ""))
+    disk = files.parent / "disk"
+    disk.mkdir()
+    command = f"{GENIE} sweep {files} -o {disk}/out --jobs 1"
+    script = f"mount -t tmpfs -o size=12k none {disk} && {command}"
+    with started(line=["unshare", "--mount", "--propagation", "private", "sh", "-c", script]) as running:
+        ended = running.end()
+    assert ended.code == 3, ended
+    line = ended.stderr.splitlines()[-1]
+    assert line.startswith(f"genie: {disk}/out/sweep.")
+    assert line.endswith("cannot be written: No space left on device; free some space or choose another -o")
 
 
 def test_a_process_that_is_killed_costs_no_other_run(files: Path, reference: pl.DataFrame) -> None:

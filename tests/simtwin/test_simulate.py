@@ -157,6 +157,23 @@ def test_the_longest_queue_is_what_waited() -> None:
     assert longest == 2 * sum(wire_bytes(1000))
 
 
+@pytest.mark.parametrize("level", ["packet", "flow", "analytic"])
+def test_times_that_cannot_be_counted_are_said(level: str) -> None:
+    """Two sleeps of 30 days, one after the other."""
+    workload = Workload("sleeper", 1, [Group("world", (0,))], {})
+    builder = RankBuilder(0)
+    for number in range(2):
+        days = 30 * 86_400 * 10**9
+        builder.add(number, f"sleep {number}", Kind.COMP, duration_ns=days, deps=[number - 1] if number else [])
+    workload.ranks[0], _ = builder.finish()
+    fabric = single_switch(2)
+    with pytest.raises(SimulationError, match="simulated time passes 53 days") as caught:
+        Twin(fabric, build_network(fabric), [0], level=level).play(workload)
+    assert caught.value.partial is not None
+    ends_ns = caught.value.partial.timeline["end_ns"].to_list()
+    assert ends_ns == [30 * 86_400 * 10**9, -1]
+
+
 def test_progress_is_told() -> None:
     seen: list[tuple[int, int, int, int, float]] = []
 
