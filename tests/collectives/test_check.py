@@ -15,7 +15,7 @@ from genie.collectives.algorithms import EAGER
 from genie.collectives.check import bytes_sent, check, check_sizes, lower_all, meaning_of, prove
 from genie.collectives.meaning import CheckError
 
-DRAWS = settings(max_examples=2000, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+DRAWS = settings(max_examples=1200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @DRAWS
