@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from genie.plan.build import TIME_MAX_PS
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
-LONGEST_PS = 2**62  # later than anything that is simulated
+LONGEST_PS = TIME_MAX_PS  # later than anything that is simulated
 MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 

@@ -28,13 +28,15 @@ def flow_completion(timeline: pl.DataFrame, transfers: pl.DataFrame, idle: IdleN
     """
     import polars as pl
 
-    ops = timeline.filter(pl.col("kind") == "coll").select("iteration", "node_id", "op", src="rank")
+    ops = timeline.filter(pl.col("kind") == "coll").select("iteration", "node_id", "op", "end_ns", src="rank")
+    # A transfer of several messages has ended when its collective has: the others may not have been posted.
     ended = transfers.filter((pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
     table = ended.join(ops, on=["iteration", "src", "node_id"], how="left", maintain_order="left").with_columns(
         op=pl.when(pl.col("seq").is_null()).then(pl.lit(SEND)).otherwise(pl.col("op")),
         start_ns="post_ns",
         fct_ns=pl.when(pl.col("messages") == 1).then(pl.col("acked_ns") - pl.col("post_ns")).otherwise("busy_ns"),
     )
+    table = table.filter((pl.col("messages") == 1) | (pl.col("end_ns").fill_null(0) >= 0))
     pairs = table.select("src", "dst").unique(maintain_order=True)
     number: dict[Any, int] = {}  # of each way
     ways = [idle.way(src, dst) for src, dst in pairs.iter_rows()]

@@ -31,11 +31,11 @@ class Frames:
 def frames_of(fabric: Fabric) -> Frames:
     """What a link carries, Ethernet's preamble and gap included."""
     frame = fabric.frame
-    is_foreign = frame.data_header is not None
+    has_own_header = frame.data_header is not None
     return Frames(
         int(frame.payload or fabric.transport.mtu),
         int(frame.data_header or IP_UDP_BTH_BYTES + frame.overhead_bytes),
-        0 if is_foreign else RETH_BYTES,
-        0 if is_foreign else IMMEDIATE_BYTES,
+        0 if has_own_header else RETH_BYTES,
+        0 if has_own_header else IMMEDIATE_BYTES,
         int(frame.control or IP_UDP_BTH_BYTES + AETH_BYTES + frame.overhead_bytes),
     )

@@ -49,8 +49,9 @@ def write_files(
 ) -> list[Path]:
     """Write traces (name -> what writes one) and their groups in place of all earlier traces of the prefix.
 
-    Each is written beside its place first (NAME.part), so that a failure leaves what was there before. Raises
-    WorkloadError, and OSError with the file's name when the machine cannot write.
+    Each is written beside its place first (NAME.part), so that a failure leaves what was there before; one that comes
+    when places are taken leaves none, as old and new ones make no workload. Raises WorkloadError, and OSError with the
+    file's name when the machine cannot write.
     """
     check_folder(folder)
     text = json.dumps(groups) + "\n"

@@ -8,8 +8,12 @@ namespace genie {
 using TimePs = std::int64_t;
 
 inline constexpr TimePs kNever = std::numeric_limits<TimePs>::max();
-// What a simulation may come to, 53 days: of two such times the sum can be said.
-inline constexpr TimePs kLastTime = kNever / 2;
+// What a simulation may come to, 53 days: of two such times, or of it and of what any node takes, the sum can
+// be said.
+inline constexpr TimePs kLastTime = kNever / 2 - 1'000'000'000'000;
+inline constexpr const char* kPastLastTime =
+    "its simulated time passes 53 days, which is all that 64 bits of picoseconds can count: give shorter "
+    "computations, less to send, or faster links";
 inline constexpr TimePs kPsPerNs = 1000;
 inline constexpr TimePs kPsPerUs = 1000 * kPsPerNs;
 inline constexpr TimePs kPsPerSecond = 1'000'000 * kPsPerUs;

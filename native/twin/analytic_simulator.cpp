@@ -136,7 +136,7 @@ void AnalyticSimulator::send(std::int32_t rank, const Operation& operation) {
   const TimePs first = std::min(last, now_ + acknowledgements_[key]);
   messages_[place] = {rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, first};
   push(last, Kind::kArrive, place, 0);
-  push(last + acknowledgements_[key], Kind::kAck, place, 0);
+  push(std::min(last, kLastTime) + acknowledgements_[key], Kind::kAck, place, 0);
 }
 
 void AnalyticSimulator::record() {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
-#include "twin/network.hpp"
 #include "twin/time_buckets.hpp"
 #include "walker/walker.hpp"
 
@@ -30,7 +29,7 @@ class AnalyticSimulator {
 
   bool done() const { return !failed_ && all_done(walkers_); }
   std::vector<std::string> problems() const {
-    return too_long_ ? std::vector<std::string>{kTooLong} : problems_of(walkers_);
+    return too_long_ ? std::vector<std::string>{kPastLastTime} : problems_of(walkers_);
   }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }

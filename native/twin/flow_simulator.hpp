@@ -48,7 +48,7 @@ class FlowSimulator {
 
   bool done() const { return !failed_ && all_done(walkers_); }
   std::vector<std::string> problems() const {
-    return too_long_ ? std::vector<std::string>{kTooLong} : problems_of(walkers_);
+    return too_long_ ? std::vector<std::string>{kPastLastTime} : problems_of(walkers_);
   }
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }

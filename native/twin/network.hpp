@@ -10,11 +10,6 @@
 
 namespace genie::twin {
 
-inline constexpr const char* kTooLong =
-    "its simulated time passes 53 days, which is all that 64 bits of picoseconds can count: give less to "
-    "send, or "
-    "faster links";
-
 // Random early detection by a queue's bytes (RFC 3168 marks instead of drops); a minimum below 0: none.
 struct EcnProfile {
   std::int64_t minimum_bytes = -1, maximum_bytes = -1;

@@ -101,7 +101,7 @@ class Calendar {
 class Schedule {
  public:
   // Sources of each process, in the order in which they win ties, and the thread that plays it. Those before
-  // `rare` have events all the time. `lookahead` is above 0; without other processes kNever.
+  // `rare` have events all the time. `lookahead` is above 0.
   void plan(const std::vector<std::vector<std::uint32_t>>& sources_of_process, std::uint32_t sources,
             std::uint32_t rare, std::vector<std::uint32_t> thread_of_process, std::uint32_t threads,
             TimePs lookahead) {

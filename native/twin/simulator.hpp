@@ -15,6 +15,7 @@
 #include "roce/queue_pair.hpp"
 #include "roce/spread.hpp"
 #include "twin/links.hpp"
+#include "twin/neighbourhoods.hpp"
 #include "twin/network.hpp"
 #include "twin/planned_packets.hpp"
 #include "twin/sampler.hpp"
@@ -144,13 +145,6 @@ class Simulator {
   }
   void connect_all();
   void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
-  struct Place {
-    std::int32_t tier = 0, host = 0;
-    friend bool operator<(const Place& a, const Place& b) {
-      return std::tie(a.tier, a.host) < std::tie(b.tier, b.host);
-    }
-  };
-  std::vector<Place> places() const;
   void divide();
   std::vector<std::uint32_t> share_out() const;
   void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
@@ -204,11 +198,7 @@ class Simulator {
   std::uint32_t nic_source_ = 0, later_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
-  // Who plays when two windows are played at once: processes from `first` to the one before `end`.
-  struct Turn {
-    std::uint32_t first, end, window;  // 0 or 1
-  };
-  std::vector<Turn> turns_;
+  std::vector<Turn> turns_;      // of two windows that are played at once
   TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
   std::uint32_t threads_;        // that were asked for
   struct alignas(64) Standing {  // of a thread, when a window is over

@@ -14,7 +14,7 @@ std::vector<std::string> Simulator::problems() const {
   std::vector<std::string> lines;
   for (const Process& process : processes_)
     lines.insert(lines.end(), process.errors.begin(), process.errors.end());
-  if (too_long_) lines.emplace_back(kTooLong);
+  if (too_long_) lines.emplace_back(kPastLastTime);
   if (!lines.empty()) return lines;
   for (const Walker& walker : walkers_) {
     if (lines.size() >= 8) break;

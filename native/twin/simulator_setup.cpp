@@ -10,118 +10,25 @@ namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
-// Who has taken whom in: of a set of nodes the first stands for all.
-class Groups {
- public:
-  explicit Groups(std::int32_t nodes) : above_(index(nodes)) { std::iota(above_.begin(), above_.end(), 0); }
-  std::int32_t of(std::int32_t node) {
-    while (above_[index(node)] != node) node = above_[index(node)] = above_[index(above_[index(node)])];
-    return node;
-  }
-  void join(std::int32_t a, std::int32_t b) {
-    a = of(a), b = of(b);
-    above_[index(std::max(a, b))] = std::min(a, b);
-  }
-
- private:
-  std::vector<std::int32_t> above_;
-};
-
 }  // namespace
 
-// Links from a host to each node, and the first of the hosts that are so near.
-std::vector<Simulator::Place> Simulator::places() const {
-  std::vector<Place> places(index(network_->nodes), Place{network_->nodes, network_->nodes});
-  for (std::int32_t host = 0; host < network_->hosts; ++host) places[index(host)] = {0, host};
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::uint32_t link = 0; link < links_.links(); ++link) {
-      const Place from = places[index(links_.source_of(link))], to = {from.tier + 1, from.host};
-      Place& known = places[index(links_.target_of(link))];
-      if (!(to < known)) continue;
-      known = to;
-      changed = true;
-    }
-  }
-  return places;
-}
-
-// Nodes whose links leave no time between them are one process. A neighbourhood of tier t is what switches up
-// to that tier join; others hear of it by higher ones alone. Processes are numbered so that those of a
-// neighbourhood follow one another, of any tier: first smaller neighbourhoods in it, then what joins them.
+// Nodes whose links leave no time between them are one process.
 void Simulator::divide() {
   constexpr TimePs kLeast = 10 * kPsPerNs;
   // A switch's arrivals of a window are told apart by 64 bits: those that time does not take number them.
   constexpr TimePs kWindowMax = (TimePs{1} << 32) - 1;
-  const std::int32_t count = network_->nodes;
-  Groups processes(count);
-  for (std::uint32_t link = 0; link < links_.links(); ++link) {
-    if (links_.lookahead(link) < kLeast) processes.join(links_.source_of(link), links_.target_of(link));
-  }
-  const std::vector<Place> place = places();
-  std::vector<std::int32_t> tier(index(count));  // by process
-  for (std::int32_t node = 0; node < count; ++node) {
-    std::int32_t& own = tier[index(processes.of(node))];
-    if (place[index(node)].tier < count) own = std::max(own, place[index(node)].tier);
-  }
-  const std::int32_t highest = *std::max_element(tier.begin(), tier.end());
-  // By tier from 1 on: each process's neighbourhood, `count` of those that are above.
-  std::vector<std::vector<std::int32_t>> joined;
-  for (std::int32_t most = 1; most < highest; ++most) {
-    Groups near = processes;
-    for (std::uint32_t link = 0; link < links_.links(); ++link) {
-      const std::int32_t a = processes.of(links_.source_of(link)), b = processes.of(links_.target_of(link));
-      if (std::max(tier[index(a)], tier[index(b)]) <= most) near.join(a, b);
-    }
-    std::vector<std::int32_t>& own = joined.emplace_back(index(count), count);
-    for (std::int32_t node = 0; node < count; ++node) {
-      if (tier[index(processes.of(node))] <= most) own[index(node)] = near.of(node);
-    }
-  }
-  std::vector<std::int32_t> order(index(count));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    for (std::size_t own = joined.size(); own-- > 0;) {
-      if (joined[own][index(a)] != joined[own][index(b)])
-        return joined[own][index(a)] < joined[own][index(b)];
-    }
-    return place[index(a)].host < place[index(b)].host;
-  });
-  constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  std::vector<std::uint32_t> process_of(index(count), kNone);
-  std::vector<std::int32_t> leaders;
-  for (const std::int32_t node : order) {
-    std::uint32_t& process = process_of[index(processes.of(node))];
-    if (process != kNone) continue;
-    process = static_cast<std::uint32_t>(leaders.size());
-    leaders.push_back(processes.of(node));
-  }
-  process_of_node_.resize(index(count));
-  for (std::int32_t node = 0; node < count; ++node)
-    process_of_node_[index(node)] = process_of[index(processes.of(node))];
-  processes_.resize(leaders.size());
-  const auto take_turns = [&](const auto& self, std::uint32_t first, std::uint32_t end,
-                              std::size_t most) -> void {
-    if (most == 0) {
-      turns_.insert(turns_.end(), {{first, end, 0}, {first, end, 1}});
-      return;
-    }
-    const std::vector<std::int32_t>& within = joined[most - 1];
-    std::uint32_t above = first;  // where what joins the neighbourhoods begins
-    while (above < end && within[index(leaders[above])] != count) ++above;
-    if (above < end) turns_.push_back({above, end, 0});
-    for (std::uint32_t from = first, to = first; from < above; from = to) {
-      while (to < above && within[index(leaders[to])] == within[index(leaders[from])]) ++to;
-      self(self, from, to, most - 1);
-    }
-    if (above < end) turns_.push_back({above, end, 1});
-  };
-  take_turns(take_turns, 0, static_cast<std::uint32_t>(leaders.size()), joined.size());
+  std::vector<Cable> cables;
+  for (std::uint32_t link = 0; link < links_.links(); ++link)
+    cables.push_back({links_.source_of(link), links_.target_of(link), links_.lookahead(link) < kLeast});
+  Neighbourhoods found = neighbourhoods_of(network_->hosts, network_->nodes, cables);
+  process_of_node_ = std::move(found.process_of_node);
+  turns_ = std::move(found.turns);
+  processes_.resize(found.processes);
+  lookahead_ = kWindowMax;
   for (std::uint32_t link = 0; link < links_.links(); ++link) {
     if (process_of_node_[index(links_.source_of(link))] != process_of_node_[index(links_.target_of(link))])
       lookahead_ = std::min(lookahead_, links_.lookahead(link));
   }
-  if (lookahead_ != kNever) lookahead_ = std::min(lookahead_, kWindowMax);
 }
 
 // The thread of each process: hosts in order, in parts of equal size, as most of their traffic stays near; a

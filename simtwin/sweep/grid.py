@@ -43,6 +43,7 @@ from simtwin.options import SimulateOptions
 from simtwin.traffic import Permutation, Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
+COLUMNS_VERSION = 2  # of what a row's columns mean: rows of another one are played again
 FABRIC = "fabric"
 Tell = Callable[[int, int], None]  # how much is done, and of how much
 ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
@@ -250,6 +251,7 @@ class Sweep:
         variables = self._variables
         inputs = {
             "genie": _version(),
+            "columns": COLUMNS_VERSION,
             "options": options,
             "fabric": fabric,
             "workload": None if base.workload is None else self._digest(base.workload),

@@ -121,8 +121,7 @@ def _panel(
     for tick in ticks:
         at = y(tick)
         parts.append(f'<line x1="{LEFT}" x2="{width - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--grid)"/>')
-        text = f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{tick:g}</text>'
-        parts.append(text)
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{tick:g}</text>')
     for place in places:
         label = escape(str(place))
         parts.append(f'<text x="{x(place):.1f}" y="{floor + 18}" text-anchor="middle" class="small">{label}</text>')

@@ -21,11 +21,13 @@ from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric import parse_fabric
 from simtwin.fabric_schema import Fabric
+from simtwin.flow_completion import flow_completion
 from simtwin.idle_network import IdleNetwork, Way
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.sections import flows
 from simtwin.run import simulate_to_folder
 from simtwin.topology import build_network
+from simtwin.watching import Watch
 
 MIB = 1 << 20
 
@@ -122,6 +124,17 @@ def test_flows_of_collectives_are_their_own_and_never_below_one(tmp_path: Path) 
     assert drawn["all_reduce"]["count"] == len(run.transfers) == 8
     assert drawn["all_reduce"]["messages"] == run.transfers["messages"].mean()
     assert drawn["all_reduce"]["cdf"][0][0] >= 1
+
+
+def test_what_has_not_ended_is_no_flow() -> None:
+    """A ring is stopped when some of its messages have been acknowledged and others have not been posted."""
+    fabric = single_switch(4)
+    watch = Watch(stop_after_ps=150 * US)
+    run = twin_of(fabric).play(collective(Op.ALL_REDUCE, 4, 4 << 20), watch=watch)
+    assert run.stopped is not None
+    acknowledged = run.transfers.filter(pl.col("acked_ns") >= 0)
+    assert len(acknowledged) == 4
+    assert len(flow_completion(run.timeline, run.transfers, _idle(fabric))) == 0
 
 
 def test_many_sizes_share_places_between_powers_of_four(tmp_path: Path) -> None:

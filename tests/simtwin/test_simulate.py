@@ -157,16 +157,17 @@ def test_the_longest_queue_is_what_waited() -> None:
     assert longest == 2 * sum(wire_bytes(1000))
 
 
+@pytest.mark.parametrize("delay_ps", [0, 500 * NS])
 @pytest.mark.parametrize("level", ["packet", "flow", "analytic"])
-def test_times_that_cannot_be_counted_are_said(level: str) -> None:
-    """Two sleeps of 30 days, one after the other."""
+def test_times_that_cannot_be_counted_are_said(level: str, delay_ps: int) -> None:
+    """Two sleeps of 30 days, one after the other; without delays all is one process."""
     workload = Workload("sleeper", 1, [Group("world", (0,))], {})
     builder = RankBuilder(0)
     for number in range(2):
         days = 30 * 86_400 * 10**9
         builder.add(number, f"sleep {number}", Kind.COMP, duration_ns=days, deps=[number - 1] if number else [])
     workload.ranks[0], _ = builder.finish()
-    fabric = single_switch(2)
+    fabric = single_switch(2, delay_ps=delay_ps, rate_bps=200 * GBPS)
     with pytest.raises(SimulationError, match="simulated time passes 53 days") as caught:
         Twin(fabric, build_network(fabric), [0], level=level).play(workload)
     assert caught.value.partial is not None
