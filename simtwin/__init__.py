@@ -15,6 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from genie.config.strict_toml import SettingsError
+    from genie.record import RecordError
+    from genie.workload.graph import WorkloadError
     from simtwin.api import (
         OptionError,
         collective,
@@ -27,12 +30,17 @@ if TYPE_CHECKING:
     from simtwin.fabric import FabricError
     from simtwin.fabric_schema import Fabric
     from simtwin.simulated import Simulated
+    from simtwin.twin import SimulationError
 
 __all__ = [
     "Fabric",
     "FabricError",
     "OptionError",
+    "RecordError",
+    "SettingsError",
     "Simulated",
+    "SimulationError",
+    "WorkloadError",
     "collective",
     "incast",
     "load_workload",
@@ -44,8 +52,16 @@ __all__ = [
 _MODULES = {
     "Fabric": "simtwin.fabric_schema",
     "FabricError": "simtwin.fabric",
+    "RecordError": "genie.record",
+    "SettingsError": "genie.config.strict_toml",
     "Simulated": "simtwin.simulated",
+    "SimulationError": "simtwin.twin",
+    "WorkloadError": "genie.workload.graph",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -75,8 +75,11 @@ def convert_fabric(
         raise UsageError("give one file to write: -o OUT.toml")
     written = out or target
     assert written is not None
-    if written.exists() and source.exists() and written.samefile(source):
-        raise UsageError(f"{written}: is the file to read: give another one to write")
+    for read in (source, conf):
+        if read is not None and written.exists() and read.exists() and written.samefile(read):
+            raise UsageError(f"{written}: is a file to read: give another one to write")
+    if written.is_file() and written.stat().st_size and not _is_fabric(written):
+        raise UsageError(f"{written}: is no fabric file, and is not replaced: give another one to write")
     if written.is_dir():
         raise UsageError(f"{written}: is a folder; give a file there to write, such as {written / 'fabric.toml'}")
     if not written.parent.is_dir():
@@ -97,6 +100,10 @@ def convert_fabric(
         print(f"note: {note}")
     print(f"{summary(imported.fabric)}; in {written}")
     return 0
+
+
+def _is_fabric(path: Path) -> bool:
+    return any(line.startswith(b"[topology]") for line in path.read_bytes().splitlines())
 
 
 def summary(fabric: Fabric) -> str:

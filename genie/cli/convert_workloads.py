@@ -18,6 +18,7 @@ from genie.workload.aicb_convert import Given, convert_aicb
 from genie.workload.graph import Kind, Op, Workload
 from genie.workload.pytorch_convert import check_prefix
 from genie.workload.write import save
+from simtwin.fabric_schema import HOSTS_MAX
 
 AICB_EXAMPLES = """
 Example:
@@ -53,7 +54,9 @@ def convert_aicb_file(
         typer.Argument(help="SimAI's workload (.txt), or AICB's list of communications (.csv).", show_default=False),
     ],
     out: options.Out,
-    ranks: Annotated[int | None, typer.Option(min=1, help="Ranks of the job.  [default: the file's]")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, max=HOSTS_MAX, help="Ranks of the job.  [default: the file's]")
+    ] = None,
     tensor_parallel: Annotated[
         int | None, typer.Option(min=1, help="Ranks of a tensor-parallel group.  [default: the file's, or 1]")
     ] = None,

@@ -121,7 +121,8 @@ def sweep(
     _show_table(table, axes)
     print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
     if len(failed):
-        print(f"genie: {counted(len(failed), 'run')} failed; the first: {failed['error'][0]}", file=sys.stderr)
+        words = f"{counted(len(failed), 'run')} failed (--retry plays them again); the first: {failed['error'][0]}"
+        print(f"genie: {words}", file=sys.stderr)
     return EXIT_FAILED if len(failed) else EXIT_OK
 
 

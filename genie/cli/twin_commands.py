@@ -115,7 +115,8 @@ def simulate(
         typer.Option(
             "--stop-after",
             metavar="TIME",
-            help="Stop at this simulated time, such as 5ms, and write what was played until then.",
+            help="Stop in the first iteration that takes this simulated time, such as 5ms, and write what was played "
+            "until then.",
         ),
     ] = None,
     report: Annotated[
@@ -186,6 +187,8 @@ def simulate(
         played = "all of it" if run.info["complete"] else "what was played until then"
         print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
         return 128 + stop.number
+    if stop_after_ps is not None and run.info["complete"]:
+        print("genie: no iteration took as long as --stop-after", file=sys.stderr)
     packets_per_s = run.info["data_packets"] / max(run.info["wall_s"], 1e-9)
     played = f"level {level} in {run.info['wall_s']:.3g} s"
     if level == PACKET:

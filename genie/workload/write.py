@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,8 @@ def write_files(
         for at in files:
             os.replace(_part_of(at), at)
             made.append(at)
+        for at in folder.glob(f"{glob.escape(prefix)}.*.et*{PART}"):  # of a conversion that was killed
+            at.unlink()
     except BaseException as error:
         for path in made:
             path.unlink(missing_ok=True)

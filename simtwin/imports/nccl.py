@@ -57,7 +57,10 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
     if options.delay is None:
         notes.append(f"cables of the network have a delay of {format_duration(delay)}: --delay gives another one")
     if options.nvlink_rate is None and not any(gpu.nvlinks for gpu in server.gpus):
-        notes.append("no NVLinks in the file: GPUs of a server meet by their NICs: --nvlink-rate gives an NVSwitch")
+        notes.append(
+            "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one GPUs of a server meet by their NICs, "
+            "where what they exchange is played at all (simulate --ranks-per-node 1)"
+        )
     switches = [NamedSwitch(f"rail{rail}") for rail in range(rails)] + [NamedSwitch(f"spine{i}") for i in range(spines)]
     hosts: list[NamedHost] = []
     links: list[NamedLink] = []

@@ -46,7 +46,9 @@ def test_the_file_to_write_may_stand_behind_the_one_to_read(tmp_path: Path) -> N
     [
         ("topology", "give one file to write: -o OUT.toml"),
         ("topology out.toml -o out.toml", "give one file to write: -o OUT.toml"),
-        ("topology topology", "topology: is the file to read: give another one to write"),
+        ("topology topology", "topology: is a file to read: give another one to write"),
+        ("topology --conf conf -o conf", "conf: is a file to read: give another one to write"),
+        ("topology conf", "conf: is no fabric file, and is not replaced: give another one to write"),
         ("none out.toml", "none: cannot be read: No such file or directory; give a text file"),
         (". out.toml", ".: cannot be read: Is a directory; give a text file"),
         ("topology -o .", ".: is a folder; give a file there to write, such as fabric.toml"),
@@ -66,8 +68,10 @@ def test_what_cannot_be_converted_is_said_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("topology").write_text(TOPOLOGY)
+    Path("conf").write_text("BUFFER_SIZE 32\n")
     ended = in_this_process("convert", "fabric", *words.split())
     assert (ended.code, ended.stdout) == (2, "")
     assert ended.stderr == f"genie: {says}\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["topology"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "topology"]
     assert Path("topology").read_text() == TOPOLOGY
+    assert Path("conf").read_text() == "BUFFER_SIZE 32\n"

@@ -146,3 +146,11 @@ def test_an_algorithm_that_does_not_fit_is_refused(
         assert ended.code == 2
         assert said in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
+
+
+def test_what_a_killed_conversion_left_is_gone_after_the_next(shared_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "workload.999.et.part").write_bytes(b"half")
+    words = f"convert msccl {shared_data}/msccl/ndv4/r48ll.xml --size 1MiB -o {tmp_path}"
+    assert in_this_process(*words.split()).code == 0
+    assert (tmp_path / "workload.0.et").is_file()
+    assert not list(tmp_path.glob("*.part"))

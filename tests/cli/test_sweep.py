@@ -230,7 +230,7 @@ def test_a_run_that_fails_is_a_row(files: Path) -> None:
     assert ended.code == 1
     assert "2 runs, 2 played now, 1 failed" in ended.stdout
     line = "incast: target = 9: give one of ranks 0 to 7"
-    assert f"genie: 1 run failed; the first: {line}" in ended.stderr
+    assert f"genie: 1 run failed (--retry plays them again); the first: {line}" in ended.stderr
     table = rows_of(out)
     assert table["error"].to_list() == ["", line]
     assert table["completion_s"].is_null().to_list() == [False, True]

@@ -289,3 +289,11 @@ def test_three_controls_in_forty_lines() -> None:
     marks = [int(row[4]) for row in rows[2:]]
     assert marks[0] > 0
     assert marks[1] == 0  # HPCC's packets are not marked
+
+
+def test_names_can_be_looked_up() -> None:
+    """By completion in a notebook, and errors by who catches them."""
+    assert dir(simtwin) == sorted(simtwin.__all__)
+    errors = [getattr(simtwin, name) for name in simtwin.__all__ if name.endswith("Error")]
+    assert len(errors) == 6
+    assert all(issubclass(error, Exception) for error in errors)

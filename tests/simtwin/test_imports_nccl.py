@@ -30,7 +30,10 @@ from simtwin.routing import shortest_path_routes
 from simtwin.topology import build_network
 
 PCIE3_X16, PCIE4_X16 = 126_030_769_230, 252_061_538_461  # 8 and 16 GT/s x 16 lanes x 128/130
-NO_NVLINK = "no NVLinks in the file: GPUs of a server meet by their NICs: --nvlink-rate gives an NVSwitch"
+NO_NVLINK = (
+    "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one GPUs of a server meet by their NICs, where "
+    "what they exchange is played at all (simulate --ranks-per-node 1)"
+)
 
 
 @dataclass(frozen=True)
