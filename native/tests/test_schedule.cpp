@@ -46,9 +46,9 @@ void the_calendar_misses_nobody() {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     const auto processes = static_cast<std::uint32_t>(1 + random() % 150);
-    const TimePs window = static_cast<TimePs>(1 + random() % 1000);
+    const TimePs window_ps = static_cast<TimePs>(1 + random() % 1000);
     const std::string context = "seed " + std::to_string(seed);
-    Calendar calendar(processes, window);
+    Calendar calendar(processes, window_ps);
     std::vector<std::set<TimePs>> wanted(processes);
     const auto wake = [&](TimePs from) {
       const std::size_t process = random() % processes;
