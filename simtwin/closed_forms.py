@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from math import ceil, log2
 from typing import NamedTuple
 
@@ -188,6 +188,9 @@ class _Form(ABC):
     def __init__(self, forms: ClosedForms, key: CostKey) -> None:
         self._forms, self._key = forms, key
         self._members = len(key.ranks)
+        whole = key.op in ("all_gather", "gather")
+        self._share_bytes = key.size_bytes if whole else key.size_bytes / self._members  # the block of one member
+        self._nearest: Load | None = None
 
     @abstractmethod
     def time_ps(self) -> float:
@@ -196,7 +199,9 @@ class _Form(ABC):
     @property
     def nearest(self) -> Load:
         """Of messages to the next member."""
-        return self._round(1)
+        if self._nearest is None:
+            self._nearest = self._round(1)
+        return self._nearest
 
     def _round(self, away: int) -> Load:
         """Every member to the one that is so far away."""
@@ -219,12 +224,6 @@ class _Form(ABC):
             lambda: [(rank, root, 1.0) if inward else (root, rank, 1.0) for rank in others],
         )
 
-    @cached_property
-    def _share_bytes(self) -> float:
-        """The block of one member."""
-        whole = self._key.op in ("all_gather", "gather")
-        return self._key.size_bytes if whole else self._key.size_bytes / self._members
-
 
 class _Plain(_Form):
     """The algorithms of genie.collectives.lower, a message a step."""
@@ -235,12 +234,12 @@ class _Plain(_Form):
         if requested is not None and requested.startswith(PREFIX):
             raise WorkloadError(f"{key.op}: MSCCL's algorithms have no closed form: use level packet or flow")
         algorithm = choose(key.op, count, key.size_bytes, requested)
+        if algorithm == "ring" and key.op in LONG_CHUNKS:
+            phases = 2 if key.op == "all_reduce" else 1
+            return phases * (count - 1) * self._takes(self.nearest, self._share_bytes, mean=True)
         doublings = [1 << at for at in range(ceil(log2(count)))]
         if key.op == "barrier":
             return sum(self._takes(self._round(away), 0) for away in doublings)
-        if algorithm == "ring" and key.op in LONG_CHUNKS:
-            phases = 2 if key.op == "all_reduce" else 1
-            return phases * (count - 1) * self._takes(self._round(1), self._share_bytes, mean=True)
         if algorithm == "ring":  # a chain, in parts
             load, parts = self._round(1), chain_parts(count)
             part = key.size_bytes / parts

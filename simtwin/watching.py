@@ -54,7 +54,7 @@ class Watch:
         sampled_ps = 0
         next_ps = NEVER_PS if series is None else series.interval_ps
         limit_ps = self.stop_after_ps or NEVER_PS
-        why, is_told = f"told to stop after {format_duration(Duration(self.stop_after_ps or 0))}", False
+        why, is_told = "", False
 
         def share() -> float | None:
             done = share_done(simulator)
@@ -85,7 +85,10 @@ class Watch:
             if is_end:
                 if series is not None:
                     series.take(simulator, iteration)
-                return None if is_over else Stopped(iteration, limit_ps, why)
+                if is_over:
+                    return None
+                time = format_duration(Duration(self.stop_after_ps or 0))
+                return Stopped(iteration, limit_ps, why or f"told to stop after {time}")
 
 
 def share_done(simulator: Simulator) -> float | None:
