@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from genie.plan.build import TIME_MAX_PS
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
-LONGEST_PS = TIME_MAX_PS  # later than anything that is simulated
 MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 
@@ -73,8 +72,8 @@ def _key_of(workload: Workload, graph: RankGraph, row: int) -> CostKey:
 
 
 def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(keys,) ps each: costs, and what acknowledgements take after them; at most LONGEST_PS."""
+    """(keys,) ps each: costs, and what acknowledgements take after them; at most TIME_MAX_PS."""
     return (
-        np.array([min(model.cost_ps(key), LONGEST_PS) for key in keys], np.int64),
-        np.array([min(model.acknowledgement_ps(key), LONGEST_PS) for key in keys], np.int64),
+        np.array([min(model.cost_ps(key), TIME_MAX_PS) for key in keys], np.int64),
+        np.array([min(model.acknowledgement_ps(key), TIME_MAX_PS) for key in keys], np.int64),
     )

@@ -3,7 +3,7 @@
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.folder import RUN_FILES, Run, open_run, prepare_folder, write_run
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
-from genie.record.whole import unwritable, write_whole
+from genie.record.whole import unwritable, whole_name, write_whole
 
 __all__ = [
     "RUN_FILES",
@@ -16,6 +16,7 @@ __all__ = [
     "prepare_folder",
     "temporary_folder",
     "unwritable",
+    "whole_name",
     "write_run",
     "write_whole",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.hold import hold_folder
-from genie.record.whole import PART, unwritable, write_whole
+from genie.record.whole import unwritable, whole_name, write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,7 +91,7 @@ def _strangers(folder: Path) -> list[Path]:
         elif is_folder and entry.name in OWN_PARTS:
             patterns = OWN_PARTS[entry.name]
             found += [part for part in sorted(entry.iterdir()) if not _is_part(part, patterns)]
-        elif not (entry.is_file() and entry.name.removesuffix(PART) in OWN_FILES):
+        elif not (entry.is_file() and whole_name(entry.name) in OWN_FILES):
             found.append(entry)
     return found
 

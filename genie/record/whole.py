@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from genie.record.errors import RecordWriteError
 
-PART = ".part"  # behind a file's name while it is written
+_PART = re.compile(r"\.[0-9]+\.part$")  # behind a file's name while a process writes it
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -30,11 +30,11 @@ def write_whole(path: Path, data: bytes | str) -> None:
             path.write_bytes(content)
             return
         place = Path(os.path.realpath(path))  # what a link leads to
-        with NamedTemporaryFile(dir=place.parent, prefix=f"{place.name}.", suffix=PART, delete=False) as file:
-            part = Path(file.name)
+        part = place.with_name(f"{place.name}.{os.getpid()}.part")
         try:
             part.write_bytes(content)
-            part.chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~_umask())
+            if place.exists():
+                part.chmod(place.stat().st_mode & 0o7777)
             part.replace(place)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -43,6 +43,6 @@ def write_whole(path: Path, data: bytes | str) -> None:
         raise unwritable(path, error) from error
 
 
-def _umask() -> int:
-    os.umask(umask := os.umask(0))
-    return umask
+def whole_name(name: str) -> str:
+    """What a file that a killed process has left half written was to be called; any other's own name."""
+    return _PART.sub("", name)

@@ -103,7 +103,26 @@ def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["notes", "live/notes", "live/twin/notes", "parts/notes.npz.bak", "hosts.toml"])
+def test_what_a_killed_process_left_half_written_is_replaced(tmp_path: Path) -> None:
+    """As it is named by `write_whole`, which is killed in the middle here."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            write_whole(tmp_path / "timeline.parquet", b"half")
+    (left,) = tmp_path.iterdir()
+    assert left.name != "timeline.parquet"
+    prepare_folder(tmp_path)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["notes", "live/notes", "live/twin/notes", "parts/notes.npz.bak", "hosts.toml", "run.json.part"]
+)
 def test_a_file_of_somebody_elses_stops_it(name: str, tmp_path: Path) -> None:
     write(tmp_path)
     stranger = tmp_path / name
