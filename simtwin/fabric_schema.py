@@ -208,11 +208,12 @@ class Frame(_Strict, frozen=True):
     payload: Size | None = None  # of a full packet, in place of [transport] mtu
     data_header: Size | None = None  # of every data frame, beside its payload
     control: Size | None = None  # of every acknowledgement
+    pause: Size | None = None  # of every pause frame
     time_unit: Duration = Duration(1)  # to which times of serialisation are rounded
 
     @property
     def is_foreign(self) -> bool:
-        return not self.payload is self.data_header is self.control is None or self.time_unit != 1
+        return not self.payload is self.data_header is self.control is self.pause is None or self.time_unit != 1
 
 
 class Host(_Strict, frozen=True):

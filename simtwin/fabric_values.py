@@ -69,7 +69,7 @@ def _values(table: Struct, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
 
 def _check_frames(document: Document, fabric: Fabric) -> None:
     frame, most = fabric.frame, f"give {FRAME_MAX_BYTES} B or less"
-    for key in ("payload", "data_header", "control"):
+    for key in ("payload", "data_header", "control", "pause"):
         if (size_bytes := getattr(frame, key) or 0) > FRAME_MAX_BYTES:
             raise document.error(("frame", key), f" = {size_bytes} B: {most}")
     if (size_bytes := frames_of(fabric).full_bytes) > FRAME_MAX_BYTES:

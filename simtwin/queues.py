@@ -49,7 +49,7 @@ class Queues:
     control_class: int
     weights_bytes: tuple[int, int]  # of data and control, a turn's; 0: the higher goes first
     balance: tuple[str, int]  # mode, gap between flowlets in ps
-    foreign_frames: tuple[int, int, int]  # data header, control frame, unit of time; 0: RoCEv2's
+    foreign_frames: tuple[int, int, int, int]  # data header, control frame, pause frame, unit of time; 0: RoCEv2's
 
     def give(self, network: _core.Network) -> None:
         """Set them in a network of the kernel."""
@@ -79,7 +79,7 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         minimum[of_switch] = _threshold_bytes(ecn.minimum, scale[of_switch])
         maximum[of_switch] = _threshold_bytes(ecn.maximum, scale[of_switch])
         probability[of_switch] = ecn.probability
-    pfc, switch = fabric.pfc, fabric.switch
+    pfc, switch, frame = fabric.pfc, fabric.switch, fabric.frame
     priorities = sorted({fabric.priority.data, fabric.priority.control})
     lossless = sum(1 << number for number, priority in enumerate(priorities) if priority in fabric.lossless_priorities)
     headroom = np.zeros(network.links, np.int64)
@@ -99,7 +99,7 @@ def queues_of(fabric: Fabric, network: Network) -> Queues:
         priorities.index(fabric.priority.control),
         _weights_bytes(fabric),
         (fabric.load_balancing.mode, int(fabric.load_balancing.flowlet_gap)),
-        (int(fabric.frame.data_header or 0), int(fabric.frame.control or 0), int(fabric.frame.time_unit)),
+        (int(frame.data_header or 0), int(frame.control or 0), int(frame.pause or 0), int(frame.time_unit)),
     )
 
 
@@ -154,7 +154,7 @@ def _into_switch(network: Network) -> NDArray[np.bool_]:
 def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
     """As `_headroom_bytes`, whether or not it has an end."""
     largest = frames_of(fabric).full_bytes
-    pause = PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0)
+    pause = int(fabric.frame.pause or PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0))
     back = np.arange(network.links) ^ 1
     latency = np.zeros(network.nodes, np.int64)
     latency[: network.hosts] = network.packet_latency_ps

@@ -185,12 +185,14 @@ void register_twin(nb::module_& m) {
            "What switches share, (nodes,), and the headroom of their links, (links,).")
       .def(
           "set_frames",
-          [](Network& n, std::uint32_t data_header_bytes, std::uint32_t control_bytes, std::int64_t unit_ps) {
+          [](Network& n, std::uint32_t data_header_bytes, std::uint32_t control_bytes,
+             std::uint32_t pause_bytes, std::int64_t unit_ps) {
             n.data_header_bytes = data_header_bytes;
             n.control_bytes = control_bytes;
+            n.pause_bytes = pause_bytes;
             n.serialisation_unit = unit_ps;
           },
-          "data_header_bytes"_a, "control_bytes"_a, "serialisation_unit_ps"_a,
+          "data_header_bytes"_a, "control_bytes"_a, "pause_bytes"_a, "serialisation_unit_ps"_a,
           "Frames as another model has them.")
       .def(
           "set_balance",

@@ -32,15 +32,16 @@ class DcqcnTimer final : public Controller {
  public:
   DcqcnTimer(const DcqcnTimerConfig& config, std::int64_t line_rate_bps)
       : config_(&config),
-        line_rate_bps_(static_cast<double>(line_rate_bps)),
+        line_rate_bps_(line_rate_bps),
         rate_bps_(line_rate_bps_),
         target_bps_(line_rate_bps_) {
+    window_grows_ = config.window_bytes != 0 && config.rate_window;
     set_window();
   }
 
   std::int64_t rate_bps(TimePs now) override {
     advance(now);
-    return static_cast<std::int64_t>(rate_bps_);
+    return rate_bps_;
   }
   std::int64_t seen_rate_bps(TimePs now) const override { return DcqcnTimer(*this).rate_bps(now); }
 
@@ -67,20 +68,21 @@ class DcqcnTimer final : public Controller {
         next_alpha_ += config_->alpha_interval;
         alpha_ = (1 - config_->gain) * alpha_ + (noted_for_alpha_ ? config_->gain : 0);
         noted_for_alpha_ = false;
-      } else if (next == next_decrease_) {
+      } else if (next == next_increase_) {  // set long before a cut at the same time, which follows
+        next_increase_ += config_->increase_timer;
+        increase();
+      } else {
         next_decrease_ += config_->decrease_interval;
         if (noted_for_decrease_) decrease(next);
         noted_for_decrease_ = false;
-      } else {
-        next_increase_ += config_->increase_timer;
-        increase();
       }
     }
   }
 
   void decrease(TimePs at) {
     if (config_->clamp_target || raises_ != 0 || next_increase_ == kNever) target_bps_ = rate_bps_;
-    rate_bps_ = std::max(rate_bps_ * (1 - alpha_ / 2), static_cast<double>(config_->minimum_rate_bps));
+    const double lower = static_cast<double>(rate_bps_) * (1 - alpha_ / 2);
+    rate_bps_ = std::max(static_cast<std::int64_t>(lower), config_->minimum_rate_bps);
     raises_ = 0;
     next_increase_ = at + config_->increase_timer;
     set_window();
@@ -90,21 +92,22 @@ class DcqcnTimer final : public Controller {
     if (raises_ >= config_->fast_recovery) {
       const std::int64_t step =
           raises_ == config_->fast_recovery ? config_->additive_bps : config_->hyper_bps;
-      target_bps_ = std::min(target_bps_ + static_cast<double>(step), line_rate_bps_);
+      target_bps_ = std::min(target_bps_ + step, line_rate_bps_);
     }
-    rate_bps_ = (rate_bps_ + target_bps_) / 2;
+    rate_bps_ = rate_bps_ / 2 + target_bps_ / 2;
     ++raises_;
     set_window();
   }
 
   void set_window() {
     if (config_->window_bytes == 0) return;
-    const double share = config_->rate_window ? rate_bps_ / line_rate_bps_ : 1;
+    const double share =
+        config_->rate_window ? static_cast<double>(rate_bps_) / static_cast<double>(line_rate_bps_) : 1;
     window_bytes_ = static_cast<std::int64_t>(static_cast<double>(config_->window_bytes) * share);
   }
 
   const DcqcnTimerConfig* config_;
-  double line_rate_bps_, rate_bps_, target_bps_;
+  std::int64_t line_rate_bps_, rate_bps_, target_bps_;
   double alpha_ = 1;
   TimePs next_alpha_ = kNever, next_decrease_ = kNever, next_increase_ = kNever;
   std::uint32_t raises_ = 0;  // since the last cut

@@ -23,7 +23,7 @@ class Hpcc final : public Controller {
  public:
   Hpcc(const HpccConfig& config, std::int64_t line_rate_bps, TimePs base_round_trip)
       : config_(&config),
-        line_rate_bps_(static_cast<double>(line_rate_bps)),
+        line_rate_bps_(line_rate_bps),
         base_(static_cast<double>(base_round_trip)),
         rate_bps_(line_rate_bps_),
         reference_bps_(line_rate_bps_) {
@@ -32,7 +32,7 @@ class Hpcc final : public Controller {
   }
 
   std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
-  std::int64_t seen_rate_bps(TimePs) const override { return static_cast<std::int64_t>(rate_bps_); }
+  std::int64_t seen_rate_bps(TimePs) const override { return rate_bps_; }
   double utilisation() const { return utilisation_; }
 
   void acknowledged(const Acknowledgement& news) override {
@@ -81,9 +81,10 @@ class Hpcc final : public Controller {
   void react(bool round) {
     const double excess = utilisation_ / config_->utilisation;
     const bool multiply = excess >= 1 || stage_ >= config_->stages;
+    const double divisor = multiply ? excess : 1;
     rate_bps_ =
-        (multiply ? reference_bps_ / excess : reference_bps_) + static_cast<double>(config_->additive_bps);
-    rate_bps_ = std::clamp(rate_bps_, static_cast<double>(config_->minimum_rate_bps), line_rate_bps_);
+        static_cast<std::int64_t>(static_cast<double>(reference_bps_) / divisor) + config_->additive_bps;
+    rate_bps_ = std::clamp(rate_bps_, config_->minimum_rate_bps, line_rate_bps_);
     set_window();
     if (!round) return;
     reference_bps_ = rate_bps_;
@@ -91,12 +92,14 @@ class Hpcc final : public Controller {
   }
 
   void set_window() {
-    if (config_->window) window_bytes_ = static_cast<std::int64_t>(rate_bps_ * base_ / 8e12);
+    if (config_->window)
+      window_bytes_ = static_cast<std::int64_t>(static_cast<double>(rate_bps_) * base_ / 8e12);
   }
 
   const HpccConfig* config_;
-  double line_rate_bps_, base_;
-  double rate_bps_, reference_bps_;  // R and, of W_c, the rate
+  std::int64_t line_rate_bps_;
+  double base_;
+  std::int64_t rate_bps_, reference_bps_;  // R and, of W_c, the rate
   double utilisation_ = 1;
   Telemetry last_;
   std::uint64_t updated_at_ = 0;

@@ -30,4 +30,13 @@ constexpr TimePs serialisation_ps(std::int64_t size_bytes, std::int64_t rate_bps
   return time < static_cast<Wide>(kNever) ? static_cast<TimePs>(time) : kNever;
 }
 
+// The same to the nearest whole `unit`.
+constexpr TimePs serialisation_ps(std::int64_t size_bytes, std::int64_t rate_bps, TimePs unit) {
+  if (unit == 1 || rate_bps == 0) return serialisation_ps(size_bytes, rate_bps);
+  __extension__ using Wide = __int128;
+  const Wide per_unit = Wide{rate_bps} * unit;
+  const Wide time = (Wide{size_bytes} * 8 * kPsPerSecond + per_unit / 2) / per_unit * unit;
+  return time < kNever ? static_cast<TimePs>(time) : kNever;
+}
+
 }  // namespace genie

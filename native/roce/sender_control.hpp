@@ -36,6 +36,12 @@ class SenderControl {
   // or nothing would be sent while it is on its way.
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
+  // Whether the window may be longer when the next packet may leave, without an acknowledgement.
+  bool window_grows() const { return paced_ && controller_->window_grows(); }
+  void look(TimePs now) {
+    controller_->rate_bps(now);
+    follow();
+  }
   // What the controller lets it send at `now`: its rate, and of its window one in each base round trip, as an
   // idle network acknowledges it. Nothing changes by being asked.
   std::int64_t allowed_bps(TimePs now) const {
@@ -55,8 +61,7 @@ class SenderControl {
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
     wire_bytes_ = wire_bytes;
-    data_from_ =
-        controller_->paced() ? std::max(data_from_, start) + serialisation_ps(wire_bytes, rate_bps_) : 0;
+    data_from_ = controller_->paced() ? std::max(data_from_, start) + gap() : 0;
     controller_->sent(wire_bytes, start);
     follow();
   }
@@ -93,15 +98,19 @@ class SenderControl {
       news.round_trip = now - sent;
     controller_->acknowledged(news);
     follow();
-    if (!paced_ || data_from_ <= now || !controller_->moves_waiting()) return;
-    // The packet before the next one takes its time at the new rate.
-    const std::int64_t rate_bps = controller_->rate_bps(now);
-    data_from_ += serialisation_ps(wire_bytes_, rate_bps) - serialisation_ps(wire_bytes_, rate_bps_);
-    rate_bps_ = rate_bps;
+    if (!paced_ || wire_bytes_ == 0 || !controller_->moves_waiting()) return;
+    // The packet before the next one takes its time at the new rate, also where the window has held that
+    // back.
+    data_from_ -= gap();
+    rate_bps_ = controller_->rate_bps(now);
+    data_from_ += gap();
   }
 
  private:
   static constexpr TimePs kUnknown = -1;
+
+  // What the last packet takes at the rate.
+  TimePs gap() const { return serialisation_ps(wire_bytes_, rate_bps_, config_->pacing_unit); }
 
   // What the controller wants now.
   void follow() {

@@ -118,6 +118,7 @@ struct QueuePairConfig {
   std::uint32_t reordering_packets = 0;
   bool selective_repeat = false;  // what is asked for again is sent again alone
   congestion::Config congestion;
+  TimePs pacing_unit = 1;  // to which times between paced packets are rounded
   friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;
 };
 

@@ -64,6 +64,49 @@ void places_of_the_ring_are_used_again() {
   CHECK_EQUAL(sender.play(10 * kPsPerUs, true), serialisation_ps(kWireBytes, 100'000'000'000));
 }
 
+// Who was held back by its window when its time came keeps to the rate of now all the same.
+void a_lower_rate_moves_a_departure_that_has_passed() {
+  Sender sender;
+  sender.play(10 * kPsPerUs, true);
+  const TimePs before = sender.control.data_from();
+  sender.control.departed(kWireBytes, before, sender.psn);
+  const TimePs due = sender.control.data_from(), late = 400 * kPsPerUs;
+  sender.control.acknowledged(false, sender.psn, true, before + late, 1, 0, 0, nullptr);
+  CHECK(due < before + late);
+  CHECK(sender.control.data_from() > due);
+}
+
+// As other simulators have times.
+void times_between_packets_are_whole_units() {
+  Sender sender;
+  sender.config.pacing_unit = kPsPerNs;
+  for (std::uint32_t packet = 0; packet < 50; ++packet) {
+    const TimePs takes = sender.play((packet % 5 == 0 ? 400 : 10) * kPsPerUs, true);
+    CHECK_EQUAL(takes % kPsPerNs, 0);
+  }
+  CHECK_EQUAL(serialisation_ps(1036, 100'000'000'000, kPsPerNs), 83 * kPsPerNs);  // 82.88 ns
+  // 3024.49999984 ns: to the nearest at once, not by way of picoseconds.
+  CHECK_EQUAL(serialisation_ps(1036, 2'740'287'651, kPsPerNs), 3024 * kPsPerNs);
+}
+
+// A window that time makes longer is looked at when the next packet may leave.
+void a_window_that_follows_the_rate_grows_by_itself() {
+  QueuePairConfig config;
+  config.mtu_bytes = 1000;
+  config.congestion.control = congestion::Control::kDcqcnTimer;
+  config.congestion.line_rate_bps = 100'000'000'000;
+  config.congestion.dcqcn_timer.rate_window = true;
+  config.congestion.dcqcn_timer.window_bytes = 64'000;
+  SenderControl control{config};
+  CHECK(!control.window_grows());  // not paced yet
+  control.notified(0);
+  control.departed(1036, 10 * kPsPerUs, 0);  // the rate has been cut
+  const std::uint32_t cut = control.window_packets();
+  CHECK(control.window_grows() && cut < 64);
+  control.look(1000 * kPsPerUs);  // and raised 900 us after that
+  CHECK(control.window_packets() > cut);
+}
+
 }  // namespace
 }  // namespace genie::test
 
@@ -72,5 +115,8 @@ int main() {
   a_long_round_trip_cuts_the_rate();
   an_acknowledgement_of_a_loss_tells_no_round_trip();
   places_of_the_ring_are_used_again();
+  a_lower_rate_moves_a_departure_that_has_passed();
+  times_between_packets_are_whole_units();
+  a_window_that_follows_the_rate_grows_by_itself();
   return check_result("test_sender_control");
 }

@@ -33,8 +33,10 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] =
         static_cast<std::uint16_t>(frame_header_bytes(network, static_cast<roce::Opcode>(opcode)));
-  header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] = static_cast<std::uint16_t>(
-      kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes);
+  const std::uint32_t pause =
+      kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes;
+  header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] =
+      static_cast<std::uint16_t>(network.pause_bytes != 0 ? network.pause_bytes : pause);
   for (std::uint32_t number = 0; number < cables; ++number) {
     Block& block = blocks_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
@@ -99,7 +101,10 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     if (block.process == block.target_process) block.flags |= kInside;
     if (targets_[number] >= network_->hosts && nodes[block.target_process] == 1) {
       block.flags |= kToSwitch;
-      inputs_[block.target_process].push_back(number);
+      Inputs& inputs = inputs_[block.target_process];
+      inputs.links.push_back(number);
+      inputs.served.push_back(0);
+      inputs.met.push_back(0);
     }
   }
   for (std::uint32_t number = 0; number < count_; ++number) {
@@ -180,7 +185,7 @@ void Links::take_mail(std::uint32_t thread) {
 
 void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes) {
   Lane& lane = block.lanes[flight.lane];
-  append(block, lane, flight);
+  append(block, lane, flight).paced = false;
   ++lane.waiting;
   lane.waiting_bytes += wire_bytes;
   block.waiting_bytes += wire_bytes;

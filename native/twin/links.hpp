@@ -56,7 +56,7 @@ class Links {
   TimePs lookahead(std::uint32_t link) const;
   // The schedule has its plan now; by node: its process.
   void attach(const std::vector<std::uint32_t>& process_of_node);
-  bool is_switch(std::uint32_t process) const { return !inputs_[process].empty(); }
+  bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
 
   // Places of a path's links in `paths`, by which packets find their way.
   std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
@@ -209,15 +209,26 @@ class Links {
     std::uint32_t pausing = 0;      // (ingress, class) that have been told to pause
     std::vector<std::uint32_t> ports;
   };
+  struct Inputs {  // of a process that is a switch
+    std::vector<std::uint32_t> links;
+    std::uint32_t clock = 0;            // arrivals ever
+    std::vector<std::uint32_t> served;  // by input: the clock after its last arrival
+    std::vector<std::uint32_t> met;     // and after the last instant at which it came with others
+
+    // Equal for those that came together when they came last.
+    std::uint32_t meeting(std::uint32_t input) const { return std::max(served[input], met[input]); }
+  };
   struct Arrival {
     Flight* flight;
     const Lane* lane;  // on which it goes on
-    std::uint32_t link, next;
+    std::uint32_t input, next;
   };
   static constexpr unsigned kBucketBits = 10;
   struct alignas(64) Scratch {                // of play_switch in one thread, kept for its memory
     std::vector<std::uint64_t> keys, sorted;  // of one size
     std::vector<Arrival> arrivals;
+    std::vector<std::uint32_t> ages;   // of one instant's inputs
+    std::vector<std::uint64_t> paced;  // its keys that a rate has let go
     std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
 
     void make_room(std::size_t count) {
@@ -238,12 +249,9 @@ class Links {
   };
 
   TimePs serialisation(const Block& block, std::uint32_t size_bytes) const {
-    return block.ps_per_byte != 0 ? TimePs{block.ps_per_byte} * size_bytes
-                                  : rounded_serialisation(block, size_bytes);
-  }
-  TimePs rounded_serialisation(const Block& block, std::uint32_t size_bytes) const {
-    const TimePs unit = network_->serialisation_unit, exact = serialisation_ps(size_bytes, block.rate_bps);
-    return unit == 1 ? exact : (exact + unit / 2) / unit * unit;
+    return block.ps_per_byte != 0
+               ? TimePs{block.ps_per_byte} * size_bytes
+               : serialisation_ps(size_bytes, block.rate_bps, network_->serialisation_unit);
   }
 
   // Which lane's packet arrives first; one is on the wire.
@@ -362,6 +370,10 @@ class Links {
                       unsigned number_bits, TimePs& next);
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
   static void sort_keys(Scratch& scratch, std::size_t count);
+  std::size_t take_turns(Scratch& scratch, Inputs& inputs, std::size_t first, std::size_t count,
+                         unsigned number_bits) const;
+  void draw_turns(Scratch& scratch, const Inputs& inputs, std::size_t first, std::size_t end,
+                  std::uint64_t number_mask) const;
   void set_rate(Block& block, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
   void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
@@ -419,7 +431,7 @@ class Links {
   std::vector<TokenBucket> buckets_;                      // by link
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
-  std::vector<std::vector<std::uint32_t>> inputs_;                 // by process that is a switch: links to it
+  std::vector<Inputs> inputs_;                                     // by process
   std::vector<Scratch> scratch_;                                   // by thread
   std::vector<RingArena> arenas_;                                  // by thread
   std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread

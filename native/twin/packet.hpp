@@ -28,7 +28,8 @@ struct Flight {
   std::uint32_t telemetry = 0;  // place of what switches write about themselves; 0: none
   std::uint16_t payload_bytes = 0;
   roce::Opcode opcode = roce::Opcode::kAcknowledge;
-  bool echo = false;  // of an acknowledgement: what it acknowledges was marked
+  bool echo : 1 = false;   // of an acknowledgement: what it acknowledges was marked
+  bool paced : 1 = false;  // its connection's rate let it go, and no port has held it since
 };
 static_assert(sizeof(Flight) == 32);
 

@@ -80,6 +80,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),
       planned_(shared, plans, config.mtu_bytes) {
+  config_.pacing_unit = network.serialisation_unit;
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
@@ -360,8 +361,9 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     const TimePs begin = links_.has_bucket(nic.link) ? departure : departure - serialisation;
     bool lost = false;
     if (!pick.control) {
+      flight.paced = begin > nic.busy_until && begin == connection.queue_pair.data_from();
       connection.queue_pair.departed(wire_bytes, begin);
-      if (connection.queue_pair.has_data())
+      if (connection.queue_pair.has_data() || connection.queue_pair.looks_again())
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();

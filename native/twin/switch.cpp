@@ -1,7 +1,9 @@
 // What a switch that is a process of its own does in a window: its arrivals, put in order, go on.
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
+#include "core/mix.hpp"
 #include "twin/links.hpp"
 
 namespace genie::twin {
@@ -18,7 +20,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   const auto time_bits = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin)));
   const unsigned number_bits = 64 - time_bits;
   TimePs next = kNever;
-  const std::size_t count = collect(scratch, inputs_[process], begin, end, number_bits, next);
+  Inputs& inputs = inputs_[process];
+  const std::size_t count = collect(scratch, inputs.links, begin, end, number_bits, next);
   sort_keys(scratch, count);
   Agenda& agenda = schedule_->agenda(process);
   const std::uint32_t* const sources = schedule_->sources(process);
@@ -37,27 +40,32 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     return arrivals[keys[place] & number_mask];
   };
   constexpr std::size_t kAhead = 6;
+  std::size_t settled = 0;  // so many are in order, also of those that come together
   for (std::size_t place = 0; place < count; ++place) {
     if (place + kAhead < count) {  // where a later one is going to be put
       if (const Lane* const lane = arrival_at(place + kAhead).lane; lane != nullptr)
         lane->fetch(lane->flying + lane->waiting);
     }
+    if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) >> number_bits == 0)
+      settled = take_turns(scratch, inputs, place, count, number_bits);
     const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);
+    const std::uint32_t link = inputs.links[arrival.input];
+    inputs.served[arrival.input] = ++inputs.clock;
     starts_before(now);
     std::uint32_t onward = arrival.next;
     if (arrival.lane == nullptr) [[unlikely]] {
       if (onward == kPauseFrame) {
-        paused_by(*arrival.flight, arrival.link, now);
+        paused_by(*arrival.flight, link, now);
         continue;
       }
-      if (onward == kChosenLater) onward = choose(*arrival.flight, arrival.link, now);
+      if (onward == kChosenLater) onward = choose(*arrival.flight, link, now);
       if (onward == kNowhere) {
-        lose(arrival.link, *arrival.flight);
+        lose(link, *arrival.flight);
         continue;
       }
     }
-    forward(*arrival.flight, arrival.link, onward, now);
+    forward(*arrival.flight, link, onward, now);
   }
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
@@ -71,8 +79,8 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
   std::size_t count = 0;
   for (std::size_t input = 0; input < inputs.size(); ++input) {
     fetch(inputs, input);
-    const std::uint32_t link = inputs[input];
-    Block& block = blocks_[inbound_[link]];
+    const auto number = static_cast<std::uint32_t>(input);
+    Block& block = blocks_[inbound_[inputs[input]]];
     for (unsigned left = block.flying; left != 0; left &= left - 1) {
       const auto own = static_cast<unsigned>(std::countr_zero(left));
       Lane& lane = block.lanes[own];
@@ -92,7 +100,7 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
         keys[count] = static_cast<std::uint64_t>(arrival - begin) << number_bits | count;
         const std::uint32_t route = flight.route;
         if (own == kPauseClass || flight.is_free()) [[unlikely]] {
-          arrivals[count] = {&flight, nullptr, link, own == kPauseClass ? kPauseFrame : kChosenLater};
+          arrivals[count] = {&flight, nullptr, number, own == kPauseClass ? kPauseFrame : kChosenLater};
           continue;
         }
         flight.route = route + 1;
@@ -100,7 +108,7 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
         const Block& out = blocks_[onward];
         __builtin_prefetch(&out, 1);
         __builtin_prefetch(&out.lanes[own], 1);
-        arrivals[count] = {&flight, &out.lanes[own], link, onward};
+        arrivals[count] = {&flight, &out.lanes[own], number, onward};
       }
       lane.head = place & mask;
       lane.flying = flying - taken;
@@ -148,6 +156,66 @@ void Links::sort_keys(Scratch& scratch, std::size_t count) {
     std::size_t hole = at;
     for (; hole > 0 && key < keys[hole - 1]; --hole) keys[hole] = keys[hole - 1];
     keys[hole] = key;
+  }
+}
+
+// Those that arrive at one instant, the first of which is at `first`; the place after them. Whose input was
+// served longest ago goes first, so that trains in step keep their order. Among packets that a rate has let
+// go those meet by chance that did not come together before: the seed draws who is first.
+[[gnu::noinline]] std::size_t Links::take_turns(Scratch& scratch, Inputs& inputs, std::size_t first,
+                                                std::size_t count, unsigned number_bits) const {
+  std::uint64_t* const keys = scratch.keys.data();
+  const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
+  const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
+    return scratch.arrivals[key & number_mask];
+  };
+  std::size_t end = first + 2;
+  while (end < count && (keys[first] ^ keys[end]) >> number_bits == 0) ++end;
+  std::vector<std::uint32_t>& ages = scratch.ages;
+  if (ages.size() < end - first) ages.resize(end - first);
+  std::size_t paced = 0;
+  for (std::size_t at = first; at < end; ++at) {
+    const std::uint64_t key = keys[at];
+    const Arrival& arrival = arrival_of(key);
+    const std::uint32_t age = inputs.clock - inputs.served[arrival.input];
+    paced += arrival.flight->paced;
+    std::size_t hole = at;
+    for (; hole > first && ages[hole - first - 1] < age; --hole) {
+      keys[hole] = keys[hole - 1];
+      ages[hole - first] = ages[hole - first - 1];
+    }
+    keys[hole] = key;
+    ages[hole - first] = age;
+  }
+  if (paced > 1) [[unlikely]]
+    draw_turns(scratch, inputs, first, end, number_mask);
+  const std::uint32_t after = inputs.clock + static_cast<std::uint32_t>(end - first);
+  for (std::size_t place = first; place < end; ++place) inputs.met[arrival_of(keys[place]).input] = after;
+  return end;
+}
+
+// Among the packets of one instant that a rate has let go.
+[[gnu::noinline]] void Links::draw_turns(Scratch& scratch, const Inputs& inputs, std::size_t first,
+                                         std::size_t end, std::uint64_t number_mask) const {
+  std::uint64_t* const keys = scratch.keys.data();
+  const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
+    return scratch.arrivals[key & number_mask];
+  };
+  std::vector<std::uint64_t>& paced = scratch.paced;
+  paced.clear();
+  std::copy_if(keys + first, keys + end, std::back_inserter(paced),
+               [&](std::uint64_t key) { return arrival_of(key).flight->paced; });
+  const auto drawn = [&](std::uint64_t key) {
+    const std::uint64_t meeting = inputs.meeting(arrival_of(key).input);
+    return mixed(seed_ ^ mixed(std::uint64_t{inputs.links.front()} << 32 ^ meeting));
+  };
+  for (auto key = paced.begin() + 1; key != paced.end(); ++key) {  // stable, without memory of its own
+    const auto later = [&](std::uint64_t a, std::uint64_t b) { return drawn(a) < drawn(b); };
+    std::rotate(std::upper_bound(paced.begin(), key, *key, later), key, key + 1);
+  }
+  auto next = paced.begin();
+  for (std::size_t place = first; place < end; ++place) {
+    if (arrival_of(keys[place]).flight->paced) keys[place] = *next++;
   }
 }
 

@@ -17,8 +17,10 @@ from simtwin.routing import RoutingError, shortest_path_routes
 from simtwin.topology import build_network
 
 DATA_HEADER_BYTES = 36  # PPP 2, IPv4 20, UDP 8, sequence 6
-ACKNOWLEDGE_BYTES = 48
-TELEMETRY_BYTES = 42  # in data and acknowledgements of HPCC
+PAUSE_BYTES = 31  # PPP 2, IPv4 20, its own 9
+# PPP and IPv4, then 26 or, when that is more, an acknowledgement's own 12 and what data was told.
+ACKNOWLEDGE_OUTER_BYTES, ACKNOWLEDGE_LEAST_BYTES, ACKNOWLEDGE_OWN_BYTES = 22, 26, 12
+TOLD_BYTES = {"HPCC": 42, "TIMELY": 8}  # telemetry and a time stamp, in data and in acknowledgements
 RESERVE_BYTES, RESUME_BYTES, ALPHA = 4096, 3072, 0.125
 HEADROOM_FACTOR = 3  # of a link's rate times its delay
 CONTROLS = {"1": "DCQCN", "3": "HPCC", "7": "TIMELY", "8": "DCTCP", "12": "none"}
@@ -75,7 +77,8 @@ def model_fabric(
     _note_keys(keys, mode, notes)
     payload_bytes = keys.value("PACKET_PAYLOAD_SIZE", "1000").whole(1, PAYLOAD_MAX_BYTES)
     buffer_bytes = keys.value("BUFFER_SIZE", BUFFER_MIB).whole(1, SIZE_MAX_BYTES >> 20) << 20
-    telemetry = TELEMETRY_BYTES if mode == "HPCC" else 0
+    told_bytes = TOLD_BYTES.get(mode, 0)
+    control_bytes = ACKNOWLEDGE_OUTER_BYTES + max(ACKNOWLEDGE_LEAST_BYTES, ACKNOWLEDGE_OWN_BYTES + told_bytes)
     # A fabric file has no headroom of nothing.
     headrooms = {
         max(HEADROOM_FACTOR * link.rate_bps * link.delay_ps // (8 * 10**12), 1) for link in topology.switch_links
@@ -89,8 +92,9 @@ def model_fabric(
         transport=Transport(window_packets=2**20, ack_every_packets=1, ack_timeout=Duration(10**12)),
         frame=Frame(
             payload=Size(payload_bytes),
-            data_header=Size(DATA_HEADER_BYTES + telemetry),
-            control=Size(ACKNOWLEDGE_BYTES + telemetry),
+            data_header=Size(DATA_HEADER_BYTES + told_bytes),
+            control=Size(control_bytes),
+            pause=Size(PAUSE_BYTES),
             time_unit=Duration(PS_PER_NS),
         ),
         switch=Switch(shared_buffer=Size(buffer_bytes), reserve=Size(RESERVE_BYTES), alpha=ALPHA),

@@ -25,6 +25,7 @@ REFUSED = [
     ('[frame]\npayload = "unlimited"', 'frame.payload = "unlimited": give a size'),
     ("[frame]\npayload = 65536", "frame.payload = 65536 B: give 65535 B or less"),
     ("[frame]\npayload = 65500", "frame.payload makes frames of 65602 B, headers included: give 65535 B or less"),
+    ("[frame]\npause = 70000", "frame.pause = 70000 B: give 65535 B or less"),
     ("[frame]\ndata_header = 70000", "frame.data_header = 70000 B: give 65535 B or less"),
     ("[frame]\ndata_header = 62000", "frame.data_header makes frames of 66096 B"),
     ("[frame]\ncontrol = 65536", "frame.control = 65536 B"),

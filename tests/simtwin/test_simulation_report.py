@@ -245,7 +245,7 @@ def test_slowdowns_are_shown_by_size_and_as_a_distribution(page: Any) -> None:
     assert page.locator("#flows-choice option").all_inner_texts() == ["all_reduce: 256 flows of 254 messages"]
     page.locator(".flow-size").first.hover()
     assert [line.split()[0] for line in _tip(page)][1:] == ["median", "95th", "99th", "one"]
-    page.locator("#flow-cdf .cdf").hover(position={"x": 300, "y": 100})
+    page.locator("#flow-cdf .cdf").hover(position={"x": 450, "y": 100})
     assert re.match(r"(100|\d\d(\.\d)?) % of flows have a slowdown of at most", _tip(page)[0])
     assert page.locator("#flow-sizes .in-turn").count() == 1
     assert "what lies above it is contention; below it messages left together" in page.inner_text("#flows")
