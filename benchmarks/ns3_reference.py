@@ -106,7 +106,9 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 def compare_runs(data: Path, folder: Path, name: str) -> list[dict[str, Any]]:
     """Two lines of the second table, or none."""
-    runs = [times_ns(path) for path in sorted(folder.glob(f"{name}.*.txt"))]
+    runs = [
+        times_ns(path) for path in sorted(folder.glob(f"{name}.*.txt"), key=lambda path: int(path.suffixes[-2][1:]))
+    ]
     if not runs:
         return []
     theirs = np.array(runs)
@@ -184,7 +186,7 @@ def main() -> int:
         )
     spread = print_runs(chosen.data, chosen.runs, names) if chosen.runs else []
     if chosen.json:
-        chosen.json.write_text(json.dumps(rows + spread, indent=1) + "\n")
+        chosen.json.write_text(json.dumps({"experiments": rows, "runs": spread}, indent=1) + "\n")
     return 0 if all(all(row["good"].values()) for row in rows) else 1
 
 

@@ -209,7 +209,7 @@ class Frame(_Strict, frozen=True):
     data_header: Size | None = None  # of every data frame, beside its payload
     control: Size | None = None  # of every acknowledgement
     pause: Size | None = None  # of every pause frame
-    time_unit: Duration = Duration(1)  # to which times of serialisation are rounded
+    time_unit: Duration = Duration(1)  # to which times of serialisation, and between paced packets, are rounded
 
     @property
     def is_foreign(self) -> bool:

@@ -156,7 +156,7 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
         yield "Tables [[fault]] are left out: give genie lab set, or --lab-fault."
     for table, keys, instead in (
         (fabric.host, ("doorbell_latency", "notification_latency"), "hosts take the time that this machine takes"),
-        (fabric.frame, ("payload", "data_header", "control", "time_unit"), "frames are RoCEv2's"),
+        (fabric.frame, ("payload", "data_header", "control", "pause", "time_unit"), "frames are RoCEv2's"),
     ):
         if given := [key for key in keys if getattr(table, key) != getattr(type(table)(), key)]:
             yield f"[{type(table).__name__.lower()}] {', '.join(given)}: left out, {instead}."

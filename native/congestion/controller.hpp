@@ -84,8 +84,6 @@ class Controller {
   bool paced() const { return paced_; }
   // Whether a new rate also moves the packet that waits already; otherwise it holds from the next one on.
   bool moves_waiting() const { return moves_waiting_; }
-  // Whether time makes the window longer: who is paced looks again when its next packet might leave.
-  bool window_grows() const { return window_grows_; }
   // Bytes that may be under way; one packet may always.
   std::int64_t window_bytes() const { return window_bytes_; }
 
@@ -102,7 +100,7 @@ class Controller {
   Controller(const Controller&) = default;
   Controller& operator=(const Controller&) = default;
 
-  bool paced_ = false, moves_waiting_ = false, window_grows_ = false;
+  bool paced_ = false, moves_waiting_ = false;
   std::int64_t window_bytes_ = kUnlimited;
 };
 

@@ -35,7 +35,6 @@ class DcqcnTimer final : public Controller {
         line_rate_bps_(line_rate_bps),
         rate_bps_(line_rate_bps_),
         target_bps_(line_rate_bps_) {
-    window_grows_ = config.window_bytes != 0 && config.rate_window;
     set_window();
   }
 
@@ -68,7 +67,7 @@ class DcqcnTimer final : public Controller {
         next_alpha_ += config_->alpha_interval;
         alpha_ = (1 - config_->gain) * alpha_ + (noted_for_alpha_ ? config_->gain : 0);
         noted_for_alpha_ = false;
-      } else if (next == next_increase_) {  // set long before a cut at the same time, which follows
+      } else if (next == next_increase_) {  // before a cut at the same time, as it was set before that
         next_increase_ += config_->increase_timer;
         increase();
       } else {
@@ -94,7 +93,7 @@ class DcqcnTimer final : public Controller {
           raises_ == config_->fast_recovery ? config_->additive_bps : config_->hyper_bps;
       target_bps_ = std::min(target_bps_ + step, line_rate_bps_);
     }
-    rate_bps_ = rate_bps_ / 2 + target_bps_ / 2;
+    rate_bps_ = (rate_bps_ + target_bps_) / 2;
     ++raises_;
     set_window();
   }

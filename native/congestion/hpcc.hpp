@@ -81,10 +81,10 @@ class Hpcc final : public Controller {
   void react(bool round) {
     const double excess = utilisation_ / config_->utilisation;
     const bool multiply = excess >= 1 || stage_ >= config_->stages;
-    const double divisor = multiply ? excess : 1;
-    rate_bps_ =
-        static_cast<std::int64_t>(static_cast<double>(reference_bps_) / divisor) + config_->additive_bps;
-    rate_bps_ = std::clamp(rate_bps_, config_->minimum_rate_bps, line_rate_bps_);
+    // After an idle time nothing is in excess: no more than the line rate, which an integer holds.
+    const double divided = static_cast<double>(reference_bps_) / (multiply ? excess : 1);
+    rate_bps_ = static_cast<std::int64_t>(std::min(divided, static_cast<double>(line_rate_bps_)));
+    rate_bps_ = std::clamp(rate_bps_ + config_->additive_bps, config_->minimum_rate_bps, line_rate_bps_);
     set_window();
     if (!round) return;
     reference_bps_ = rate_bps_;

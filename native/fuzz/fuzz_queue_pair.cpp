@@ -269,11 +269,9 @@ class Host {
 
   void take_data() {
     Packet packet;
-    // Time may have changed the window of one that looks again.
-    const bool due = pair_.has_data(), certain = !pair_.looks_again();
-    const bool taken = pair_.take_data(now_, packet, *this);
-    REQUIRE(!certain || taken == due);
-    if (!taken) return;
+    const bool due = pair_.has_data();
+    REQUIRE(pair_.take_data(now_, packet, *this) == due);
+    if (!due) return;
     REQUIRE(packet.psn <= kPsnMask && packet.payload_bytes <= config_.mtu_bytes);
     if (is_read_response(packet.opcode)) {
       ++responses_taken_;

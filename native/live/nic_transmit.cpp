@@ -63,7 +63,7 @@ bool SoftNic::stage(TimePs now) {
     bool lost = false;
     if (!pick.control) {
       connection.queue_pair.departed(wire, departure - serialisation);
-      if (connection.queue_pair.has_data() || connection.queue_pair.looks_again()) {
+      if (connection.queue_pair.has_data()) {
         // Unpaced, one queue pair keeps its turn for as much as one offloaded send takes.
         const bool keep = config_.rate_bps == 0 && ++turn_ < kUnpacedQuantum;
         if (!keep) turn_ = 0;

@@ -47,7 +47,6 @@ class QueuePair {
 
   bool has_control() const { return responder_.has_control(); }
   bool has_data() const { return responder_.has_response() || requester_.has_data(); }
-  bool looks_again() const { return requester_.looks_again(); }
   TimePs data_from() const { return requester_.data_from(); }
   std::int64_t allowed_bps(TimePs now) const { return requester_.allowed_bps(now); }
 

@@ -47,9 +47,6 @@ class Requester {
            (!restrained_ || in_flight == 0 || !must_wait());
   }
 
-  // Whether its window holds back what it might send when data_from() has come.
-  bool looks_again() const { return control_.window_grows() && cursor_ != queue_.size(); }
-
   // Hands a message to the connection (section 10.7.1). In error it is flushed at once.
   template <class Sink>
   void post(const SendRequest& request, Sink& sink) {
@@ -70,8 +67,6 @@ class Requester {
   // The next packet, if window and credits allow one (section 9.7.2).
   template <class Sink>
   bool take_data(TimePs now, Packet& packet, QueuePairCounters& counters, Sink& sink) {
-    if (control_.window_grows()) [[unlikely]]
-      control_.look(now);
     if (!has_data()) return false;
     if (again_psn_ != again_end_) return take_again(packet, counters);
     Entry& entry = queue_.at(cursor_);

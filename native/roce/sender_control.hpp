@@ -36,12 +36,6 @@ class SenderControl {
   // or nothing would be sent while it is on its way.
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
-  // Whether the window may be longer when the next packet may leave, without an acknowledgement.
-  bool window_grows() const { return paced_ && controller_->window_grows(); }
-  void look(TimePs now) {
-    controller_->rate_bps(now);
-    follow();
-  }
   // What the controller lets it send at `now`: its rate, and of its window one in each base round trip, as an
   // idle network acknowledges it. Nothing changes by being asked.
   std::int64_t allowed_bps(TimePs now) const {
@@ -99,8 +93,8 @@ class SenderControl {
     controller_->acknowledged(news);
     follow();
     if (!paced_ || wire_bytes_ == 0 || !controller_->moves_waiting()) return;
-    // The packet before the next one takes its time at the new rate, also where the window has held that
-    // back.
+    // The last packet that was paced takes its time at the new rate, also where the window has held the next
+    // one back.
     data_from_ -= gap();
     rate_bps_ = controller_->rate_bps(now);
     data_from_ += gap();

@@ -89,24 +89,6 @@ void times_between_packets_are_whole_units() {
   CHECK_EQUAL(serialisation_ps(1036, 2'740'287'651, kPsPerNs), 3024 * kPsPerNs);
 }
 
-// A window that time makes longer is looked at when the next packet may leave.
-void a_window_that_follows_the_rate_grows_by_itself() {
-  QueuePairConfig config;
-  config.mtu_bytes = 1000;
-  config.congestion.control = congestion::Control::kDcqcnTimer;
-  config.congestion.line_rate_bps = 100'000'000'000;
-  config.congestion.dcqcn_timer.rate_window = true;
-  config.congestion.dcqcn_timer.window_bytes = 64'000;
-  SenderControl control{config};
-  CHECK(!control.window_grows());  // not paced yet
-  control.notified(0);
-  control.departed(1036, 10 * kPsPerUs, 0);  // the rate has been cut
-  const std::uint32_t cut = control.window_packets();
-  CHECK(control.window_grows() && cut < 64);
-  control.look(1000 * kPsPerUs);  // and raised 900 us after that
-  CHECK(control.window_packets() > cut);
-}
-
 }  // namespace
 }  // namespace genie::test
 
@@ -117,6 +99,5 @@ int main() {
   places_of_the_ring_are_used_again();
   a_lower_rate_moves_a_departure_that_has_passed();
   times_between_packets_are_whole_units();
-  a_window_that_follows_the_rate_grows_by_itself();
   return check_result("test_sender_control");
 }

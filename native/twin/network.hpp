@@ -83,7 +83,7 @@ struct Network {
   std::uint32_t frame_overhead_bytes = 0;
   // Another model's frames: what each has beside its payload, whatever the opcode; 0: as RoCEv2 has it.
   std::uint32_t data_header_bytes = 0, control_bytes = 0, pause_bytes = 0;
-  TimePs serialisation_unit = 1;  // to which times of serialisation are rounded
+  TimePs serialisation_unit = 1;  // to which times of serialisation, and between paced packets, are rounded
   // Directed links; each is the output port of its source.
   std::vector<std::int32_t> link_source, link_target;
   std::vector<std::int64_t> link_rate_bps;  // 0: unlimited

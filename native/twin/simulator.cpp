@@ -80,7 +80,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),
       planned_(shared, plans, config.mtu_bytes) {
-  config_.pacing_unit = network.serialisation_unit;
+  config_.pacing_unit = network.serialisation_unit;  // of the fabric, like all frames
   walkers_.reserve(plans.size());
   for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
   ready_.resize(plans.size());
@@ -363,7 +363,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     if (!pick.control) {
       flight.paced = begin > nic.busy_until && begin == connection.queue_pair.data_from();
       connection.queue_pair.departed(wire_bytes, begin);
-      if (connection.queue_pair.has_data() || connection.queue_pair.looks_again())
+      if (connection.queue_pair.has_data())
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();

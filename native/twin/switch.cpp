@@ -1,7 +1,6 @@
 // What a switch that is a process of its own does in a window: its arrivals, put in order, go on.
 #include <algorithm>
 #include <bit>
-#include <iterator>
 
 #include "core/mix.hpp"
 #include "twin/links.hpp"
@@ -166,56 +165,49 @@ void Links::sort_keys(Scratch& scratch, std::size_t count) {
                                                 std::size_t count, unsigned number_bits) const {
   std::uint64_t* const keys = scratch.keys.data();
   const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
-  const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
-    return scratch.arrivals[key & number_mask];
-  };
-  std::size_t end = first + 2;
-  while (end < count && (keys[first] ^ keys[end]) >> number_bits == 0) ++end;
-  std::vector<std::uint32_t>& ages = scratch.ages;
-  if (ages.size() < end - first) ages.resize(end - first);
-  std::size_t paced = 0;
-  for (std::size_t at = first; at < end; ++at) {
-    const std::uint64_t key = keys[at];
-    const Arrival& arrival = arrival_of(key);
-    const std::uint32_t age = inputs.clock - inputs.served[arrival.input];
+  std::vector<Turn>& turns = scratch.turns;
+  turns.clear();
+  std::size_t end = first, paced = 0;
+  bool in_order = true;
+  for (; end < count && (keys[first] ^ keys[end]) >> number_bits == 0; ++end) {
+    const Arrival& arrival = scratch.arrivals[keys[end] & number_mask];
+    const Turn turn{inputs.served[arrival.input], keys[end]};
+    in_order &= turns.empty() || turns.back() < turn;
     paced += arrival.flight->paced;
-    std::size_t hole = at;
-    for (; hole > first && ages[hole - first - 1] < age; --hole) {
-      keys[hole] = keys[hole - 1];
-      ages[hole - first] = ages[hole - first - 1];
-    }
-    keys[hole] = key;
-    ages[hole - first] = age;
+    turns.push_back(turn);
+  }
+  if (!in_order) {
+    std::sort(turns.begin(), turns.end());
+    for (std::size_t at = 0; at < turns.size(); ++at) keys[first + at] = turns[at].key;
   }
   if (paced > 1) [[unlikely]]
     draw_turns(scratch, inputs, first, end, number_mask);
-  const std::uint32_t after = inputs.clock + static_cast<std::uint32_t>(end - first);
-  for (std::size_t place = first; place < end; ++place) inputs.met[arrival_of(keys[place]).input] = after;
+  const std::uint64_t after = inputs.clock + turns.size();
+  for (const Turn& turn : turns) inputs.met[scratch.arrivals[turn.key & number_mask].input] = after;
   return end;
 }
 
-// Among the packets of one instant that a rate has let go.
+// Among the packets of one instant that a rate has let go; those of one meeting keep their order. Only where
+// a link takes no time, or a token bucket none, do several of one input come at one instant, and then of
+// other connections.
 [[gnu::noinline]] void Links::draw_turns(Scratch& scratch, const Inputs& inputs, std::size_t first,
                                          std::size_t end, std::uint64_t number_mask) const {
   std::uint64_t* const keys = scratch.keys.data();
   const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
     return scratch.arrivals[key & number_mask];
   };
-  std::vector<std::uint64_t>& paced = scratch.paced;
-  paced.clear();
-  std::copy_if(keys + first, keys + end, std::back_inserter(paced),
-               [&](std::uint64_t key) { return arrival_of(key).flight->paced; });
-  const auto drawn = [&](std::uint64_t key) {
-    const std::uint64_t meeting = inputs.meeting(arrival_of(key).input);
-    return mixed(seed_ ^ mixed(std::uint64_t{inputs.links.front()} << 32 ^ meeting));
-  };
-  for (auto key = paced.begin() + 1; key != paced.end(); ++key) {  // stable, without memory of its own
-    const auto later = [&](std::uint64_t a, std::uint64_t b) { return drawn(a) < drawn(b); };
-    std::rotate(std::upper_bound(paced.begin(), key, *key, later), key, key + 1);
-  }
-  auto next = paced.begin();
+  const std::uint64_t own = std::uint64_t{inputs.links.front()} << 32;
+  std::vector<Turn>& drawn = scratch.drawn;
+  drawn.clear();
   for (std::size_t place = first; place < end; ++place) {
-    if (arrival_of(keys[place]).flight->paced) keys[place] = *next++;
+    const std::uint64_t key = scratch.sorted[place] = keys[place];
+    if (!arrival_of(key).flight->paced) continue;
+    drawn.push_back({mixed(seed_ ^ mixed(own ^ inputs.meeting(arrival_of(key).input))), place});
+  }
+  std::sort(drawn.begin(), drawn.end());
+  auto next = drawn.begin();
+  for (std::size_t place = first; place < end; ++place) {
+    if (arrival_of(scratch.sorted[place]).flight->paced) keys[place] = scratch.sorted[(next++)->key];
   }
 }
 

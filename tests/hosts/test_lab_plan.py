@@ -193,11 +193,12 @@ def test_a_port_without_a_rate_has_no_queue_to_mark_by() -> None:
 
 def test_what_other_simulators_frames_and_hosts_have_is_said_and_left_out() -> None:
     text = leaf_spine(more='[host]\npacket_latency = "1us"\ndoorbell_latency = "2us"\nnotification_latency = "3us"\n')
-    text += '[frame]\noverhead_bytes = 38\npayload = "1000B"\ndata_header = "48B"\ncontrol = "60B"\ntime_unit = "1ns"\n'
+    text += '[frame]\noverhead_bytes = 38\npayload = "1000B"\ndata_header = "48B"\ncontrol = "60B"\n'
+    text += 'pause = "31B"\ntime_unit = "1ns"\n'
     plan = planned(text)
     assert plan.built.cannot == (
         "[host] doorbell_latency, notification_latency: left out, hosts take the time that this machine takes.",
-        "[frame] payload, data_header, control, time_unit: left out, frames are RoCEv2's.",
+        "[frame] payload, data_header, control, pause, time_unit: left out, frames are RoCEv2's.",
     )
     assert plan.fabric.frame == Frame(overhead_bytes=38)
     assert int(plan.fabric.host.packet_latency) == 10**6

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twin_fabrics import GBPS, US, incast, twin_of
+from twin_fabrics import GBPS, KIB, MIB, US, incast, twin_of
 
 from genie.config.congestion import (
     CONTROLS,
@@ -24,6 +24,7 @@ from genie.config.congestion import (
 )
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
+from genie.workload.flows import Flow, workload_of
 from genie.workload.generate import point_to_point
 from simtwin.fabric_schema import Ecn, Fabric, Frame, Link, SingleSwitch, Transport
 
@@ -211,3 +212,19 @@ def test_every_control_ends_an_incast_and_shares_it(name: str) -> None:
     assert least_ns < ends.max()
     if name != "timely":  # its steps of 10 Mb/s take 100 ms to use 100 Gb/s again
         assert ends.max() < 6 * least_ns
+
+
+@pytest.mark.parametrize("idle_ms", [1, 1000, 20_000])
+def test_hpcc_has_its_rate_again_after_an_idle_time(idle_ms: int) -> None:
+    """What is measured over a long silence is nearly no use: its rate is the line's, and not the least."""
+    fabric = Fabric(
+        topology=SingleSwitch(2),
+        link=Link(Rate(800 * GBPS), Duration(US)),
+        transport=Transport(ack_every_packets=1),
+        congestion_control=Hpcc(),
+    )
+    starts_ns = (0, 1_000_000, 1_000_000 * (1 + idle_ms))
+    flows = [Flow(0, 1, size, start) for size, start in zip((64 * KIB, 100, 4 * MIB), starts_ns, strict=True)]
+    result = twin_of(fabric).play(workload_of("flows", 2, flows))
+    last = result.transfers.sort("post_ns").row(-1, named=True)
+    assert last["acked_ns"] - last["post_ns"] < 1.2 * 4 * MIB * 8 / 800
