@@ -101,10 +101,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     if (block.process == block.target_process) block.flags |= kInside;
     if (targets_[number] >= network_->hosts && nodes[block.target_process] == 1) {
       block.flags |= kToSwitch;
-      Inputs& inputs = inputs_[block.target_process];
-      inputs.links.push_back(number);
-      inputs.served.push_back(0);
-      inputs.met.push_back(0);
+      inputs_[block.target_process].add(number);
     }
   }
   for (std::uint32_t number = 0; number < count_; ++number) {

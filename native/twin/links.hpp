@@ -23,6 +23,7 @@
 
 #include "core/flat_map.hpp"
 #include "core/time.hpp"
+#include "twin/arbitration.hpp"
 #include "twin/huge_pages.hpp"
 #include "twin/network.hpp"
 #include "twin/packet.hpp"
@@ -209,21 +210,6 @@ class Links {
     std::uint32_t pausing = 0;      // (ingress, class) that have been told to pause
     std::vector<std::uint32_t> ports;
   };
-  struct alignas(64) Inputs {  // of a process that is a switch
-    std::vector<std::uint32_t> links;
-    std::vector<std::uint64_t> served;  // by input: the clock after its last arrival
-    std::vector<std::uint64_t> met;     // and after the last instant at which it came with others
-    std::uint64_t clock = 0;            // arrivals ever
-
-    // Equal for those that came together when they came last.
-    std::uint64_t meeting(std::uint32_t input) const { return std::max(served[input], met[input]); }
-  };
-  struct Turn {  // of one of those that come together: the lowest rank goes first, then the lowest key
-    std::uint64_t rank, key;
-    friend bool operator<(const Turn& a, const Turn& b) {
-      return a.rank != b.rank ? a.rank < b.rank : a.key < b.key;
-    }
-  };
   struct Arrival {
     Flight* flight;
     const Lane* lane;  // on which it goes on
@@ -233,7 +219,7 @@ class Links {
   struct alignas(64) Scratch {                // of play_switch in one thread, kept for its memory
     std::vector<std::uint64_t> keys, sorted;  // of one size
     std::vector<Arrival> arrivals;
-    std::vector<Turn> turns, drawn;  // of one instant
+    std::vector<Contender> turns, drawn;  // of one instant
     std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
 
     void make_room(std::size_t count) {

@@ -165,13 +165,13 @@ void Links::sort_keys(Scratch& scratch, std::size_t count) {
                                                 std::size_t count, unsigned number_bits) const {
   std::uint64_t* const keys = scratch.keys.data();
   const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
-  std::vector<Turn>& turns = scratch.turns;
+  std::vector<Contender>& turns = scratch.turns;
   turns.clear();
   std::size_t end = first, paced = 0;
   bool in_order = true;
   for (; end < count && (keys[first] ^ keys[end]) >> number_bits == 0; ++end) {
     const Arrival& arrival = scratch.arrivals[keys[end] & number_mask];
-    const Turn turn{inputs.served[arrival.input], keys[end]};
+    const Contender turn{inputs.served[arrival.input], keys[end]};
     in_order &= turns.empty() || turns.back() < turn;
     paced += arrival.flight->paced;
     turns.push_back(turn);
@@ -183,7 +183,7 @@ void Links::sort_keys(Scratch& scratch, std::size_t count) {
   if (paced > 1) [[unlikely]]
     draw_turns(scratch, inputs, first, end, number_mask);
   const std::uint64_t after = inputs.clock + turns.size();
-  for (const Turn& turn : turns) inputs.met[scratch.arrivals[turn.key & number_mask].input] = after;
+  for (const Contender& turn : turns) inputs.met[scratch.arrivals[turn.key & number_mask].input] = after;
   return end;
 }
 
@@ -197,7 +197,7 @@ void Links::sort_keys(Scratch& scratch, std::size_t count) {
     return scratch.arrivals[key & number_mask];
   };
   const std::uint64_t own = std::uint64_t{inputs.links.front()} << 32;
-  std::vector<Turn>& drawn = scratch.drawn;
+  std::vector<Contender>& drawn = scratch.drawn;
   drawn.clear();
   for (std::size_t place = first; place < end; ++place) {
     const std::uint64_t key = scratch.sorted[place] = keys[place];
