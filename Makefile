@@ -7,7 +7,7 @@ DEVELOP := $(VENV)/.develop
 PYTHON ?= $(shell for name in python3.11 python3 python; do \
   $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
-SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp')
+SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz clean
@@ -30,8 +30,6 @@ $(VENV)/.tools: pyproject.toml .ci/python-headers
 $(BUILT): $(VENV)/.tools $(SOURCES)
 	@echo "building genie and its native core"
 	@$(WITH_VENV) $$(.ci/python-headers --environment $(VENV)/headers) $(PIP) --no-build-isolation -e ".[mpich]"
-	@cp build/editable/_core.pyi genie/_core.pyi
-	@cp build/editable/et_def_pb2.pyi chakra_schemas/et_def_pb2.pyi
 	@touch $@
 
 $(DEVELOP): $(BUILT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from genie import _core
+import genie_core
 
 SIZES_BYTES = (64, 256, 1024, 4096, 9000, 65000)
 PAYLOADS_BYTES = (0, 256, 1024, 4096, 8192)
@@ -17,18 +17,18 @@ RUN_BYTES = 1 << 26
 
 def crc_gigabytes_per_s(size_bytes: int, path: str) -> float:
     repetitions = RUN_BYTES // size_bytes
-    best_s = min(_core.measure_crc(size_bytes, repetitions, path) for _ in range(RUNS))
+    best_s = min(genie_core.measure_crc(size_bytes, repetitions, path) for _ in range(RUNS))
     return size_bytes * repetitions / best_s / 1e9
 
 
 def packet_ns(payload_bytes: int) -> float:
     repetitions = 100_000
-    return min(_core.measure_icrc(payload_bytes, repetitions) for _ in range(RUNS)) / repetitions * 1e9
+    return min(genie_core.measure_icrc(payload_bytes, repetitions) for _ in range(RUNS)) / repetitions * 1e9
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    paths = _core.crc_paths()
+    paths = genie_core.crc_paths()
     print("CRC-32, GB/s".ljust(20) + "".join(f"{path:>14}" for path in paths))
     for size_bytes in SIZES_BYTES:
         speeds = (crc_gigabytes_per_s(size_bytes, path) for path in paths)

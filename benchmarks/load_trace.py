@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from arguments import add_json, positive
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, IOInfo, Node, NodeType
 
 from chakra_schemas.attributes import AttributeValue, make_attributes
-from chakra_schemas.et_def_pb2 import GlobalMetadata, IOInfo, Node, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.generate import chain
 from genie.workload.inspect import inspect_workload

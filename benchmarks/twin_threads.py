@@ -21,11 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import genie_core
 import numpy as np
 import twin_packets
 from arguments import add_json, positive
 
-from genie import _core
 from genie.plan.build import build_plan
 from simtwin.topology import build_network
 from simtwin.twin import Twin
@@ -133,7 +133,7 @@ def main() -> int:
     if len(processors) < 2:
         print("two processors are needed", file=sys.stderr)
         return 3
-    print(f"build: {_core.build_flags}; permutation-{arguments.hosts}; processors {processors}; by wall time")
+    print(f"build: {genie_core.build_flags}; permutation-{arguments.hosts}; processors {processors}; by wall time")
     print(f"{'round':>5}{'two runs M/s':>15}{'two threads M/s':>17}{'share':>8}{'bits':>8}")
     rows = []
     for number in range(arguments.rounds):
@@ -157,7 +157,13 @@ def main() -> int:
     met = share >= TARGET and all(row["same_bits"] for row in rows)
     print(f"median share {share:.0%}, target {TARGET:.0%}: {'met' if met else 'NOT MET'}")
     if arguments.json:
-        report = {"build_flags": _core.build_flags, "hosts": arguments.hosts, "met": met, "share": share, "rows": rows}
+        report = {
+            "build_flags": genie_core.build_flags,
+            "hosts": arguments.hosts,
+            "met": met,
+            "share": share,
+            "rows": rows,
+        }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if met else 1
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import genie_core
 from arguments import add_json
 
-from genie import _core
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.generate import chain, collective
@@ -47,7 +47,7 @@ def measure(name: str, make: Callable[[], Workload], lowering: Lowering) -> dict
     began = time.process_time()
     plan = build_plan(workload, lowering=lowering)
     planned = time.process_time()
-    result = _core.walk_alone(plan.native)
+    result = genie_core.walk_alone(plan.native)
     seconds = time.process_time() - planned
     if result["problems"]:
         raise SystemExit(f"{name}: {result['problems'][0]}")
@@ -70,7 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_json(parser)
     arguments = parser.parse_args()
-    print(f"build: {_core.build_flags}; processor time of one core; steps are those of collectives and nodes")
+    print(f"build: {genie_core.build_flags}; processor time of one core; steps are those of collectives and nodes")
     print(f"{'case':<48}{'nodes':>10}{'steps':>11}{'set-up s':>10}{'cpu s':>8}{'M steps/s':>11}{'RSS MB':>8}")
     rows = []
     for case in CASES:
@@ -83,7 +83,7 @@ def main() -> int:
     met = all(row["steps_per_s"] >= STEPS_PER_S_MIN for row in rows)
     print(f"limit of {STEPS_PER_S_MIN / 1e6:g} M steps/s: {'met' if met else 'NOT met'}")
     if arguments.json:
-        report = {"build_flags": _core.build_flags, "steps_per_s_min": STEPS_PER_S_MIN, "met": met, "rows": rows}
+        report = {"build_flags": genie_core.build_flags, "steps_per_s_min": STEPS_PER_S_MIN, "met": met, "rows": rows}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if met else 1
 

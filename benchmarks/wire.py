@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import genie_core
 from arguments import add_json, positive, whole
 
-from genie import _core
 from genie.plan.facts import facts_of_build
 
 HERE = Path(__file__).resolve().parent
@@ -201,7 +201,7 @@ def raw_round_trip_us(program: Path, place: Place, cores: list[int], how: str) -
 
 
 class Pair:
-    """Two processes with a `_core.Endpoint` each, connected by as many queue pairs as are asked for."""
+    """Two processes with a `genie_core.Endpoint` each, connected by as many queue pairs as are asked for."""
 
     def __init__(self, stack: ExitStack, place: Place, cores: list[int], queue_pairs: int) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--end"]
@@ -243,12 +243,12 @@ class Pair:
 def end(address: str, core: int, queue_pairs: int) -> int:
     """The process of one end: a NIC, and tasks from standard input until that ends."""
     os.sched_setaffinity(0, {core})
-    config = _core.NicConfig()
+    config = genie_core.NicConfig()
     config.address, config.rkey = address, RKEY
     config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
-    nic = _core.Endpoint(config)
+    nic = genie_core.Endpoint(config)
     nic.open()
-    ids = [nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False) for _ in range(queue_pairs)]
+    ids = [nic.add_queue_pair(genie_core.QueuePairConfig(), receives_counted=False) for _ in range(queue_pairs)]
     print(json.dumps([nic.qpn(number) for number in ids]), flush=True)
     for line in sys.stdin:
         task, *words = json.loads(line)
@@ -285,12 +285,12 @@ def _done(nic: Any, ids: list[int], task: str, words: list[Any]) -> Any:
 
 def idle(queue_pairs: int) -> int:
     """The process that holds idle queue pairs, connected: prints the bytes that each takes of its memory."""
-    config = _core.NicConfig()
+    config = genie_core.NicConfig()
     config.address = "127.0.0.1"
-    nic = _core.Endpoint(config)
+    nic = genie_core.Endpoint(config)
     before = _resident_bytes()
     for number in range(queue_pairs):
-        added = nic.add_queue_pair(_core.QueuePairConfig(), receives_counted=False)
+        added = nic.add_queue_pair(genie_core.QueuePairConfig(), receives_counted=False)
         nic.connect(added, address="127.0.0.1", qpn=number)
     print((_resident_bytes() - before) / queue_pairs)
     return 0
@@ -428,7 +428,7 @@ def main() -> int:
     progress("")
     rows.append(memory.row("-"))
     print(line_of(rows[-1]))
-    facts = {**facts_of_build(), "crc": _core.crc_paths()[-1], "others_share": round(others.share(), 3)}
+    facts = {**facts_of_build(), "crc": genie_core.crc_paths()[-1], "others_share": round(others.share(), 3)}
     print(f"others used {others.share():.0%} of {os.cpu_count()} cores meanwhile; CRC by {facts['crc']}")
     if chosen.json:
         chosen.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")

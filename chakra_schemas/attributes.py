@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from chakra_schemas.et_def_pb2 import AttributeProto
+from chakra_protobuf.et_def_pb2 import AttributeProto
 
 Scalar = bool | int | float | str | bytes
 AttributeValue = Scalar | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bytes]

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from chakra_protobuf.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 from google.protobuf.json_format import ParseDict, ParseError
 
 from chakra_schemas.attributes import make_attribute
 from chakra_schemas.errors import TraceError
-from chakra_schemas.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 
 METADATA_KEYS = frozenset({"version", "attr"})
 # Keys of a workload_graph node (lower case, without underscores) that are fields; every other key is an attribute.

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from gzip import BadGzipFile, GzipFile
 
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakra_schemas.errors import TraceError
-from chakra_schemas.et_def_pb2 import GlobalMetadata, Node
 from chakra_schemas.json_reader import read_json
 
 GZIP_MAGIC = b"\x1f\x8b"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from chakra_schemas.et_def_pb2 import GlobalMetadata, Node
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node
 
 # Files are gathered in memory up to here between two writes.
 BUFFER_BYTES = 1 << 20

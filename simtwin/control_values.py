@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import numpy as np
 
-from genie import _core
 from genie.config.congestion import Control, Dctcp, Hpcc, Swift, Timely, Window, set_control
 from genie.config.units import SIZE_MAX_BYTES, Duration, Rate, Size, format_duration, format_rate
 from simtwin.fabric_schema import Fabric
@@ -53,7 +53,7 @@ def _value_problem(control: Control) -> tuple[str, str] | None:
 
 def _order_problem(control: Control) -> tuple[str, str] | None:
     """Of two parameters, one of which may be the core's default."""
-    config = _core.QueuePairConfig()
+    config = genie_core.QueuePairConfig()
     set_control(config, control, 0, 0)
     used: Any = config.congestion
     if isinstance(control, Timely) and used.timely.low_ps > used.timely.high_ps:

@@ -10,10 +10,10 @@ from simtwin.network import Network
 from simtwin.paths import pinned_paths
 
 if TYPE_CHECKING:
-    from genie import _core
+    import genie_core
 
 
-def give_devices(fabric: Fabric, network: Network, native: _core.Network) -> None:
+def give_devices(fabric: Fabric, network: Network, native: genie_core.Network) -> None:
     """Set them in a network of the kernel."""
     native.set_bursts(network.burst_bytes)
     native.set_switches(fabric.switch.cut_through, fabric.switch.trimming)

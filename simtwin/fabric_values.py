@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import genie_core
 import numpy as np
 from msgspec import Struct
 
-from genie import _core
 from genie.config.strict_toml import Document
 from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric_schema import Explicit, Fabric
@@ -93,7 +93,7 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
     if transport.ack_timeout is not None and transport.ack_timeout < SHORTEST_PS:
         timeout = format_duration(transport.ack_timeout)
         raise document.error(("transport", "ack_timeout"), f" = {timeout}: nothing is acknowledged so soon: give more")
-    window = transport.window_packets or _core.QueuePairConfig().window_packets
+    window = transport.window_packets or genie_core.QueuePairConfig().window_packets
     reordering = transport.reordering_packets
     if reordering and reordering >= window:
         raise document.error(

@@ -13,7 +13,7 @@ from simtwin.network import Network
 from simtwin.routing import Routes, shortest_path_routes
 
 if TYPE_CHECKING:
-    from genie import _core
+    import genie_core
 
 
 DOWN = -1  # in place of a rate
@@ -38,7 +38,7 @@ class Change:
     rate_bps: int = 0
 
 
-def give_changes(fabric: Fabric, network: Network, native: _core.Network) -> list[Change]:
+def give_changes(fabric: Fabric, network: Network, native: genie_core.Network) -> list[Change]:
     """Set a fabric's faults in a network of the kernel."""
     changes, routes = changes_of(fabric, network)
     for table in routes:

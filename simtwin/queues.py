@@ -16,7 +16,7 @@ from simtwin.frames import frames_of
 from simtwin.topology import Network
 
 if TYPE_CHECKING:
-    from genie import _core
+    import genie_core
 
 PAUSE_BYTES = 64  # IEEE 802.1Qbb, without preamble and gap
 NO_MARKS = -1
@@ -51,7 +51,7 @@ class Queues:
     balance: tuple[str, int]  # mode, gap between flowlets in ps
     foreign_frames: tuple[int, int, int, int]  # data header, control frame, pause frame, unit of time; 0: RoCEv2's
 
-    def give(self, network: _core.Network) -> None:
+    def give(self, network: genie_core.Network) -> None:
         """Set them in a network of the kernel."""
         network.set_ecn(self.ecn_minimum_bytes, self.ecn_maximum_bytes, self.ecn_probability)
         network.set_buffers(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import genie_core
 import numpy as np
 
-from genie import _core
 from genie.config.congestion import Dctcp, Hpcc, Nscc, Swift, Window, set_control
 from genie.config.units import Size
 from simtwin.fabric_schema import Fabric
@@ -14,13 +14,15 @@ from simtwin.network import Network
 REORDERING_PACKETS_MAX = 64  # unless given: sprayed packets overtake fewer, losses of short messages are still noticed
 
 
-def queue_pair_config(fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0) -> _core.QueuePairConfig:
+def queue_pair_config(
+    fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0
+) -> genie_core.QueuePairConfig:
     """What the fabric says; the core's defaults where it is silent.
 
     `line_rate_bps`: of the hosts' ports, which congestion control starts from; `base_round_trip_ps`: of a full packet
     on the idle network.
     """
-    config = _core.QueuePairConfig()
+    config = genie_core.QueuePairConfig()
     transport = fabric.transport
     config.mtu_bytes = frames_of(fabric).payload_bytes
     if transport.window_packets is not None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
-from genie import _core
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, format_duration
 from genie.plan.build import Plan, Slots, build_plan
@@ -40,7 +40,7 @@ from simtwin.watching import Stopped, Watch
 if TYPE_CHECKING:
     import polars as pl
 
-Simulator: TypeAlias = "_core.Simulator | _core.FlowSimulator | _core.AnalyticSimulator"
+Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
 
 LINK_COUNTERS = (
     "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
@@ -131,7 +131,7 @@ class Twin:
                 "give a larger fabric or a hosts file that maps ranks to its hosts"
             )
         self.routes = routes = shortest_path_routes(network)
-        self._native = _core.Network(
+        self._native = genie_core.Network(
             hosts=network.hosts,
             nodes=network.nodes,
             frame_overhead_bytes=fabric.frame.overhead_bytes,
@@ -222,7 +222,7 @@ class Twin:
             counters["wall_s"] += time.perf_counter() - began + costing_s
             if stopped is None and not simulator.done:
                 where = ""
-                if isinstance(simulator, _core.Simulator):
+                if isinstance(simulator, genie_core.Simulator):
                     where = self._deadlock(simulator) + self._dead_links(simulator)
                 why = where + _explain(workload, simulator.problems())
                 stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
@@ -236,7 +236,7 @@ class Twin:
                 timelines.append(lines)
                 sends.append(sends_of(graph, records, iteration, {}))
                 receives.append(receives_of(graph, records, iteration))
-            if keep_trace and isinstance(simulator, _core.Simulator):
+            if keep_trace and isinstance(simulator, genie_core.Simulator):
                 traces.append(simulator.trace())
             if stopped:
                 break
@@ -248,12 +248,12 @@ class Twin:
             raise SimulationError(stopped.why, simulation)
         return simulation
 
-    def simulator(self, plan: Plan, iteration: int = 0) -> _core.Simulator | _core.FlowSimulator:
+    def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
         """The simulator of level `packet` or `flow` with a plan, not started yet; each iteration has its own seed."""
         transport = self.fabric.transport
         queue_pairs, split = transport.queue_pairs or 1, transport.split or False
         if self.level.name == FLOW:
-            return _core.FlowSimulator(
+            return genie_core.FlowSimulator(
                 self._native,
                 plan.native,
                 self.host_of_rank,
@@ -265,7 +265,7 @@ class Twin:
                 split=split,
                 **circuits_of(self.fabric),
             )
-        return _core.Simulator(
+        return genie_core.Simulator(
             self._native,
             self._config,
             plan.native,
@@ -276,12 +276,12 @@ class Twin:
             threads=self.threads,
         )
 
-    def _deadlock(self, simulator: _core.Simulator) -> str:
+    def _deadlock(self, simulator: genie_core.Simulator) -> str:
         """Ports that pause each other for ever, in words; "" without such."""
         circle = [self.network.link_names[link] for link in simulator.deadlock()]
         return f"PFC deadlock, each waits for the next to resume: {', '.join(circle)}; " if circle else ""
 
-    def _dead_links(self, simulator: _core.Simulator) -> str:
+    def _dead_links(self, simulator: genie_core.Simulator) -> str:
         """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
         pinned: dict[int, str] = {}
         for number, (_, _, links) in enumerate(pinned_paths(self.fabric, self.network)):
@@ -305,10 +305,10 @@ class Twin:
             began = time.perf_counter()
             costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
             costing_s = time.perf_counter() - began
-            simulator = _core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps, acknowledgements_ps)
+            simulator = genie_core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps, acknowledgements_ps)
             return simulator, costing_s
         kernel = self.simulator(plan, iteration)
-        if isinstance(kernel, _core.Simulator):
+        if isinstance(kernel, genie_core.Simulator):
             for loss in losses:
                 kernel.lose(loss.source, loss.target, loss.every, list(loss.numbers))
             kernel.keep_trace(keep_trace)
@@ -317,11 +317,11 @@ class Twin:
     def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
         """Add an iteration's counters to those of all."""
         counters["events"] += simulator.events
-        if isinstance(simulator, _core.AnalyticSimulator):
+        if isinstance(simulator, genie_core.AnalyticSimulator):
             simulator.record()
             return
         counters["data_packets"] += simulator.data_packets
-        if isinstance(simulator, _core.Simulator):
+        if isinstance(simulator, genie_core.Simulator):
             counters["dropped"] += simulator.dropped
         for name, values in simulator.links().items():
             over_iterations = max if name in ("queue_bytes", "longest_queue_bytes") else operator.add

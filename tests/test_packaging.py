@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from clean_wheel import ROOT, CleanWheel, run
+from clean_wheel import CLEAN, ROOT, CleanWheel, run
 
+README_SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 NEEDED = (
-    "genie/_core.pyi",
+    "genie_core/native.pyi",
+    "genie_core/py.typed",
     "genie/py.typed",
     "simtwin/py.typed",
     "chakra_schemas/py.typed",
-    "chakra_schemas/et_def_pb2.py",
+    "chakra_protobuf/et_def_pb2.py",
     "genie/live/counters/meanings.toml",
     "genie/page/assets/base.css",
     "genie/page/assets/lanes.js",
@@ -33,7 +37,9 @@ def test_install_in_a_clean_environment(clean_wheel: CleanWheel, tmp_path: Path)
     assert set(NEEDED) <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"genie", "simtwin", "chakra_schemas", "hosts"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "genie", "simtwin", "chakra_schemas", "hosts", "genie_core", "chakra_protobuf",
+    }  # fmt: skip
     assert {"/".join(name.split("/")[:2]) for name in names if name.startswith("hosts/")} == {
         "hosts/__init__.py", "hosts/lab",
     }  # fmt: skip
@@ -41,10 +47,35 @@ def test_install_in_a_clean_environment(clean_wheel: CleanWheel, tmp_path: Path)
     run([python, "-m", "pip", "install", "-qq", f"{wheel}[mpich]"], tmp_path)
     assert "validate" in run([genie, "--help"], tmp_path)
     origin = run(
-        [python, "-c", "import genie._core, simtwin.run, chakra_schemas.reader as r; print(r.__file__)"], tmp_path
+        [python, "-c", "import genie_core, simtwin.run, chakra_schemas.reader as r; print(r.__file__)"], tmp_path
     )
     assert str(venv) in origin
     out = tmp_path / "run"
-    # In the sources' folder, whose `genie` nothing was built in.
-    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], clean_wheel.sources)
+    run([genie, "run", ROOT / "examples" / "transformer", "--rate", "200Mb/s", "-o", out], tmp_path)
     assert (out / "run.json").is_file()
+    in_the_clone(python, clean_wheel.sources, tmp_path)
+
+
+def in_the_clone(python: Path, clone: Path, out: Path) -> None:
+    """Python started in the clone finds the clone's own `genie`, in which nothing was built, and the installed core."""
+    snippet = README_SNIPPET.search((clone / "README.md").read_text())
+    assert snippet is not None
+    where = "import genie, genie_core; print(genie.__file__, genie_core.__file__)\n"
+    said = run([python, "-c", where + snippet[1]], clone)
+    assert said.split()[0] == str(clone / "genie" / "__init__.py")
+    assert str(python.parent.parent) in said.split()[1]
+    assert "PASS" in run([python, "-m", "genie", "validate", "examples/transformer", "-o", out / "verdict"], clone)
+    sweep = [python.parent / "mpiexec", "-n", "2", python, "-m", "mpi4py.futures", "-m", "genie", "sweep"]
+    run([*sweep, "examples/sweep.toml", "-o", out / "sweep"], clone)
+    assert (out / "sweep" / "sweep.csv").is_file()
+
+    # A clone that has moved on since the installation.
+    version = clone / "genie" / "__init__.py"
+    version.write_text(version.read_text().replace('"0.1.0"', '"9.9.9"'))
+    done = subprocess.run(
+        [python, "-m", "genie", "doctor"], cwd=clone, env=CLEAN, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "does not match genie 9.9.9" in done.stderr
+    assert "pip install ." in done.stderr
+    assert len(done.stderr.splitlines()) == 1

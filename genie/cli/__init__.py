@@ -12,4 +12,8 @@ def entry() -> None:
     except KeyboardInterrupt:
         print("genie: interrupted", file=sys.stderr)
         sys.exit(130)
+    except ImportError as error:  # of code that was not built, or built from another version
+        hint = "" if "does not match" in str(error) else ": run pip install . in the checkout, or make build"
+        print(f"genie: {error}{hint}", file=sys.stderr)
+        sys.exit(3)
     main()

@@ -9,7 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from genie import _core
+import genie_core
+
 from genie.live.counters.ethtool import driver_of, statistics
 from genie.live.counters.netlink import interfaces
 from genie.live.counters.rdma import ports, rdma_driver
@@ -48,7 +49,7 @@ def findings() -> list[Finding]:
 
 
 def _native() -> Finding:
-    return Finding("ok", "native core", f"{_core.build_flags}; CRC paths {', '.join(_core.crc_paths())}")
+    return Finding("ok", "native core", f"{genie_core.build_flags}; CRC paths {', '.join(genie_core.crc_paths())}")
 
 
 def _mpi() -> Finding:
@@ -88,7 +89,7 @@ def _port() -> Finding:
 def _scheduling() -> Finding:
     child = os.fork()
     if child == 0:
-        os._exit(0 if _core.claim_real_time(10) == "SCHED_FIFO" else 1)
+        os._exit(0 if genie_core.claim_real_time(10) == "SCHED_FIFO" else 1)
     _, status = os.waitpid(child, 0)
     if status == 0:
         return Finding("ok", "SCHED_FIFO", "allowed: paced packets and sleeps are exact also on a busy machine")

@@ -16,7 +16,7 @@ from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 0, 1, 2, 3
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_FAULT = 0, 1, 2, 3, 4, 70
 
 LAUNCH_FILE = "launch.json"
 PARTS = "parts"  # the folder in which ranks leave, while they run:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from genie import _core
+import genie_core
+
 from genie.live.settings import RunSettings
 
 PS_PER_US, PS_PER_S = 1e6, 1e12
 NEVER_PS = 1 << 62
 
 
-def set_path_faults(engine: _core.Engine, settings: RunSettings, rank: int) -> None:
+def set_path_faults(engine: genie_core.Engine, settings: RunSettings, rank: int) -> None:
     """Losses and delays of this rank's paths, for the whole run; dilation stretches delays."""
     # A table for one peer says more than one for all.
     for loss in sorted(settings.faults.loss, key=lambda loss: loss.peer is not None):
@@ -22,7 +23,9 @@ def set_path_faults(engine: _core.Engine, settings: RunSettings, rank: int) -> N
             engine.delay_path(delay.peer, int(delay.delay_us * PS_PER_US) * settings.dilation)
 
 
-def set_rate_faults(engine: _core.Engine, settings: RunSettings, rank: int, iteration: int, origin_ps: int) -> None:
+def set_rate_faults(
+    engine: genie_core.Engine, settings: RunSettings, rank: int, iteration: int, origin_ps: int
+) -> None:
     """The slow times of this rank's NIC in one iteration, which starts at origin_ps of the engine's clock."""
     engine.clear_rate_faults()
     k = settings.dilation

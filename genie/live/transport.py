@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from genie import _core
+    import genie_core
+
     from genie.live.settings import RunSettings
 
 PlayState = Literal["done", "timeout", "failed"]
@@ -105,7 +106,7 @@ class Transport(Protocol):
     def connect(self, cards: Sequence[Card]) -> None:
         """Make connections to all other ranks; `cards` in rank order, the own one included."""
 
-    def set_plan(self, plan: _core.Plan) -> None:
+    def set_plan(self, plan: genie_core.Plan) -> None:
         """What to play: the only rank of the plan."""
 
     def begin(self, origin_ps: int) -> PlayState:

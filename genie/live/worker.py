@@ -10,10 +10,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import genie_core
 import msgspec
 import numpy as np
 
-from genie import _core
 from genie.live.clocks import SHARED_CLOCK, clock_identity, exchange, fit
 from genie.live.counters.devices import Watched, devices_of, key_of
 from genie.live.endings import (
@@ -101,7 +101,7 @@ class Rank:
         self._connect()
         self.transport.set_plan(self.plan.native)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
-        self.scheduling = _core.claim_real_time(priority)
+        self.scheduling = genie_core.claim_real_time(priority)
         self.before = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, [])

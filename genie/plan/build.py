@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
-from genie import _core
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
 from genie.collectives.msccl import lower_msccl
 from genie.collectives.msccl_file import MscclError
@@ -31,7 +31,7 @@ CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
 class Plan:
     """The native plan and what is needed to read its records again."""
 
-    native: _core.Plan
+    native: genie_core.Plan
     ranks: list[int]  # in the native plan's order
     slots: Slots
     algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for the record
@@ -85,7 +85,7 @@ class _Bound:
 
 class _Builder:
     def __init__(self, workload: Workload, lowering: Lowering) -> None:
-        self.native = _core.Plan()
+        self.native = genie_core.Plan()
         self.workload = workload
         self.lowering = lowering
         self.algorithms: dict[str, int] = {}

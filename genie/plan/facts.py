@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from genie import _core
+import genie_core
 
 PACKAGES = ("genie-fabric", "numpy", "polars", "mpi4py", "mpich", "protobuf")
 
@@ -44,7 +44,7 @@ def facts_of_build() -> dict[str, Any]:
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "versions": {"python": platform.python_version(), **versions},
-        "native": _core.build_flags,
+        "native": genie_core.build_flags,
         "kernel": platform.release(),
         "cores": os.cpu_count(),
         "load": [round(value, 2) for value in os.getloadavg()],

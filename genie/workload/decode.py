@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from chakra_schemas.et_def_pb2 import CollectiveCommType, Node, NodeType
+from chakra_protobuf.et_def_pb2 import CollectiveCommType, Node, NodeType
+
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Op, RankGraph, WorkloadError
 from genie.workload.groups import GroupTable

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from chakra_protobuf.et_def_pb2 import Node
+
 from chakra_schemas.attributes import attributes_of
-from chakra_schemas.et_def_pb2 import Node
 from chakra_schemas.reader import read_content, read_trace
 from genie.workload.files import WorkloadFiles, check_members, read_groups
 from genie.workload.graph import Group, WorkloadError

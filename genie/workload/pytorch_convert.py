@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, NodeType
+
 from chakra_schemas.attributes import make_attribute
-from chakra_schemas.et_def_pb2 import GlobalMetadata, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.graph import Op, WorkloadError
 from genie.workload.kineto import DeviceTrace, read_device_trace

@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Iterable
 
-from chakra_schemas.et_def_pb2 import NodeType
+from chakra_protobuf.et_def_pb2 import NodeType
+
 from genie.workload.pytorch_comms import Communication, Role
 from genie.workload.pytorch_nodes import DraftNode, communication_type
 from genie.workload.pytorch_trace import HostNode, HostTrace, tensors_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from chakra_protobuf.et_def_pb2 import Node, NodeType
+
 from chakra_schemas.attributes import AttributeValue, make_attributes
-from chakra_schemas.et_def_pb2 import Node, NodeType
 from genie.workload.graph import Op
 from genie.workload.pytorch_comms import Communication, Role
 

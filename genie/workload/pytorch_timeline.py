@@ -13,7 +13,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from chakra_schemas.et_def_pb2 import NodeType
+from chakra_protobuf.et_def_pb2 import NodeType
+
 from genie.workload.kineto import DeviceKind, DeviceOp, DeviceTrace, Thread
 from genie.workload.pytorch_actions import DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS, Action, Step, find_actions
 from genie.workload.pytorch_comms import Communication

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
+
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
-from chakra_schemas.et_def_pb2 import GlobalMetadata, Node, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.decode import ROOTED
 from genie.workload.files import TRACE_NAME, binary_traces

@@ -1,4 +1,4 @@
-// genie._core.CongestionConfig and the parameters of each control.
+// genie_core.CongestionConfig and the parameters of each control.
 #include "bindings/congestion_config.hpp"
 
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// genie._core.Engine: softroce, the live driver of one rank.
+// genie_core.Engine: softroce, the live driver of one rank.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>

@@ -1,7 +1,7 @@
-// The Python module genie._core. Each register_* function lives in a file named after its room.
+// The Python module genie_core. Each register_* function lives in a file named after its room.
 #include "bindings/bindings.hpp"
 
-NB_MODULE(_core, m) {
+NB_MODULE(native, m) {
   m.doc() = "Genie's native core: walker, RoCE, soft NIC and the twin's kernel.";
   nb::set_leak_warnings(false);
   genie::bindings::register_congestion_config(m);

@@ -1,4 +1,4 @@
-// genie._core.Plan: the arrays of genie/plan.
+// genie_core.Plan: the arrays of genie/plan.
 #include "bindings/plan.hpp"
 
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// genie._core.QueuePairConfig.
+// genie_core.QueuePairConfig.
 #include "bindings/roce_config.hpp"
 
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// genie._core.QueuePair: one end of a reliable connection with a sink that writes down its effects. For tests
+// genie_core.QueuePair: one end of a reliable connection with a sink that writes down its effects. For tests
 // and tools; the engine and the twin drive the same class natively.
 #include <nanobind/stl/string.h>
 

@@ -1,4 +1,4 @@
-// genie._core.Endpoint: softroce's NIC for programs that post and poll.
+// genie_core.Endpoint: softroce's NIC for programs that post and poll.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// genie._core.Simulator: the packet level of the twin.
+// genie_core.Simulator: the packet level of the twin.
 #include "bindings/twin.hpp"
 
 #include <nanobind/stl/string.h>

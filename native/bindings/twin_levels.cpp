@@ -1,4 +1,4 @@
-// genie._core.FlowSimulator and AnalyticSimulator: the twin's levels without packets.
+// genie_core.FlowSimulator and AnalyticSimulator: the twin's levels without packets.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from chakra_protobuf.et_def_pb2 import AttributeProto, Node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakra_schemas.attributes import MEMBERS, AttributeValue, attributes_of, make_attribute, make_attributes, value_of
-from chakra_schemas.et_def_pb2 import AttributeProto, Node
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -8,13 +8,13 @@ import random
 from pathlib import Path
 
 import pytest
+from chakra_protobuf.et_def_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from google.protobuf.json_format import MessageToJson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakra_schemas.attributes import MEMBERS, attributes_of, make_attribute, make_attributes
 from chakra_schemas.errors import TraceError
-from chakra_schemas.et_def_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from chakra_schemas.reader import is_json, read_trace
 from chakra_schemas.writer import write_trace
 

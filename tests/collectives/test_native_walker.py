@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 
+import genie_core
 import numpy as np
 import pytest
 from draws import Drawn, collectives
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genie import _core
 from genie.collectives import Template
 from genie.collectives.check import bytes_sent, lower_all
 from genie.collectives.meaning import expand
@@ -22,9 +22,9 @@ COMP, COLL = 1, 5
 DRAWS = settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-def _plan(templates: list[Template], sizes: list[np.ndarray]) -> _core.Plan:
+def _plan(templates: list[Template], sizes: list[np.ndarray]) -> genie_core.Plan:
     """Every rank sleeps, then takes part in one collective of all ranks."""
-    plan = _core.Plan()
+    plan = genie_core.Plan()
     members = len(templates)
     numbers: dict[int, int] = {}
     for it in templates:
@@ -56,8 +56,8 @@ def _plan(templates: list[Template], sizes: list[np.ndarray]) -> _core.Plan:
 class _Network:
     """Delivers in order per pair of ranks, as a reliable connection does; all else is drawn."""
 
-    def __init__(self, plan: _core.Plan, members: int, seed: int, late: int) -> None:
-        self.walkers = [_core.Walker(plan, rank) for rank in range(members)]
+    def __init__(self, plan: genie_core.Plan, members: int, seed: int, late: int) -> None:
+        self.walkers = [genie_core.Walker(plan, rank) for rank in range(members)]
         self.draw = random.Random(seed)
         self.late = late  # this rank starts when nothing else can happen; -1: none
         self.wire: dict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(deque)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import genie_core
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from genie import _core
 from genie.collectives import LoweringError, Template
 from genie.collectives.check import check_sizes, meaning_of, prove, prove_order
 from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape, lower_nccl
@@ -197,7 +197,7 @@ def test_nodes_of_several_members_play_to_their_end(op: Op, members: int, local:
     ):
         for size_bytes in (8, 100_000, 9 * MIB):
             plan = build_plan(collective(op, members, size_bytes), lowering=Lowering(nccl=shape))
-            assert _core.walk_alone(plan.native)["problems"] == []
+            assert genie_core.walk_alone(plan.native)["problems"] == []
 
 
 @DRAWS
@@ -272,7 +272,7 @@ def test_a_slice_waits_for_the_gpu() -> None:
     """Each of the 2 (n - 1) rounds of a ring adds the delay once."""
     workload = collective(Op.ALL_REDUCE, 4, 64 * KIB)
     ends: Sequence[int] = [
-        _core.walk_alone(
+        genie_core.walk_alone(
             build_plan(workload, lowering=Lowering(nccl=NcclShape(1, "ring", slice_delay_ns=delay))).native
         )["end_ps"]
         for delay in (0, 10_000)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from genie import _core
+import genie_core
 
 CLONE_NEWNET = 0x40000000
 RKEY = 0x5EED
@@ -133,16 +133,16 @@ class Nics:
         names: tuple[str | None, str | None] = (None, None),
         *,
         memory_bytes: int = 1 << 22,
-        pair: _core.QueuePairConfig | None = None,
+        pair: genie_core.QueuePairConfig | None = None,
         queue_pairs: int = 1,
         receives_counted: bool = False,
         **nic: object,
     ) -> None:
-        self.ends: list[_core.Endpoint] = []
+        self.ends: list[genie_core.Endpoint] = []
         self.events: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])  # of both, while until() works
-        self.pair = pair or _core.QueuePairConfig()
+        self.pair = pair or genie_core.QueuePairConfig()
         for end in (0, 1):
-            config = _core.NicConfig()
+            config = genie_core.NicConfig()
             config.address, config.rkey = addresses[end], RKEY
             config.memory_bytes = config.writable_bytes = config.readable_bytes = memory_bytes
             for key, value in nic.items():
@@ -187,10 +187,15 @@ class Nics:
 
 
 def _made(
-    name: str | None, config: _core.NicConfig, pair: _core.QueuePairConfig, count: int, counted: bool, peer: str
-) -> _core.Endpoint:
-    def make() -> _core.Endpoint:
-        nic = _core.Endpoint(config)
+    name: str | None,
+    config: genie_core.NicConfig,
+    pair: genie_core.QueuePairConfig,
+    count: int,
+    counted: bool,
+    peer: str,
+) -> genie_core.Endpoint:
+    def make() -> genie_core.Endpoint:
+        nic = genie_core.Endpoint(config)
         nic.open()
         for number in range(count):
             queue_pair = nic.add_queue_pair(pair, counted)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import pytest
 
-from genie import _core
 from genie.live.counters.devices import INTERFACE, RDMA
 from genie.live.counters.remarks import SOFTROCE, meaning_of, meanings, remarks_of
 
@@ -70,9 +70,9 @@ def test_softroce_ranks_and_injected_losses() -> None:
 
 
 def test_softroce_counters_that_are_meant_are_there() -> None:
-    config = _core.EngineConfig()
+    config = genie_core.EngineConfig()
     config.nic.address = "127.0.0.1"
-    counted = set(_core.Engine(config).counters())
+    counted = set(genie_core.Engine(config).counters())
     judged = {name for name, meaning in meanings()[SOFTROCE].items() if "*" not in name and meaning}
     assert judged <= counted
 

@@ -10,10 +10,10 @@ import struct
 import time
 from pathlib import Path
 
+import genie_core
 import pytest
 from live_runs import genie, loopback, played, rings, started
 
-from genie import _core
 from genie.live.softroce.shared_port import obtain, share
 from genie.record import open_run
 
@@ -31,16 +31,16 @@ def to_local_rank(local_rank: int, peer: int) -> int:
     return (local_rank + 1) << 16 | peer
 
 
-def engines(count: int, *, shared: bool = True) -> tuple[str, list[_core.Engine]]:
+def engines(count: int, *, shared: bool = True) -> tuple[str, list[genie_core.Engine]]:
     """Opened engines of `count` ranks on one address."""
     address = f"127.{130 + os.getpid() % 100}.{os.getpid() // 100 % 250}.{next(_numbers)}"
     made = []
-    sockets = _core.open_receivers(address, PORT, count) if shared else []
+    sockets = genie_core.open_receivers(address, PORT, count) if shared else []
     for rank in range(count):
-        config, nic = _core.EngineConfig(), _core.NicConfig()
+        config, nic = genie_core.EngineConfig(), genie_core.NicConfig()
         nic.address, nic.local_rank = address, rank
         config.rank, config.nic = rank, nic
-        engine = _core.Engine(config)
+        engine = genie_core.Engine(config)
         if shared:
             engine.open_with(sockets[rank])
         else:
@@ -49,7 +49,7 @@ def engines(count: int, *, shared: bool = True) -> tuple[str, list[_core.Engine]
     return address, made
 
 
-def counted(engine: _core.Engine) -> dict[str, int]:
+def counted(engine: genie_core.Engine) -> dict[str, int]:
     engine.serve(engine.now_ps + 20_000_000_000)
     return dict(engine.counters())
 
@@ -90,7 +90,7 @@ def test_a_datagram_for_another_rank_is_dropped_whatever_socket_it_came_in_by() 
 def test_another_run_cannot_join_the_group() -> None:
     address, _ranks = engines(2)
     with pytest.raises(RuntimeError, match=f"cannot receive on {address}:{PORT}: Address already in use"):
-        _core.open_receivers(address, PORT, 2)
+        genie_core.open_receivers(address, PORT, 2)
 
 
 def test_a_rank_that_dies_leaves_the_others_their_sockets() -> None:
@@ -100,10 +100,10 @@ def test_a_rank_that_dies_leaves_the_others_their_sockets() -> None:
     held = [shared, *(obtain(name, 4) for _ in range(3))]
     engines = []
     for rank in range(4):
-        config, nic = _core.EngineConfig(), _core.NicConfig()
+        config, nic = genie_core.EngineConfig(), genie_core.NicConfig()
         nic.address, nic.local_rank = address, rank
         config.rank, config.nic = rank, nic
-        engines.append(_core.Engine(config))
+        engines.append(genie_core.Engine(config))
         engines[-1].open_with(held[rank].take(rank))
     for dead in (1, 0):
         engines[dead] = None

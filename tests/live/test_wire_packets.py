@@ -7,12 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import genie_core
 import numpy as np
 import pytest
 from cable import RKEY, Cable, Nics, cable, capture
 from roce_pcaps import ip_packets, judge
-
-from genie import _core
 
 MTU = 4096
 FIRST, MIDDLE, LAST, WRITE_ONLY, ACKNOWLEDGE, CNP = 0x06, 0x07, 0x08, 0x0A, 0x11, 0x81
@@ -25,8 +24,8 @@ def wire(as_root: None) -> Iterator[Cable]:
         yield made
 
 
-def pair(**fields: object) -> _core.QueuePairConfig:
-    config = _core.QueuePairConfig()
+def pair(**fields: object) -> genie_core.QueuePairConfig:
+    config = genie_core.QueuePairConfig()
     for key, value in fields.items():
         setattr(config, key, value)
     return config
@@ -92,7 +91,7 @@ def test_traffic_class_and_source_ports_are_on_the_wire(wire: Cable, tmp_path: P
     pcap = tmp_path / "class.pcap"
     with capture(wire.names[1], "cable", pcap):
         Nics(wire.ipv4, wire.names, queue_pairs=4, traffic_class=104).stream(5000, 8)
-        dcqcn = _core.CongestionConfig()
+        dcqcn = genie_core.CongestionConfig()
         dcqcn.control = "dcqcn"
         Nics(wire.ipv6, wire.names, traffic_class=104, pair=pair(congestion=dcqcn)).stream(5000, 8)
     judge(pcap, tshark)
@@ -113,7 +112,7 @@ def test_marked_packets_are_notified_and_slow_the_sender_down(
     wire: Cable, tmp_path: Path, tshark: str, family: str
 ) -> None:
     """A router marks every packet: the receiver says so, not more often than it may, and DCQCN obeys."""
-    dcqcn = _core.CongestionConfig()
+    dcqcn = genie_core.CongestionConfig()
     dcqcn.control, dcqcn.line_rate_bps = "dcqcn", 1_000_000_000
     config = pair(congestion=dcqcn, mtu_bytes=MTU)
 

@@ -160,14 +160,14 @@ def test_what_is_for_others_is_not_seen(as_root: None, name: str) -> None:
 
 IDLE = """
 import os, sys
-from genie import _core
+import genie_core
 def resident_bytes():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
-config = _core.NicConfig()
+config = genie_core.NicConfig()
 config.address = sys.argv[1]
-nic = _core.Endpoint(config)
+nic = genie_core.Endpoint(config)
 nic.open()
-pair = _core.QueuePairConfig()
+pair = genie_core.QueuePairConfig()
 before = resident_bytes()
 for number in range(1000):
     nic.connect(nic.add_queue_pair(pair, False), address=sys.argv[2], qpn=1 << 16 | number)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import numpy as np
 import pytest
 
-from genie import _core
 from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.tags import CHANNELS_MAX, POINT_TO_POINT_TAG_MAX
@@ -39,7 +39,7 @@ def _error(workload: Workload, **arguments: Any) -> str:
 
 def _first_sends(plan: Any, which: int = 0) -> list[tuple[int, int]]:
     """(peer, size_bytes) of what a rank sends at once."""
-    return [(operation[2], operation[4]) for operation in _core.Walker(plan.native, which).begin(0)]
+    return [(operation[2], operation[4]) for operation in genie_core.Walker(plan.native, which).begin(0)]
 
 
 # What becomes what
@@ -65,7 +65,7 @@ def test_equal_collectives_share_one_template(monkeypatch: pytest.MonkeyPatch) -
     """A plan takes the memory of its nodes, not of its messages."""
     added = []
 
-    class CountingPlan(_core.Plan):
+    class CountingPlan(genie_core.Plan):
         def add_template(self, *arguments: Any) -> int:
             added.append(arguments)
             return super().add_template(*arguments)
@@ -74,11 +74,11 @@ def test_equal_collectives_share_one_template(monkeypatch: pytest.MonkeyPatch) -
             added.append(len(block_sizes))
             super().set_pools(block_sizes, *groups)
 
-    monkeypatch.setattr(_core, "Plan", CountingPlan)
+    monkeypatch.setattr(genie_core, "Plan", CountingPlan)
     plan = build_plan(collective(Op.ALL_REDUCE, 8, 1 << 20, count=1000))
     assert len(added) == 2
     assert added[1] == 8, "one table of block sizes"
-    result = _core.walk_alone(plan.native)
+    result = genie_core.walk_alone(plan.native)
     assert result["problems"] == []
     assert result["steps"] == 8 * 1000 * 28
 
@@ -109,7 +109,7 @@ def test_split_sizes_decide_what_goes_to_each_peer() -> None:
 
 def test_a_collective_of_one_member_ends_at_once() -> None:
     plan = build_plan(_one_rank({"kind": Kind.COLL, "op": Op.ALL_REDUCE, "group": 0, "size_bytes": 8}, groups=((0,),)))
-    walker = _core.Walker(plan.native, 0)
+    walker = genie_core.Walker(plan.native, 0)
     assert walker.begin(0) == []
     assert walker.done
 
@@ -123,7 +123,7 @@ def test_slots_are_streams_where_the_trace_has_them() -> None:
 def test_dilation_stretches_compute() -> None:
     workload = _one_rank({"kind": Kind.COMP, "duration_ns": 70})
     for factor in (1, 10):
-        walker = _core.Walker(build_plan(workload, time_factor=factor).native, 0)
+        walker = genie_core.Walker(build_plan(workload, time_factor=factor).native, 0)
         assert walker.begin(0) == [("timer", WHOLE, 70_000 * factor)]
 
 
@@ -145,7 +145,7 @@ def test_release_times_replace_dependencies_and_slots() -> None:
     ]
     workload = _one_rank(*nodes)
     release = {0: np.array([-1, 300, 200, -1]), 1: np.zeros(0, np.int64)}
-    walker = _core.Walker(build_plan(workload, release_ns=release).native, 0)
+    walker = genie_core.Walker(build_plan(workload, release_ns=release).native, 0)
     assert sorted(walker.begin(0)) == [("timer", 1 << 32 | WHOLE, 300_000), ("timer", 2 << 32 | WHOLE, 200_000)]
     sends = walker.advance(200_000, [("timer", 2 << 32 | WHOLE, 200_000)])
     assert [operation[4] for operation in sends] == [9]

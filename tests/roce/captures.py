@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genie import _core
+import genie_core
 
 ACKNOWLEDGE = 0x11
 VERBS = {"send": "send", "write": "write", "writeimm": "write_imm"}
@@ -46,10 +46,10 @@ class Frame:
     def psn(self) -> int:
         return int(self.fields["psn"])
 
-    def packet(self) -> _core.Packet:
+    def packet(self) -> genie_core.Packet:
         """As a queue pair sees it."""
         f = self.fields
-        return _core.Packet(
+        return genie_core.Packet(
             opcode=f["opcode"],
             psn=f["psn"],
             payload_bytes=len(f["payload"]),
@@ -82,7 +82,7 @@ def frames_of(pcap: Path) -> list[Frame]:
     while at < len(data):
         seconds, microseconds, captured, _ = struct.unpack_from("<IIII", data, at)
         ip = data[at + 16 + 14 : at + 16 + captured]
-        fields = _core.roce_decode(ip[28 : struct.unpack_from("!H", ip, 2)[0]])
+        fields = genie_core.roce_decode(ip[28 : struct.unpack_from("!H", ip, 2)[0]])
         time_ps = (seconds * 1_000_000 + microseconds) * 1_000_000
         frames.append(Frame(len(frames), time_ps, fields["opcode"] != ACKNOWLEDGE, fields))
         at += 16 + captured

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from genie import _core
+import genie_core
 
 EVENTS_MAX = 200_000  # a test that needs more is going round in circles
 Fate = tuple[int, ...]  # of a packet: the extra delay of each copy that arrives, in ps
@@ -43,14 +43,14 @@ class Message:
 class End:
     """A queue pair, its memory and what became of its messages."""
 
-    def __init__(self, config: _core.QueuePairConfig, first_psn: int, peer_first_psn: int) -> None:
-        self.pair = _core.QueuePair(config, first_psn, peer_first_psn)
+    def __init__(self, config: genie_core.QueuePairConfig, first_psn: int, peer_first_psn: int) -> None:
+        self.pair = genie_core.QueuePair(config, first_psn, peer_first_psn)
         self.window = config.window_packets
         self.memory = bytearray()  # what is sent lies here, and what the peer WRITEs
         self.messages: list[Message] = []  # posted here
         self.arrived: list[Message] = []
         self.over: list[tuple[int, str]] = []  # (message number, status)
-        self.sent: list[_core.Packet] = []  # in the order they left, lost ones too
+        self.sent: list[genie_core.Packet] = []  # in the order they left, lost ones too
         self.incoming = bytearray()  # the message that is arriving
         self.incoming_address: int | None = None
         self.free_ps = 0
@@ -64,7 +64,7 @@ class End:
 class Network:
     """`ends[0]` and `ends[1]`; `paths[i]` carries what end i sends. `run()` plays until nothing is left to do."""
 
-    def __init__(self, config: _core.QueuePairConfig, first_psns: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, config: genie_core.QueuePairConfig, first_psns: tuple[int, int] = (0, 0)) -> None:
         self.ends = (End(config, *first_psns), End(config, *reversed(first_psns)))
         self.paths = (Path(), Path())
         self.now_ps = 0
@@ -100,7 +100,7 @@ class Network:
             self.events += 1
             assert self.events < EVENTS_MAX, "no end in sight"
 
-    def deliver(self, target: int, packet: _core.Packet) -> None:
+    def deliver(self, target: int, packet: genie_core.Packet) -> None:
         """A packet arrives at end `target`, now."""
         self.ends[target].pair.receive(packet, self.now_ps)
         self._look(target, packet)
@@ -109,7 +109,7 @@ class Network:
         self.ends[owner].pair.timer(self.now_ps)
         self._look(owner)
 
-    def _look(self, owner: int, packet: _core.Packet | None = None) -> None:
+    def _look(self, owner: int, packet: genie_core.Packet | None = None) -> None:
         """Act on the effects of the last call to end `owner`, and let it send."""
         end = self.ends[owner]
         for kind, *what in end.pair.effects():
@@ -124,7 +124,7 @@ class Network:
                 self._delivered(end, *what)
         self._send(owner)
 
-    def _place(self, owner: int, packet: _core.Packet, address: int, size_bytes: int, psn: int) -> None:
+    def _place(self, owner: int, packet: genie_core.Packet, address: int, size_bytes: int, psn: int) -> None:
         end, source = self.ends[owner], self.ends[1 - owner].memory
         payload = source[packet.local_address : packet.local_address + size_bytes]
         assert (len(payload), psn) == (packet.payload_bytes, packet.psn)
@@ -166,9 +166,9 @@ class Network:
             self.at(end.free_ps + path.latency_ps + delay_ps, lambda: self.deliver(1 - owner, packet))
 
 
-def config(**fields: Any) -> _core.QueuePairConfig:
+def config(**fields: Any) -> genie_core.QueuePairConfig:
     """A configuration for small tests: MTU 256 bytes, and a timeout that a few hundred packets fit into."""
-    out = _core.QueuePairConfig()
+    out = genie_core.QueuePairConfig()
     for name, value in {"mtu_bytes": 256, "ack_timeout_ps": 1_000_000, "rnr_unit_ps": 1_000, **fields}.items():
         setattr(out, name, value)
     return out

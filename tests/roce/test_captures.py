@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import genie_core
 import pytest
 from captures import FIRST_PSN, Frame, Session, is_rnr, lost_frames, sessions_of
 from network import config
-
-from genie import _core
 
 MTU = 1024
 RNR_TIMER = 12  # the server's, 0.64 ms
@@ -34,7 +33,7 @@ class Client:
     """Our requester, which sends when the captured one did."""
 
     def __init__(self, session: Session) -> None:
-        self.pair = _core.QueuePair(
+        self.pair = genie_core.QueuePair(
             config(mtu_bytes=MTU, window_packets=NEVER, ack_every_packets=NEVER, ack_timeout_ps=67_108_864_000),
             FIRST_PSN,
         )
@@ -91,7 +90,7 @@ class Client:
         assert packet is not None, frame.number
         self.compare(packet, frame)
 
-    def compare(self, ours: _core.Packet, frame: Frame) -> None:
+    def compare(self, ours: genie_core.Packet, frame: Frame) -> None:
         theirs = frame.packet()
         for name in ("opcode", "psn", "payload_bytes", "ack_request", "immediate", "message_bytes", "rkey"):
             assert getattr(ours, name) == getattr(theirs, name), (frame.number, name)
@@ -128,7 +127,7 @@ class Server:
     """Our responder, fed with the captured requests as they arrived, and answering each at once."""
 
     def __init__(self, session: Session) -> None:
-        self.pair = _core.QueuePair(config(mtu_bytes=MTU, rnr_timer=RNR_TIMER), 0x1000, FIRST_PSN)
+        self.pair = genie_core.QueuePair(config(mtu_bytes=MTU, rnr_timer=RNR_TIMER), 0x1000, FIRST_PSN)
         first = session.frames[0].fields
         self.pair.set_memory(first["reth_rkey"], first["reth_va"], session.size)
         self.lost = lost_frames(session)

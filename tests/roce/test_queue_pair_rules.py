@@ -4,40 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import pytest
 from connection_draws import MTU, SIZES, drawn, first_psns
 from hypothesis import given
 from hypothesis import strategies as st
 from network import PSN_COUNT, config, psn_distance
 
-from genie import _core
-
 ACK, NAK_SEQUENCE, RNR_NAK = 0x1F, 0x60, 0x29
 PAUSE = 24_000  # that RNR_NAK asks for, in units of 1 ns
 ACKNOWLEDGE, READ_REQUEST = 0x11, 0x0C
 
 
-def receive_all(pair: _core.QueuePair, packets: list[_core.Packet]) -> None:
+def receive_all(pair: genie_core.QueuePair, packets: list[genie_core.Packet]) -> None:
     for packet in packets:
         pair.receive(packet, 0)
 
 
-def drain(pair: _core.QueuePair) -> list[_core.Packet]:
+def drain(pair: genie_core.QueuePair) -> list[genie_core.Packet]:
     packets = []
     while (packet := pair.take_data(0)) is not None:
         packets.append(packet)
     return packets
 
 
-def kinds(pair: _core.QueuePair, kind: str) -> list[tuple[Any, ...]]:
+def kinds(pair: genie_core.QueuePair, kind: str) -> list[tuple[Any, ...]]:
     return [tuple(what) for name, *what in pair.effects() if name == kind]
 
 
-def answer(pair: _core.QueuePair, syndrome: int, psn: int, now_ps: int = 0) -> None:
-    pair.receive(_core.Packet(opcode=ACKNOWLEDGE, syndrome=syndrome, psn=psn), now_ps)
+def answer(pair: genie_core.QueuePair, syndrome: int, psn: int, now_ps: int = 0) -> None:
+    pair.receive(genie_core.Packet(opcode=ACKNOWLEDGE, syndrome=syndrome, psn=psn), now_ps)
 
 
-def control(pair: _core.QueuePair) -> tuple[int, int, int] | None:
+def control(pair: genie_core.QueuePair) -> tuple[int, int, int] | None:
     """Syndrome, PSN and MSN of the response that is due."""
     packet = pair.take_control()
     return None if packet is None else (packet.syndrome, packet.psn, packet.msn)
@@ -56,7 +55,7 @@ def test_segmentation(
     only, first, middle, last = one
     if immediate:
         only, last = one_imm
-    pair = _core.QueuePair(config())
+    pair = genie_core.QueuePair(config())
     pair.post(verb + ("_imm" if immediate else ""), size, immediate=9, remote_address=4096, rkey=5)
     packets = []
     while (packet := pair.take_data(0)) is not None:
@@ -73,7 +72,7 @@ def test_segmentation(
 
 def test_acknowledgements_coalesce() -> None:
     """Ten messages that each ask for one are acknowledged by one response, section 9.7.5.1.2."""
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config())
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config())
     for number in range(10):
         sender.post("write_imm", 2 * MTU, handle=number)
     receive_all(receiver, drain(sender))
@@ -88,7 +87,10 @@ def test_acknowledgements_coalesce() -> None:
 
 
 def test_an_acknowledgement_in_mid_message_frees_the_window_only() -> None:
-    sender, receiver = _core.QueuePair(config(window_packets=4, ack_every_packets=100)), _core.QueuePair(config())
+    sender, receiver = (
+        genie_core.QueuePair(config(window_packets=4, ack_every_packets=100)),
+        genie_core.QueuePair(config()),
+    )
     sender.post("send", 10 * MTU)
     packets = drain(sender)
     assert [p.ack_request for p in packets] == [False, False, False, True]  # the window has closed: ask
@@ -103,7 +105,7 @@ def test_an_acknowledgement_in_mid_message_frees_the_window_only() -> None:
 
 
 def test_one_nak_for_a_gap() -> None:
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config())
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config())
     sender.post("write_imm", 8 * MTU)
     first, lost, *rest = drain(sender)
     receiver.receive(first, 0)
@@ -125,21 +127,21 @@ def test_one_nak_for_a_gap() -> None:
 
 
 def test_a_nak_goes_back_and_acknowledges_what_is_before_it() -> None:
-    sender = _core.QueuePair(config())
+    sender = genie_core.QueuePair(config())
     for number in range(3):
         sender.post("write_imm", 2 * MTU, handle=number)
     assert len(drain(sender)) == 6
     sender.effects()
-    sender.receive(_core.Packet(opcode=ACKNOWLEDGE, psn=3, syndrome=NAK_SEQUENCE), 0)
+    sender.receive(genie_core.Packet(opcode=ACKNOWLEDGE, psn=3, syndrome=NAK_SEQUENCE), 0)
     assert kinds(sender, "sent") == [(0, "ok", 0)]
     assert [(p.psn, p.opcode) for p in drain(sender)] == [(3, 0x09), (4, 0x06), (5, 0x09)]
-    sender.receive(_core.Packet(opcode=ACKNOWLEDGE, psn=5, syndrome=ACK), 0)
+    sender.receive(genie_core.Packet(opcode=ACKNOWLEDGE, psn=5, syndrome=ACK), 0)
     assert kinds(sender, "sent") == [(1, "ok", 1), (2, "ok", 2)]
 
 
 def test_progress_gives_the_rnr_retries_back() -> None:
     """Every message meets a receiver that is not ready once, and one retry is enough for all."""
-    pair = _core.QueuePair(config(rnr_retry_limit=1))
+    pair = genie_core.QueuePair(config(rnr_retry_limit=1))
     for number in range(3):
         pair.post("send", 1, handle=number)
         drain(pair)
@@ -151,7 +153,7 @@ def test_progress_gives_the_rnr_retries_back() -> None:
 
 
 def test_a_nak_that_was_not_sent_yet_is_dropped_when_the_packet_comes() -> None:
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config())
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config())
     sender.post("write_imm", 3 * MTU)
     first, second, third = drain(sender)
     receive_all(receiver, [second, first])
@@ -161,7 +163,7 @@ def test_a_nak_that_was_not_sent_yet_is_dropped_when_the_packet_comes() -> None:
 
 
 def test_naks_without_progress_are_retries() -> None:
-    pair = _core.QueuePair(config(retry_limit=2))
+    pair = genie_core.QueuePair(config(retry_limit=2))
     pair.post("write", 2 * MTU, handle=5)
     pair.effects()
     for _ in range(3):
@@ -173,7 +175,7 @@ def test_naks_without_progress_are_retries() -> None:
 
 def test_nothing_prolongs_the_pause() -> None:
     """Neither a second RNR NAK nor a sequence NAK of before: the packets that they answer left before the pause."""
-    pair = _core.QueuePair(config(rnr_retry_limit=1, retry_limit=0))
+    pair = genie_core.QueuePair(config(rnr_retry_limit=1, retry_limit=0))
     pair.post("send", 4 * MTU)
     drain(pair)
     answer(pair, RNR_NAK, 0)
@@ -187,7 +189,7 @@ def test_nothing_prolongs_the_pause() -> None:
 
 def test_an_rnr_nak_gives_the_retries_back() -> None:
     """The packets behind the refused one draw a sequence NAK, which may arrive after the pause, each time."""
-    pair = _core.QueuePair(config(retry_limit=2))
+    pair = genie_core.QueuePair(config(retry_limit=2))
     pair.post("send", 3 * MTU, handle=5)
     for number in range(1, 11):
         assert [packet.psn for packet in drain(pair)] == [0, 1, 2]
@@ -200,7 +202,7 @@ def test_an_rnr_nak_gives_the_retries_back() -> None:
 
 
 def test_a_send_needs_its_receive_at_the_first_packet() -> None:
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config(rnr_timer=9))
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config(rnr_timer=9))
     sender.post("send", 2 * MTU)
     receiver.receives = 0
     first, last = drain(sender)
@@ -214,7 +216,7 @@ def test_a_send_needs_its_receive_at_the_first_packet() -> None:
 
 
 def test_a_write_needs_a_receive_for_its_immediate_only() -> None:
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config(rnr_timer=9))
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config(rnr_timer=9))
     sender.post("write", 2 * MTU)
     sender.post("write_imm", 2 * MTU)
     receiver.receives = 0
@@ -224,7 +226,7 @@ def test_a_write_needs_a_receive_for_its_immediate_only() -> None:
 
 
 def test_after_going_back_acknowledgements_are_asked_for_anew() -> None:
-    pair = _core.QueuePair(config(ack_every_packets=4))
+    pair = genie_core.QueuePair(config(ack_every_packets=4))
     pair.post("write", 9 * MTU)
     assert [pair.take_data(0) is not None for _ in range(6)] == [True] * 6
     answer(pair, NAK_SEQUENCE, 3)
@@ -232,14 +234,14 @@ def test_after_going_back_acknowledgements_are_asked_for_anew() -> None:
 
 
 def test_a_delivery_knows_when_its_first_packet_came() -> None:
-    sender, receiver = _core.QueuePair(config()), _core.QueuePair(config())
+    sender, receiver = genie_core.QueuePair(config()), genie_core.QueuePair(config())
     sender.post("write_imm", 3 * MTU, immediate=4)
     for now_ps, packet in zip((5, 7, 9), drain(sender), strict=True):
         receiver.receive(packet, now_ps)
     assert kinds(receiver, "delivered") == [(3 * MTU, 4, False, 5)]
 
 
-def state_of(pair: _core.QueuePair) -> tuple[Any, ...]:
+def state_of(pair: genie_core.QueuePair) -> tuple[Any, ...]:
     return (pair.state, pair.pending, pair.send_psn, pair.unacked_psn, pair.expected_psn, pair.has_data)
 
 
@@ -247,7 +249,7 @@ def state_of(pair: _core.QueuePair) -> tuple[Any, ...]:
 @drawn
 def test_ghosts_change_nothing(acknowledged: int, distance: int, behind: bool, syndrome: int, psn: int) -> None:
     """Responses for PSNs that are not in flight, in idle, active and RNR wait, section 9.7.6.1."""
-    pair = _core.QueuePair(config(), psn)
+    pair = genie_core.QueuePair(config(), psn)
     positive = syndrome & 0x60 == 0
     for _ in range(2):
         sent = psn_distance(pair.send_psn, psn)
@@ -256,22 +258,26 @@ def test_ghosts_change_nothing(acknowledged: int, distance: int, behind: bool, s
         ghost = psn + (low if behind else sent + distance)
         before = state_of(pair)
         pair.effects()
-        pair.receive(_core.Packet(opcode=ACKNOWLEDGE, psn=ghost % PSN_COUNT, syndrome=syndrome), 7)
+        pair.receive(genie_core.Packet(opcode=ACKNOWLEDGE, psn=ghost % PSN_COUNT, syndrome=syndrome), 7)
         assert state_of(pair) == before
         assert pair.effects() == []
         if pair.pending == 0:
             pair.post("write_imm", 6 * MTU)
             assert len(drain(pair)) == 6
         if acknowledged:
-            pair.receive(_core.Packet(opcode=ACKNOWLEDGE, psn=(psn + acknowledged - 1) % PSN_COUNT, syndrome=ACK), 8)
+            pair.receive(
+                genie_core.Packet(opcode=ACKNOWLEDGE, psn=(psn + acknowledged - 1) % PSN_COUNT, syndrome=ACK), 8
+            )
 
 
 @given(st.integers(0, 255), st.integers(1, 1 << 22), st.integers(0, 300), st.booleans())
 @drawn
 def test_old_packets_are_answered_and_not_executed(opcode: int, age: int, size: int, asked: bool) -> None:
-    pair = _core.QueuePair(config(), 0, 1000)
+    pair = genie_core.QueuePair(config(), 0, 1000)
     before = state_of(pair)[:-1]  # but what it has to send
-    pair.receive(_core.Packet(opcode=opcode, psn=(1000 - age) % PSN_COUNT, payload_bytes=size, ack_request=asked), 0)
+    pair.receive(
+        genie_core.Packet(opcode=opcode, psn=(1000 - age) % PSN_COUNT, payload_bytes=size, ack_request=asked), 0
+    )
     assert state_of(pair)[:-1] == before
     assert [name for name, *_ in pair.effects() if name != "ready"] == []
     response = pair.take_control()
@@ -283,11 +289,11 @@ def test_old_packets_are_answered_and_not_executed(opcode: int, age: int, size: 
 
 def test_wrong_verb_is_named() -> None:
     with pytest.raises(ValueError, match="'write_imm' or 'read'"):
-        _core.QueuePair(config()).post("fetch_add", 1)
+        genie_core.QueuePair(config()).post("fetch_add", 1)
 
 
 def test_congestion_control_is_chosen_by_name() -> None:
-    config = _core.QueuePairConfig()
+    config = genie_core.QueuePairConfig()
     assert config.congestion.control == "none"
     config.congestion.control = "dcqcn-timer"
     config.congestion.line_rate_bps = 5
@@ -303,11 +309,11 @@ def test_a_mark_within_the_interval_is_notified_at_its_end() -> None:
     cnp, write_only, us = 0x81, 0x0A, 1_000_000
     settings = config()
     settings.congestion.control, settings.congestion.cnp_interval_ps = "dcqcn", 50 * us
-    pair = _core.QueuePair(settings)
+    pair = genie_core.QueuePair(settings)
     notified = []
     arrivals = ((0, True), (10, True), (20, True), (49, False), (50, False), (60, False), (120, False), (130, True))
     for number, (time_us, marked) in enumerate(arrivals):
-        pair.receive(_core.Packet(opcode=write_only, psn=number, congested=marked), time_us * us)
+        pair.receive(genie_core.Packet(opcode=write_only, psn=number, congested=marked), time_us * us)
         while (packet := pair.take_control()) is not None:
             if packet.opcode == cnp:
                 notified.append(time_us)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import genie_core
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie import _core
-
-PATHS = _core.crc_paths()
+PATHS = genie_core.crc_paths()
 OPCODES = [*range(0x15), 0x16, 0x17, 0x81]
 PAYLOAD_SENDERS = [*range(0x0C), *range(0x0D, 0x11), 0x16, 0x17]
 FIRST_OR_MIDDLE = [0x00, 0x01, 0x06, 0x07, 0x0D, 0x0E]
@@ -88,23 +87,23 @@ def carried_icrc(packet: bytes) -> int:
 def test_captures_decode_and_encode_to_themselves(captured: list[bytes]) -> None:
     for number, packet in enumerate(captured):
         udp_payload = packet[28:]
-        assert _core.roce_encode(**_core.roce_decode(udp_payload)) == udp_payload, number
+        assert genie_core.roce_encode(**genie_core.roce_decode(udp_payload)) == udp_payload, number
 
 
 def test_captures_hold_what_their_readme_says(shared_data: Path) -> None:
     folder = shared_data / "roce-captures"
     sent = b"".join(
         fields["payload"]
-        for fields in (_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_writeimm_8000x1.pcap"))
+        for fields in (genie_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_writeimm_8000x1.pcap"))
         if fields["opcode"] != 0x11
     )
     assert sent == bytes(i * 7 & 255 for i in range(8000))
-    request, *responses = (_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_read_8000x1.pcap"))
+    request, *responses = (genie_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_read_8000x1.pcap"))
     assert (request["opcode"], request["reth_length_bytes"], request["psn"]) == (0x0C, 8000, 0x2000)
     assert b"".join(fields["payload"] for fields in responses) == bytes(i * 7 + 3 & 255 for i in range(8000))
     naks = [
         fields["aeth_syndrome"]
-        for fields in (_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_rnr_512x1_bridgeloss.pcap"))
+        for fields in (genie_core.roce_decode(p[28:]) for p in ip_packets(folder / "rc_rnr_512x1_bridgeloss.pcap"))
         if fields["opcode"] == 0x11
     ]
     assert naks[0] == 0x2C
@@ -113,14 +112,14 @@ def test_captures_hold_what_their_readme_says(shared_data: Path) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_captures_carry_the_right_icrc(captured: list[bytes], path: str) -> None:
     for number, packet in enumerate(captured):
-        assert _core.icrc_of_ip_packet(packet, path) == carried_icrc(packet), number
+        assert genie_core.icrc_of_ip_packet(packet, path) == carried_icrc(packet), number
 
 
 def test_captures_carry_the_icrc_of_their_flow(captured: list[bytes]) -> None:
     for number, packet in enumerate(captured):
         identification, flags = struct.unpack_from("!HH", packet, 4)
         src_port, dst_port = struct.unpack_from("!HH", packet, 20)
-        icrc = _core.icrc_of_flow(
+        icrc = genie_core.icrc_of_flow(
             packet[12:16], packet[16:20], src_port, dst_port, identification, flags == 0x4000, packet[28:-4]
         )
         assert icrc == carried_icrc(packet), number
@@ -142,7 +141,7 @@ def test_icrc_sees_every_unmasked_bit_and_no_masked_one(captured: list[bytes]) -
             changed = bytearray(packet)
             changed[bit // 8] ^= 0x80 >> bit % 8
             try:
-                same = _core.icrc_of_ip_packet(bytes(changed)) == carried_icrc(packet)
+                same = genie_core.icrc_of_ip_packet(bytes(changed)) == carried_icrc(packet)
             except ValueError:  # no longer such a packet: version, header length, fragment, protocol, total length
                 same = False
             assert same == (bit in masked), (packet[28], bit)
@@ -167,9 +166,9 @@ def headers(draw: st.DrawFn) -> dict[str, Any]:
 @given(headers())
 @settings(max_examples=400)
 def test_drawn_headers_come_back(fields: dict[str, Any]) -> None:
-    packet = _core.roce_encode(**fields)
+    packet = genie_core.roce_encode(**fields)
     assert len(packet) % 4 == 0
-    decoded = _core.roce_decode(packet)
+    decoded = genie_core.roce_decode(packet)
     for name, value in decoded.items():
         assert value == fields.get(name, b"" if name == "payload" else 0), name
 
@@ -180,7 +179,7 @@ def with_scapy(ip: Any, src_port: int, fields: dict[str, Any]) -> bytes:
     from scapy.layers.inet import UDP
     from scapy.packet import Raw
 
-    ours = _core.roce_encode(**fields)
+    ours = genie_core.roce_encode(**fields)
     bth = BTH(
         opcode=fields["opcode"],
         solicited=fields["solicited"],
@@ -212,9 +211,9 @@ def test_ipv4_packets_are_scapys(
     ip = IP(src=socket.inet_ntoa(src), dst=socket.inet_ntoa(dst), id=identification, flags=flags, tos=3, ttl=9)
     packet = with_scapy(ip, src_port, fields)
     covered = packet[28:-4]
-    icrc = _core.icrc_of_flow(src, dst, src_port, 4791, identification, dont_fragment, covered)
-    assert packet[28:] == _core.roce_encode(**{**fields, "icrc": icrc})
-    assert {_core.icrc_of_ip_packet(packet, path) for path in PATHS} == {icrc}
+    icrc = genie_core.icrc_of_flow(src, dst, src_port, 4791, identification, dont_fragment, covered)
+    assert packet[28:] == genie_core.roce_encode(**{**fields, "icrc": icrc})
+    assert {genie_core.icrc_of_ip_packet(packet, path) for path in PATHS} == {icrc}
 
 
 @given(headers(), st.binary(min_size=32, max_size=32), st.integers(0, 2**16 - 1), st.integers(0, 2**20 - 1))
@@ -231,22 +230,22 @@ def test_ipv6_packets_are_scapys(fields: dict[str, Any], addresses: bytes, src_p
         hlim=7,
     )
     packet = with_scapy(ip, src_port, fields)
-    icrc = _core.icrc_of_flow(src, dst, src_port, 4791, 0, False, packet[48:-4])
-    assert packet[48:] == _core.roce_encode(**{**fields, "icrc": icrc})
-    assert {_core.icrc_of_ip_packet(packet, path) for path in PATHS} == {icrc}
+    icrc = genie_core.icrc_of_flow(src, dst, src_port, 4791, 0, False, packet[48:-4])
+    assert packet[48:] == genie_core.roce_encode(**{**fields, "icrc": icrc})
+    assert {genie_core.icrc_of_ip_packet(packet, path) for path in PATHS} == {icrc}
 
 
 @given(st.binary(max_size=2000))
 def test_crc32_is_zlibs(data: bytes) -> None:
-    assert {_core.crc32(data, path) for path in PATHS} | {_core.crc32(data)} == {zlib.crc32(data)}
+    assert {genie_core.crc32(data, path) for path in PATHS} | {genie_core.crc32(data)} == {zlib.crc32(data)}
 
 
 def test_every_cut_of_a_packet_is_refused_or_shorter(captured: list[bytes]) -> None:
     for packet in {packet[28]: packet[28:] for packet in captured}.values():
-        whole = _core.roce_decode(packet)
+        whole = genie_core.roce_decode(packet)
         for size in range(len(packet)):
             try:
-                fields = _core.roce_decode(packet[:size])
+                fields = genie_core.roce_decode(packet[:size])
             except ValueError:
                 continue
             assert size % 4 == 0
@@ -256,10 +255,10 @@ def test_every_cut_of_a_packet_is_refused_or_shorter(captured: list[bytes]) -> N
 @given(st.binary(max_size=100))
 def test_noise_is_refused_or_understood(data: bytes) -> None:
     try:
-        fields = _core.roce_decode(data)
+        fields = genie_core.roce_decode(data)
     except ValueError:
         return
-    assert len(_core.roce_encode(**fields)) == len(data)
+    assert len(genie_core.roce_encode(**fields)) == len(data)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +275,7 @@ def test_noise_is_refused_or_understood(data: bytes) -> None:
 )
 def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        _core.roce_encode(**fields)
+        genie_core.roce_encode(**fields)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +294,9 @@ def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
 )
 def test_malformed_packets_say_why(packet: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        _core.roce_decode(packet)
+        genie_core.roce_decode(packet)
 
 
 def test_unknown_crc_path_is_named() -> None:
     with pytest.raises(ValueError, match="abacus"):
-        _core.crc32(b"", "abacus")
+        genie_core.crc32(b"", "abacus")

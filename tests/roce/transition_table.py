@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import genie_core
 from network import config
-
-from genie import _core
 
 MTU = 256
 TIMEOUT, PAUSE = 1_000, 24
@@ -28,7 +27,7 @@ SEND_ONLY, READ_REQUEST, FETCH_ADD, CNP = 0x04, 0x0C, 0x14, 0x81
 READ_FIRST, READ_LAST = 0x0D, 0x0F
 FIRSTS = (WRITE_FIRST, WRITE_ONLY_IMM, SEND_ONLY)
 
-Pair = _core.QueuePair
+Pair = genie_core.QueuePair
 State = Callable[[Pair], None]
 Event = tuple[str, str, State]  # name, section, what to do
 Row = tuple[str, ...]
@@ -66,11 +65,11 @@ def take(pair: Pair, most: int = 100) -> list[int]:
 
 
 def answer(pair: Pair, syndrome: int, psn: int) -> None:
-    pair.receive(_core.Packet(opcode=ACKNOWLEDGE, syndrome=syndrome, psn=psn % (1 << 24)), 0)
+    pair.receive(genie_core.Packet(opcode=ACKNOWLEDGE, syndrome=syndrome, psn=psn % (1 << 24)), 0)
 
 
 def data(pair: Pair, opcode: int, psn: int) -> None:
-    pair.receive(_core.Packet(opcode=opcode, psn=psn, payload_bytes=MTU, syndrome=ACK), 0)
+    pair.receive(genie_core.Packet(opcode=opcode, psn=psn, payload_bytes=MTU, syndrome=ACK), 0)
 
 
 def idle(pair: Pair) -> None:
@@ -128,7 +127,7 @@ REQUESTER_EVENTS: list[Event] = [
     ("ghost ACK, behind", "9.7.6.1", lambda pair: answer(pair, ACK, -2)),
     ("READ's data, PSN 0", "9.7.6.1", lambda pair: data(pair, READ_FIRST, 0)),
     ("READ's data, PSN 1", "9.7.5.1.1", lambda pair: data(pair, READ_LAST, 1)),
-    ("CNP", "A17.9.3", lambda pair: pair.receive(_core.Packet(opcode=CNP, psn=0), 0)),
+    ("CNP", "A17.9.3", lambda pair: pair.receive(genie_core.Packet(opcode=CNP, psn=0), 0)),
     ("NAK sequence 1", "9.7.5.2", lambda pair: answer(pair, SEQUENCE, 1)),
     ("RNR NAK 0", "9.7.5.2.8", lambda pair: answer(pair, RNR, 0)),
     ("RNR NAK 0 at the limit", "9.7.5.2.8", lambda pair: answer(pair, RNR, 0)),
@@ -177,7 +176,7 @@ def span(psns: list[int]) -> str:
 
 def request(pair: Pair, opcode: int, psn: int, size: int = MTU, message: int = 3 * MTU, ask: bool = True) -> None:
     pair.receive(
-        _core.Packet(
+        genie_core.Packet(
             opcode=opcode,
             psn=psn % (1 << 24),
             payload_bytes=size,
@@ -233,7 +232,7 @@ def no_receive(pair: Pair) -> None:
     """The packet that ends a message which uses a receive."""
     pair.receives = 0
     if pair.expected_psn == 1:
-        pair.receive(_core.Packet(opcode=WRITE_MIDDLE, psn=1, payload_bytes=MTU), 0)
+        pair.receive(genie_core.Packet(opcode=WRITE_MIDDLE, psn=1, payload_bytes=MTU), 0)
     expected(pair, WRITE_LAST_IMM if pair.expected_psn == 2 else WRITE_ONLY_IMM, message=MTU)
 
 
@@ -249,7 +248,7 @@ def may_not_read(pair: Pair) -> None:
 
 def marked(pair: Pair) -> None:
     """A packet that has come before, marked: answered as ever, after the notification."""
-    packet = _core.Packet(
+    packet = genie_core.Packet(
         opcode=WRITE_MIDDLE, psn=(pair.expected_psn - 1) % (1 << 24), payload_bytes=MTU, congested=True
     )
     pair.receive(packet, 0)
@@ -304,7 +303,7 @@ def responder_row(state_name: str, enter: State, what_happens: Event) -> Row:
     return (state_name, event, str(pair.expected_psn), "; ".join(said), str(placed or ""), done, section)
 
 
-def spoken(response: _core.Packet) -> str:
+def spoken(response: genie_core.Packet) -> str:
     if response.opcode == CNP:
         return "CNP"
     return f"{SYNDROMES[response.syndrome]} {signed(response.psn)}, MSN {response.msn}"

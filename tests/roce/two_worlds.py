@@ -10,9 +10,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import genie_core
 import numpy as np
-
-from genie import _core
 
 SEND, RECV = 3, 4
 ACKNOWLEDGE = 0x11
@@ -34,8 +33,8 @@ class Pattern:
     ack_timeout_s: float
     lose_every: int = 0
 
-    def config(self) -> _core.QueuePairConfig:
-        out = _core.QueuePairConfig()
+    def config(self) -> genie_core.QueuePairConfig:
+        out = genie_core.QueuePairConfig()
         out.mtu_bytes = self.mtu_bytes
         out.window_packets = self.window_packets
         out.ack_every_packets = self.ack_every_packets
@@ -61,7 +60,7 @@ def sorted_out(trace: list[tuple[int, int, int, int, bool]], counters: dict[str,
     )
 
 
-def add_rank(plan: _core.Plan, pattern: Pattern, rank: int) -> None:
+def add_rank(plan: genie_core.Plan, pattern: Pattern, rank: int) -> None:
     """Sends in a chain, receives side by side; message n has tag n + 1."""
     own, others = pattern.sizes[rank], pattern.sizes[1 - rank]
     count = len(own) + len(others)
@@ -85,8 +84,8 @@ def add_rank(plan: _core.Plan, pattern: Pattern, rank: int) -> None:
     )
 
 
-def plan_of(pattern: Pattern, ranks: Sequence[int]) -> _core.Plan:
-    plan = _core.Plan()
+def plan_of(pattern: Pattern, ranks: Sequence[int]) -> genie_core.Plan:
+    plan = genie_core.Plan()
     plan.set_pools(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32))
     for rank in ranks:
         add_rank(plan, pattern, rank)
@@ -95,7 +94,7 @@ def plan_of(pattern: Pattern, ranks: Sequence[int]) -> _core.Plan:
 
 def play_twin(pattern: Pattern) -> tuple[Play, Play]:
     """Two hosts on one cable: 100 Gb/s and a millisecond, so that a window leaves before its first answer comes."""
-    network = _core.Network(
+    network = genie_core.Network(
         hosts=2,
         nodes=2,
         frame_overhead_bytes=38,
@@ -113,7 +112,7 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
         message_latency_ps=np.zeros(2, np.int64),
     )
     plan = plan_of(pattern, (0, 1))
-    simulator = _core.Simulator(network, pattern.config(), plan, np.array([0, 1], np.int32), 1)
+    simulator = genie_core.Simulator(network, pattern.config(), plan, np.array([0, 1], np.int32), 1)
     for rank in (0, 1):
         simulator.lose(rank, 1 - rank, pattern.lose_every, list(pattern.lost[rank]))
     simulator.keep_trace(True)
@@ -132,15 +131,15 @@ class LiveRank:
 
     def __init__(self, pattern: Pattern, rank: int, addresses: list[str], port: int) -> None:
         self.rank = rank
-        config, nic = _core.EngineConfig(), _core.NicConfig()
+        config, nic = genie_core.EngineConfig(), genie_core.NicConfig()
         nic.address, nic.port, nic.rkey = addresses[rank], port, 7
         config.rank, config.nic, config.queue_pair = rank, nic, pattern.config()
         config.message_max_bytes = max(4096, *pattern.sizes[0], *pattern.sizes[1])
-        self.engine = _core.Engine(config)
+        self.engine = genie_core.Engine(config)
         self.engine.open()
         self.engine.connect(
             [
-                _core.Peer(
+                genie_core.Peer(
                     address=address,
                     qpns=[1 << 16 | rank],
                     first_psns=[0],

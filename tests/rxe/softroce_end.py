@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+import genie_core
 import numpy as np
 from cable import inside
 from rxe.guest import SHARE, Guest, gid_of
@@ -20,8 +21,6 @@ from rxe.guest_pattern import pattern
 from rxe.network import HOST, ipv4, ipv6
 from rxe.peer import Completion, Peer
 from rxe.rig import Rig
-
-from genie import _core
 
 HERE = Path(__file__).resolve().parent
 GUEST_PROGRAM = "softroce_guest.py"
@@ -81,10 +80,10 @@ class SoftEnd:
     ) -> None:
         self.address = ipv6(HOST) if v6 else ipv4(HOST)
         self.psn, self.memory_address, self.rkey = psn, 0, RKEY
-        config = _core.NicConfig()
+        config = genie_core.NicConfig()
         config.address, config.rkey, config.offload, config.see_headers = self.address, RKEY, offload, strict
         config.memory_bytes, config.writable_bytes, config.readable_bytes = MEMORY_BYTES, writable_bytes, writable_bytes
-        how = _core.QueuePairConfig()
+        how = genie_core.QueuePairConfig()
         for name, value in {"mtu_bytes": MTU, "reads_max": 4, **pair}.items():
             setattr(how, name, value)
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -92,7 +91,7 @@ class SoftEnd:
         self._events: list[Completion] = []
         self._posted: dict[int, int] = {}
         self._changed = threading.Condition()
-        made: Future[_core.Endpoint] = Future()
+        made: Future[genie_core.Endpoint] = Future()
         namespace = rig.network.namespace
         self._thread = threading.Thread(
             target=inside, args=(namespace, lambda: self._work(config, how, queue_pairs, made)), daemon=True
@@ -103,10 +102,14 @@ class SoftEnd:
         self.qpns = [self.nic.qpn(number) for number in range(queue_pairs)]
 
     def _work(
-        self, config: _core.NicConfig, pair: _core.QueuePairConfig, count: int, made: Future[_core.Endpoint]
+        self,
+        config: genie_core.NicConfig,
+        pair: genie_core.QueuePairConfig,
+        count: int,
+        made: Future[genie_core.Endpoint],
     ) -> None:
         try:
-            nic = _core.Endpoint(config)
+            nic = genie_core.Endpoint(config)
             nic.open()
             for _ in range(count):
                 nic.add_queue_pair(pair)

@@ -22,14 +22,14 @@ WRITE = range(0x06, 0x0C)
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a session's first to need guests, and Genie in them: the image and the wheel may be built
 def test_the_wheel_runs_on_what_debian_has(rig: Rig, guest_environment: dict[str, str]) -> None:
-    code = "import sys, numpy, pyverbs, genie.live.rank, genie._core as core\n"
+    code = "import sys, numpy, pyverbs, genie.live.rank, genie_core.native as core\n"
     code += "print(sys.version_info[:2], numpy.__file__, pyverbs.__file__, core.__file__)"
     done = rig.guests[0].run(["python3", "-c", code], env=guest_environment, timeout_s=60, check=True)
     version, numpy, pyverbs, core = done.stdout.rsplit(maxsplit=3)
     assert version == "(3, 11)"
     assert numpy.startswith("/usr/lib/python3/dist-packages/")
     assert pyverbs.startswith("/usr/lib/python3/dist-packages/")
-    assert core.startswith("/packages/genie/_core.cpython-311")
+    assert core.startswith("/packages/genie_core/native.cpython-311")
 
 
 def rings(folder: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import genie_core
 import pytest
 from roce_pcaps import ip_packets, judge
 from rxe.machine import call
 from rxe.peer import Peer
 from rxe.rig import Rig
 from softroce_end import MTU, PATIENT_PS, MakeSoft, assert_undisturbed, meet, play
-
-from genie import _core
 
 pytest_plugins = ["softroce_fixtures"]
 
@@ -53,7 +52,7 @@ def test_marks_harm_nobody_and_notifications_are_left_unread(
 
     A CNP has PSN 0, which lies among those of long ago at first, then among those to come.
     """
-    dcqcn = _core.CongestionConfig()
+    dcqcn = genie_core.CongestionConfig()
     dcqcn.control, dcqcn.line_rate_bps = "dcqcn", 10**9
     soft = make_soft(v6=way == "ipv6", strict=way == "strict", ack_timeout_ps=PATIENT_PS, congestion=dcqcn)
     meet(soft, peers[0], psn=psn)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from twin_fabrics import GBPS, NS, US, twin_of
 
-from genie import _core
 from genie.config.congestion import CONTROLS
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
@@ -115,9 +115,9 @@ def fabrics(draw: st.DrawFn) -> Fabric:
     )
 
 
-def played(twin: Twin, workload: Workload, threads: int) -> _core.Simulator:
+def played(twin: Twin, workload: Workload, threads: int) -> genie_core.Simulator:
     plan = build_plan(workload)
-    simulator = _core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, 1, threads=threads)
+    simulator = genie_core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, 1, threads=threads)
     simulator.start()
     for _ in range(10_000):
         if not simulator.run(20_000):

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from genie import _core
+import genie_core
+
 from genie.config.congestion import CONTROLS, UNITS, NoControl
 from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
 
@@ -41,7 +42,7 @@ def test_every_parameter_of_every_control_is_told() -> None:
 
 def test_defaults_are_the_cores() -> None:
     """What follows from the fabric is nothing in the core, and words in the table."""
-    congestion: Any = _core.QueuePairConfig().congestion
+    congestion: Any = genie_core.QueuePairConfig().congestion
     for (control, parameter), told in rows().items():
         owner = getattr(congestion, control.replace("-", "_"), congestion)
         unit, name = next(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import numpy as np
 import pytest
 from twin_fabrics import GBPS, NS, US, incast, run_native, transmission_ps, twin_of, wire_bytes
 
-from genie import _core
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.generate import collective, point_to_point
@@ -225,7 +225,7 @@ def test_faults_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     def played(count: int) -> list[Any]:
         twin = twin_of(fabric)
         plan = build_plan(collective(Op.ALL_TO_ALL, 4, 4 * MIB))
-        simulator = _core.Simulator(
+        simulator = genie_core.Simulator(
             twin._native, twin._config, plan.native, twin.host_of_rank, twin.seed, threads=count
         )
         simulator.start()

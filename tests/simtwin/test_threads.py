@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import genie_core
 import numpy as np
 import pytest
 from twin_fabrics import crowded, incast, twin_of
 
-from genie import _core
 from genie.plan.build import build_plan
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
@@ -21,7 +21,7 @@ KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
 
 def bits_of(twin: Twin, workload: Workload, threads: int) -> tuple[dict[str, Any], int]:
     plan = build_plan(workload)
-    simulator = _core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, 1, threads=threads)
+    simulator = genie_core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, 1, threads=threads)
     simulator.start()
     while simulator.run(3000):
         pass

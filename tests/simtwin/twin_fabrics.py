@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
-from genie import _core
 from genie.config.congestion import Dcqcn
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
@@ -165,7 +165,7 @@ class NativeRun:
 def run_native(twin: Twin, workload: Workload, lowering: Lowering | None = None) -> NativeRun:
     """Play once in the kernel that the twin drives, and keep its own units."""
     plan = build_plan(workload, lowering=lowering)
-    simulator = _core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, twin.seed)
+    simulator = genie_core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, twin.seed)
     simulator.start()
     while simulator.run(1_000_000):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import genie_core
 import numpy as np
 import pytest
 from walker_driver import (
@@ -19,7 +20,6 @@ from walker_driver import (
     workload_of,
 )
 
-from genie import _core
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Kind, Op
@@ -111,10 +111,10 @@ def test_a_chain_of_nodes_without_duration_ends_at_once() -> None:
 # Release times
 
 
-def _released(release_ns: list[int], deps: list[int], durations: list[int]) -> _core.Walker:
+def _released(release_ns: list[int], deps: list[int], durations: list[int]) -> genie_core.Walker:
     """A chain of sleeps in which node k + 1 depends on node k where deps[k + 1] says so, with release times."""
     rows = len(durations)
-    plan = _core.Plan()
+    plan = genie_core.Plan()
     plan.set_pools(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32))
     starts = np.concatenate(([0], np.cumsum(deps))).astype(np.int32)
     plan.add_rank(
@@ -133,7 +133,7 @@ def _released(release_ns: list[int], deps: list[int], durations: list[int]) -> _
         dep_start=starts,
         deps=np.flatnonzero(deps).astype(np.int32) - 1,
     )
-    return _core.Walker(plan, 0)
+    return genie_core.Walker(plan, 0)
 
 
 def test_a_node_waits_for_its_release_time_and_its_dependencies() -> None:
@@ -387,7 +387,7 @@ def test_waiting_names_a_node_that_never_became_ready() -> None:
     workload = workload_of([[meta(), meta()]])
     graph = workload.ranks[0]
     graph.dep_start, graph.deps = np.array([0, 1, 2]), np.array([1, 0], np.int32)  # a cycle
-    walker = _core.Walker(build_plan(workload).native, 0)
+    walker = genie_core.Walker(build_plan(workload).native, 0)
     assert walker.begin(0) == []
     assert walker.waiting() == ["rank 0, node row 0: not started: what it depends on or its release time has not come"]
 

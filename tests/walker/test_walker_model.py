@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import genie_core
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,6 @@ from walker_driver import recv, send, workload_of
 from walker_model import ModelWalker, astra_slots, stream_slots
 from walker_network import DrawnNetwork
 
-from genie import _core
 from genie.plan.build import Plan, build_plan
 from genie.plan.groups import colours
 from genie.plan.lowering import Lowering
@@ -93,7 +93,7 @@ def _by_lane(operations: list[Any]) -> dict[Any, list[Any]]:
     return dict(lanes)
 
 
-def _check_times(model: ModelWalker, walker: _core.Walker) -> None:
+def _check_times(model: ModelWalker, walker: genie_core.Walker) -> None:
     nodes = walker.records()["nodes"]
     for name in ("ready", "start", "end", "overshoot"):
         assert nodes[f"{name}_ps"].tolist() == [getattr(record, name) for record in model.record], name
@@ -159,7 +159,7 @@ class _Count:
 def test_walking_alone_does_as_much_as_walking_in_any_other_order() -> None:
     workload = draw_workload(21, "streams", 5, 300)
     plan = build_plan(workload, slots="streams", lowering=Lowering(2, True))
-    result = _core.walk_alone(plan.native)
+    result = genie_core.walk_alone(plan.native)
     count = _Count()
     DrawnNetwork(plan.native, 1, watchers=[count]).run()
     assert result["problems"] == []
@@ -169,6 +169,6 @@ def test_walking_alone_does_as_much_as_walking_in_any_other_order() -> None:
 
 def test_walking_alone_says_what_a_job_waits_for() -> None:
     workload = workload_of([[recv(1, 8, tag=3)], [send(0, 8, tag=4)]])
-    assert _core.walk_alone(build_plan(workload).native)["problems"] == [
+    assert genie_core.walk_alone(build_plan(workload).native)["problems"] == [
         "rank 0, node row 0: receive of 8 bytes from rank 1, tag 3"
     ]

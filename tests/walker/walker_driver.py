@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genie import _core
+import genie_core
+
 from genie.plan.build import Slots, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.tags import collective_tag
@@ -88,7 +89,7 @@ class Driver:
         others: list[list[Node]] = [[] for _ in range(ranks - 1)]
         self.workload = workload_of([list(nodes), *others], groups)
         self.plan = build_plan(self.workload, slots=slots, lowering=lowering)
-        self.walker = _core.Walker(self.plan.native, 0)
+        self.walker = genie_core.Walker(self.plan.native, 0)
         self.timers: dict[int, int] = {}  # node -> when, in ns
         self.posted: list[tuple[int, int, int]] = []
         self.handles: list[int] = []

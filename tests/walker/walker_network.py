@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from genie import _core
+import genie_core
 
 Event = tuple[str, int, Any]  # ("timer", rank, (node, due)), ("arrived", rank, source) or ("sent", rank, handle)
 
@@ -25,7 +25,7 @@ class DrawnNetwork:
 
     def __init__(
         self,
-        plan: _core.Plan,
+        plan: genie_core.Plan,
         seed: int,
         *,
         late_ps: int = 0,
@@ -33,7 +33,7 @@ class DrawnNetwork:
         slow_rank: int = -1,
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        self.walkers = [_core.Walker(plan, rank) for rank in range(plan.ranks)]
+        self.walkers = [genie_core.Walker(plan, rank) for rank in range(plan.ranks)]
         self.draw = random.Random(seed)
         self.late_ps, self.batch, self.slow_rank, self.watchers = late_ps, batch, slow_rank, watchers
         self.events: list[Event] = []

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chakra_protobuf.et_def_pb2 import Node, NodeType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_files import COLL, COMP, MEM, META, RECV, SEND, error_of, load_one, node, trace
 
 from chakra_schemas.attributes import make_attributes
-from chakra_schemas.et_def_pb2 import Node, NodeType
 from genie.workload.decode import USED_ATTRIBUTES
 from genie.workload.graph import Kind, Op, WorkloadError
 from genie.workload.load import load

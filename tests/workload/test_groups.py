@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chakra_protobuf.et_def_pb2 import IOInfo, Node
 from trace_files import COLL, META, error_of, node, trace
 
-from chakra_schemas.et_def_pb2 import IOInfo, Node
 from genie.workload.graph import Group, WorkloadError
 from genie.workload.load import load
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from chakra_protobuf.et_def_pb2 import NodeType
 from pytorch_samples import BACKWARD, MAIN, WORKER, Sample, find, reaches, tensor
-
-from chakra_schemas.et_def_pb2 import NodeType
 
 COMPUTE, SIDE, NCCL = 7, 20, 30
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
 
 from chakra_schemas.attributes import make_attributes
-from chakra_schemas.et_def_pb2 import GlobalMetadata, Node, NodeType
 from chakra_schemas.writer import write_trace
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load

@@ -9,9 +9,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+import genie_core
 import msgspec
 
-from genie import _core
 from genie.live.bench.pair import (
     Arrivals,
     Bandwidth,
@@ -95,7 +95,7 @@ class PairRank:
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
-        self.scheduling = _core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time and not self.poll else 0)
+        self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time and not self.poll else 0)
         (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
 
     def _agree_on_mtu(self) -> int:

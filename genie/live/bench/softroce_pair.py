@@ -1,10 +1,10 @@
-"""softroce as one end of a path: `_core.Endpoint`."""
+"""softroce as one end of a path: `genie_core.Endpoint`."""
 
 from __future__ import annotations
 
+import genie_core
 import numpy as np
 
-from genie import _core
 from genie.config.source_ports import SourcePorts
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT
@@ -34,7 +34,7 @@ class SoftRocePair:
         config = nic_config(settings, self._rank, 0, self._rkey)
         config.see_headers = settings.icrc == "strict"
         config.memory_bytes = config.writable_bytes = 2 * self._arrive_at
-        self._nic = _core.Endpoint(config)
+        self._nic = genie_core.Endpoint(config)
         try:
             self._nic.open()
         except RuntimeError as error:

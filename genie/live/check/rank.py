@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+import genie_core
 import msgspec
 
-from genie import _core
 from genie.live.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.live.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.live.check.facts import facts_of
@@ -61,7 +61,7 @@ class CheckRank:
         self.stations = stations_of(self.settings, self.facts)
         mtus = {rank: mtu_of(self.settings, self.facts[rank], rank) for rank in self.stations}
         (self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
-        self.scheduling = _core.claim_real_time(REAL_TIME_PRIORITY if self.settings.real_time else 0)
+        self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if self.settings.real_time else 0)
         seen = Observed(facts=self.facts, stations=self.stations, mtu_bytes=mtus, probed=merged([]))
         self._say(f"datagrams between {len(self.stations)} hosts")
         prober = self._prober()

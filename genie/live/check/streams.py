@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import genie_core
 import msgspec
 
-from genie import _core
 from genie.live.check.settings import CheckSettings, Flow, Rated, Sound, pair_of
 from genie.live.endings import RankError
 from genie.live.rendezvous import Rendezvous
@@ -29,7 +29,7 @@ class Streams:
     def __init__(self, meet: Rendezvous, settings: CheckSettings, stations: Sequence[int], sound: Sound) -> None:
         """Raises RankError on all ranks when one cannot have its port."""
         self.meet, self.settings, self.rank = meet, settings, meet.rank
-        self.nic: _core.Endpoint | None = None
+        self.nic: genie_core.Endpoint | None = None
         self._peers = [
             peer for peer in stations if self.rank in stations and sound.get(pair_of(self.rank, peer), 0) > 0
         ]
@@ -50,7 +50,7 @@ class Streams:
         settings = self.settings
         config = nic_config(settings, self.rank, 0, memory_key(settings.seed, self.rank))
         config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
-        self.nic = _core.Endpoint(config)
+        self.nic = genie_core.Endpoint(config)
         try:
             self.nic.open()
         except RuntimeError as error:

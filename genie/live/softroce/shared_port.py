@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from genie import _core
+import genie_core
 
 DESCRIPTORS_MAX = 128  # in one message; the kernel takes 253
 JOIN_LIMIT_S = 60.0
@@ -68,7 +68,7 @@ def obtain(name: str, sharers: int, limit_s: float = JOIN_LIMIT_S) -> SharedPort
 def make_group(address: str, port: int, count: int) -> list[socket.socket]:
     """Bound sockets for the local ranks 0 to count - 1, in that order. Raises PortError when the port is taken."""
     try:
-        return [socket.socket(fileno=made) for made in _core.open_receivers(address, port, count)]
+        return [socket.socket(fileno=made) for made in genie_core.open_receivers(address, port, count)]
     except RuntimeError as error:
         raise PortError(str(error)) from error
 

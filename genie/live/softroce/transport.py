@@ -6,7 +6,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from genie import _core
+import genie_core
+
 from genie.config.congestion import NoControl, from_plain, set_control
 from genie.config.source_ports import SourcePorts
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
@@ -36,7 +37,7 @@ def cannot_open(rank: int, error: RuntimeError) -> TransportError:
 
 
 class SoftRoceTransport:
-    """One rank on `_core.Engine`."""
+    """One rank on `genie_core.Engine`."""
 
     name = SOFTROCE
     mtu_max_bytes = 4096
@@ -60,7 +61,7 @@ class SoftRoceTransport:
         mixed = len(settings.kinds) > 1
         self.sees_headers = settings.icrc == "strict" or (settings.icrc == "auto" and mixed and may_see_headers())
         config.nic.see_headers = self.sees_headers
-        self._engine = _core.Engine(config)
+        self._engine = genie_core.Engine(config)
         try:
             self._open_port()
         except RuntimeError as error:
@@ -107,11 +108,11 @@ class SoftRoceTransport:
         set_path_faults(self._engine, self._seat.settings, own)
         self._engine.keep_trace(self._seat.settings.keep_trace)
 
-    def _peer(self, cards: Sequence[Card], peer: int) -> _core.Peer:
+    def _peer(self, cards: Sequence[Card], peer: int) -> genie_core.Peer:
         own, seed, card = self._seat.rank, cards[0].seed, cards[peer]
         count = self._seat.settings.queue_pairs
         numbers, ours = card.queue_pairs_for(own, count), cards[own].queue_pairs_for(peer, count)
-        return _core.Peer(
+        return genie_core.Peer(
             address=card.address,
             qpns=numbers,
             first_psns=[first_psn(seed, peer, own, number) for number in range(count)],
@@ -129,7 +130,7 @@ class SoftRoceTransport:
             slots=card.slots,
         )
 
-    def set_plan(self, plan: _core.Plan) -> None:
+    def set_plan(self, plan: genie_core.Plan) -> None:
         self._engine.set_plan(plan)
 
     def set_faults(self, iteration: int, origin_ps: int) -> None:
@@ -202,10 +203,10 @@ def may_see_headers() -> bool:
     return True
 
 
-def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
+def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> genie_core.EngineConfig:
     """The engine of a rank; dilation stretches its times."""
     settings = seat.settings
-    config = _core.EngineConfig()
+    config = genie_core.EngineConfig()
     config.nic = nic_config(settings, seat.rank, seat.site.local_rank, rkey)
     config.queue_pair = queue_pair_of(settings, mtu_bytes, seat.rank)
     config.rank = seat.rank
@@ -217,9 +218,9 @@ def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> _core.EngineConfig:
     return config
 
 
-def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> _core.NicConfig:
+def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> genie_core.NicConfig:
     """The soft NIC of a rank, the `local_rank`-th of its address; dilation divides its rate."""
-    config = _core.NicConfig()
+    config = genie_core.NicConfig()
     config.address = settings.addresses[rank]
     config.port = settings.udp_port
     config.local_rank = local_rank
@@ -231,9 +232,9 @@ def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> 
     return config
 
 
-def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> _core.QueuePairConfig:
+def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> genie_core.QueuePairConfig:
     """The settings' transport at a rank; dilation stretches its timers."""
-    config = _core.QueuePairConfig()
+    config = genie_core.QueuePairConfig()
     config.mtu_bytes = mtu_bytes
     config.window_packets = settings.window_packets
     config.ack_every_packets = settings.ack_every_packets

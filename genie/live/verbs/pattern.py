@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
-from genie import _core
-
-PATTERN_BYTES, PHASE_BYTES = _core.PATTERN_BYTES, _core.PHASE_BYTES
+PATTERN_BYTES, PHASE_BYTES = genie_core.PATTERN_BYTES, genie_core.PHASE_BYTES
 
 
 def pattern(size_bytes: int) -> NDArray[np.uint8]:
     """The first bytes of the source memory, which repeats itself after PATTERN_BYTES."""
-    return _core.pattern(size_bytes)
+    return genie_core.pattern(size_bytes)
 
 
 def phase(source: int, target: int, queue_pair: int, message: int) -> int:
     """Where the `message`-th message of a connection's queue pair begins, each counted from 0."""
-    return _core.pattern_phase(source, target, queue_pair, message)
+    return genie_core.pattern_phase(source, target, queue_pair, message)

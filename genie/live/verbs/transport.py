@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import genie_core
 import numpy as np
 
-from genie import _core
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.path_mtu import GIVE_MTU
 from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, first_psn
@@ -207,9 +207,9 @@ class VerbsTransport:
             except DeviceError as error:
                 raise self._environment(f"{error} (to rank {rank} at {gid_on(card) or card.lid})") from error
 
-    def set_plan(self, plan: _core.Plan) -> None:
+    def set_plan(self, plan: genie_core.Plan) -> None:
         self._plan = plan
-        self._walker = _core.Walker(plan, 0)
+        self._walker = genie_core.Walker(plan, 0)
 
     def set_faults(self, iteration: int, origin_ps: int) -> None:
         """None: they were refused."""
@@ -221,7 +221,7 @@ class VerbsTransport:
         return (time.monotonic_ns() - self.epoch_ns) * PS_PER_NS
 
     def begin(self, origin_ps: int) -> PlayState:
-        self._walker = _core.Walker(self._plan, 0)
+        self._walker = genie_core.Walker(self._plan, 0)
         self._timers.clear()  # those of a play that was given up are void
         shift = self._origin_ps - origin_ps
         # What came since the last iteration has been timed against its origin.
