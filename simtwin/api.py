@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.lowering import Lowering
-from genie.record import let_go_of_folders, prepare_folder
+from genie.record import TWIN, let_go_of_folders, prepare_folder, refuse_inputs_in
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
@@ -80,6 +80,8 @@ def simulate(
     options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
     series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
     _check_kind("simulate: workload", workload, Workload, "a workload, or a folder or prefix of traces")
+    if out is not None:
+        refuse_inputs_in(Path(out), _files(fabric, workload, options.algorithms))
     built = _built(fabric, "simulate")
     played = workload if isinstance(workload, Workload) else load(workload)
     try:
@@ -126,7 +128,7 @@ def play(
     if progress is not None:
         watch.progress = lambda simulator, place, _: progress(place, simulator.events, simulator.now_ps / 1e12)
     if out is not None:
-        prepare_folder(out)
+        prepare_folder(out, TWIN)
     result = simulated(
         twin, workload, workload_path=workload_path, slots=options.slots, lowering=lowering,
         iterations=options.iterations, compute=options.compute, watch=watch, nccl_variables=listed,
@@ -137,6 +139,15 @@ def play(
     if result.failure:
         raise SimulationError(result.failure)
     return result
+
+
+def _files(fabric: object, workload: object, algorithms: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """The paths that a simulation reads, each with the name of its argument."""
+    if isinstance(fabric, str | PathLike):
+        yield "fabric", Path(fabric)
+    if isinstance(workload, str | PathLike):
+        yield "workload", Path(workload) if Path(workload).exists() else Path(workload).parent
+    yield from (("algorithms", Path(name)) for name in algorithms.values() if name.endswith(".xml"))
 
 
 def _check_kind(name: str, given: object, kind: type, allowed: str) -> None:

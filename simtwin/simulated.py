@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import let_go_of_folders, prepare_folder, write_run
+from genie.record import TWIN, let_go_of_folders, prepare_folder, write_run
 from simtwin.fabric_toml import to_toml
 from simtwin.flow_completion import flow_completion
 from simtwin.idle_network import IdleNetwork
@@ -73,7 +73,7 @@ class Simulated:
 
     def write(self, folder: Path) -> None:
         """The run folder that `genie simulate` would have written, in place of an earlier run. Raises RecordError."""
-        prepare_folder(folder)
+        prepare_folder(folder, TWIN)
         self.fill(folder)
         let_go_of_folders()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import threading
@@ -24,7 +23,7 @@ from genie.live.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, r
 from genie.live.path_mtu import MTUS
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import hold_folder, temporary_folder
+from genie.record import hold_folder, is_special, marked_json, refuse_foreign, replace_own, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
 from hosts.lab import Lab
@@ -36,6 +35,7 @@ TEMPORARY = "genie-bench-locked-"  # names of folders that are removed when nobo
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
 UNLIMITED = "unlimited"
+REPORT_KIND = "bench-report"
 PREFIX = "bench"  # of traces
 FIRST_TWO = "0,1"
 _ENDS = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
@@ -238,8 +238,6 @@ def remark_on_retransmits(packets: int) -> None:
 
 def save_trace(workload: Workload, folder: Path) -> None:
     """Write what is played, in place of an earlier one there."""
-    for stale in folder.glob(f"{PREFIX}.*"):
-        stale.unlink()
     save(workload, folder, PREFIX)
 
 
@@ -247,11 +245,10 @@ def check_json(path: Path | None) -> None:
     """Raises UsageError before anything runs when there is no place for the file."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise UsageError(f"--json {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}: give a file")
+    if path is not None and not is_special(path):
+        refuse_foreign(path, REPORT_KIND)
 
 
 def write_json(path: Path, report: dict[str, Any]) -> None:
     """One JSON object."""
-    try:
-        path.write_text(json.dumps(report, indent=1) + "\n")
-    except OSError as error:
-        raise LaunchError(f"--json {path}: cannot be written: {error.strerror}") from error
+    replace_own(path, marked_json(REPORT_KIND, report), REPORT_KIND)

@@ -26,10 +26,10 @@ from genie.cli.benching_worlds import LiveWorld, TwinWorld, World
 from genie.cli.resolve import Live, Play, UsageError
 from genie.live.bench import pairs_table
 from genie.live.bench.pairs import PairsAsked, matrix_of, report, rounds
-from genie.live.bench.pairs_page import page
+from genie.live.bench.pairs_page import PAGE_KIND, page
 from genie.live.endings import EXIT_FAILED
-from genie.live.launcher import LaunchError
 from genie.live.transport import SOFTROCE
+from genie.record import refuse_foreign, replace_own
 
 PAGE = "pairs.html"
 RANKS_MAX, MESSAGES_MAX, NODES_MAX = 1024, 256, 4 * 10**6
@@ -111,6 +111,8 @@ def pairs(
     if not simulate:
         check_started_by_hand(transport, lab)
     check_json(as_json)
+    if out is not None:
+        refuse_foreign(out / PAGE, PAGE_KIND)
     size_bytes, small_bytes, mtu_bytes = size_from("-s", size, "1G"), size_from("--small-size", small), mtu_from(mtu)
     play = Play(
         "", hosts=hosts, fabric=fabric, rate=rate, seed=seed, queue_pairs=queue_pairs, split=split,
@@ -151,17 +153,10 @@ def pairs(
     remark_on_retransmits(matrix.retransmitted)
     if out is not None:
         described = world.notes() or [f"Measured over {'+'.join(sorted({each.what.split()[0] for each in devices}))}"]
-        _write(out / PAGE, page(asked, matrix, described[0]))
+        replace_own(out / PAGE, page(asked, matrix, described[0]), PAGE_KIND)
         print(f"# heat maps: {out / PAGE}")
     if as_json is not None:
         write_json(as_json, report(asked, matrix, {"world": run.info["world"], "run": run.info}))
     if matrix.wrong_bytes:
         print(f"genie: {matrix.wrong_bytes} bytes of what arrived are not what was sent", file=sys.stderr)
     return EXIT_FAILED if matrix.wrong_bytes else 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LaunchError(f"{path}: cannot be written: {error.strerror}") from error

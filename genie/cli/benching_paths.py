@@ -41,7 +41,7 @@ from genie.live.bench.rank import LINES
 from genie.live.endings import EXIT_FAILED, PARTS
 from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.transport import SOFTROCE, VERBS
-from genie.record import prepare_folder
+from genie.record import BENCH, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload
 
 PAIR_MODULE = "genie.live.bench.rank"
@@ -194,7 +194,7 @@ class PathBench:
         with workplace(out, self._hosts) as folder:
             settings = self._settings(folder / self._test, asked)
             refuse_running(settings.out_path)
-            prepare_folder(settings.out_path)
+            prepare_folder(settings.out_path, BENCH)
             line = mpirun_line(settings, remote_hosts(self._hosts), PAIR_MODULE)
             print("genie: " + " ".join(line), file=sys.stderr, flush=True)
             pingpong = self._test == "pingpong"
@@ -215,7 +215,8 @@ class PathBench:
     def _settings(self, out: Path, asked: dict[str, Any]) -> PairSettings:
         workload = Workload(self._test, 2, [Group("0", (0, 1))], {})
         settings = settings_of(self._play, self._live, out, workload, self._hosts, None)
-        fields = msgspec.structs.asdict(settings) | {"workload": "", "mtu": self._mtu} | asked
+        fields = msgspec.structs.asdict(settings)
+        fields |= {"schema": launch_mark(BENCH), "workload": "", "mtu": self._mtu} | asked
         return PairSettings(**fields, test=self._test, sizes_bytes=self._sizes_bytes)
 
     def _facts(self, settings: PairSettings) -> list[tuple[str, str]]:

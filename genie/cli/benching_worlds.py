@@ -29,7 +29,7 @@ from genie.cli.wire import lowering_of
 from genie.live.bench.nccl_json import Device
 from genie.live.launcher import LaunchError, refuse_running
 from genie.live.settings import RunSettings
-from genie.record import RecordError, Run, open_run, prepare_folder
+from genie.record import LIVE, TWIN, RecordError, Run, open_run, prepare_folder
 from genie.workload.graph import Workload
 from simtwin.run import attachment, simulate_to_folder
 from simtwin.watching import Watch
@@ -91,7 +91,7 @@ class LiveWorld:
         """Raises LaunchError when the run did not end well, but for bytes that are wrong."""
         settings = self._settings_of(name, workload)
         refuse_running(settings.out_path)
-        prepare_folder(settings.out_path)
+        prepare_folder(settings.out_path, LIVE)
         save_trace(workload, Path(settings.workload))
         try:
             run_ranks(settings, self._stage.command(settings), what, self._limit_s)
@@ -172,7 +172,7 @@ class TwinWorld:
     def play(self, workload: Workload, name: str, what: str) -> Run:
         """Raises SimulationError when ranks wait for what never comes."""
         out = self._folder / f"{name}-twin"
-        prepare_folder(out)
+        prepare_folder(out, TWIN)
         lowering = lowering_of(self._stage.play)
         with Progress() as progress:
             return simulate_to_folder(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from genie.cli.labs import Ground
@@ -16,7 +17,7 @@ from genie.config.hosts import Calibration, Hosts
 from genie.config.units import format_rate
 from genie.live.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
 from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
-from genie.record import open_run, prepare_folder
+from genie.record import CALIBRATION, launch_mark, open_run, prepare_folder
 from genie.workload.write import save
 from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
 from simtwin.twin import arrivals_of
@@ -55,7 +56,7 @@ def measure(
         raise UsageError("calibration needs at least 2 ranks")
     workload = rings(hosts.ranks)
     refuse_running(out)
-    prepare_folder(out)
+    prepare_folder(out, CALIBRATION)
     folder = out / "rings"  # where all hosts see it
     try:
         save(workload, folder, "rings")
@@ -72,6 +73,7 @@ def measure(
         )  # fmt: skip
         live = Live(ITERATIONS, WARMUP, offload=offload, udp_port=udp_port)
         settings = settings_of(play, live, out, workload, hosts, fabric)
+        settings = msgspec.structs.replace(settings, schema=launch_mark(CALIBRATION))
         outcome = launch(settings, mpirun_line(settings, remote_hosts(hosts), wrapper=wrapper))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

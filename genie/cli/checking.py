@@ -37,7 +37,7 @@ from genie.live.check.settings import CheckSettings
 from genie.live.endings import EXIT_FAILED, PARTS
 from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.transport import SOFTROCE, VERBS
-from genie.record import prepare_folder
+from genie.record import CHECK, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
@@ -167,6 +167,7 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
         settings = settings_of(replace(play, fabric=None, rate=rate), ground.live, target, workload, hosts, None)
         names = {link["to"]: name for name, link in lab.facts()["links"].items()} if lab is not None else {}
         fields = msgspec.structs.asdict(settings) | {
+            "schema": launch_mark(CHECK),
             "workload": "",
             "mtu": mtu_bytes or (described.transport.mtu if described is not None else 0),
             "frame_overhead_bytes": (described or loopback_defaults(count)).frame.overhead_bytes,
@@ -180,7 +181,7 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
         }
         settings = CheckSettings(**fields)
         refuse_running(target)
-        prepare_folder(target)
+        prepare_folder(target, CHECK)
         line = mpirun_line(settings, remote_hosts(hosts), MODULE, ground.wrapper(count))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
         with ground.spoiled(), _progress(settings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,13 +37,25 @@ from genie.live.merge import open_live_run
 from genie.live.rendezvous import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import Run, hold_folder, open_run, prepare_folder, unwritable
+from genie.record import (
+    VALIDATION,
+    RecordError,
+    Run,
+    hold_folder,
+    marked_json,
+    open_run,
+    prepare_folder,
+    replace_own,
+    unwritable,
+)
 from genie.workload.graph import Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.run import simulate_to_folder
 
 if TYPE_CHECKING:
     from genie.verdict import Verdict
+
+VERDICT_KIND = "verdict"
 
 VALIDATE_EXAMPLES = """
 Examples:
@@ -83,11 +94,13 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / "verdict.json").write_text(
-                json.dumps({**verdict.to_dict(), "runs": _runs(live, twin)}, indent=1) + "\n"
-            )
+            record = marked_json(VERDICT_KIND, {**verdict.to_dict(), "runs": _runs(live, twin)})
+            replace_own(out / "verdict.json", record, VERDICT_KIND)
             write_report(out / "report.html", verdict, live, twin)
             write_perfetto(out / "timeline.pftrace", live, twin)
+        except RecordError:
+            print(verdict.line())
+            raise
         except OSError as error:
             print(verdict.line())
             raise unwritable(out, error) from error
@@ -184,7 +197,7 @@ def _validate(ground: Ground, out: Path) -> int:
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     settings = _settings(play, ground.live, out, loaded, placed, built)
     refuse_running(out)
-    prepare_folder(out)
+    prepare_folder(out, VALIDATION)
     if placed.calibration is None and VERBS not in settings.kinds:
         from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl_file import MscclError
-from genie.record import unwritable, whole_name
+from genie.record import refuse_foreign, unwritable, whole_name
 from genie.workload.write import check_folder, refuse_strangers
 from simtwin.imports.words import ForeignFileError
 
@@ -57,6 +57,7 @@ def check_experiment_folder(out: Path, prefix: str) -> None:
         names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if strangers := [name for name in names if whole_name(name) not in ("traces", "fabric.toml", "run")]:
         raise UsageError(
-            f"{out}: holds files that are no earlier conversion's ({', '.join(strangers[:3])}); choose another -o"
+            f"{out}: holds files that are not an earlier conversion's ({', '.join(strangers[:3])}); choose another -o"
         )
+    refuse_foreign(out / "fabric.toml", "fabric")
     check_traces_folder(out / "traces", prefix)

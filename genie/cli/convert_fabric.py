@@ -12,7 +12,7 @@ from genie.cli.conversions import quantity, reading
 from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, parse_duration, parse_rate
-from genie.record import write_whole
+from genie.record import is_special, marked_text, refuse_foreign, replace_own
 from simtwin.fabric_schema import Fabric
 from simtwin.fabric_toml import to_toml
 from simtwin.imports.fabrics import READERS, import_fabric
@@ -75,15 +75,12 @@ def convert_fabric(
         raise UsageError("give one file to write: -o OUT.toml")
     written = out or target
     assert written is not None
-    for read in (source, conf):
-        if read is not None and written.exists() and read.exists() and written.samefile(read):
-            raise UsageError(f"{written}: is a file to read: give another one to write")
-    if written.is_file() and written.stat().st_size and not _is_fabric(written):
-        raise UsageError(f"{written}: is no fabric file, and is not replaced: give another one to write")
     if written.is_dir():
         raise UsageError(f"{written}: is a folder; give a file there to write, such as {written / 'fabric.toml'}")
     if not written.parent.is_dir():
         raise UsageError(f"{written}: there is no folder {written.parent}; make it, or choose another -o")
+    if not is_special(written):
+        refuse_foreign(written, "fabric")
     options = ImportOptions(
         conf=conf,
         servers=servers,
@@ -95,15 +92,11 @@ def convert_fabric(
     )
     with reading(source):
         imported = import_fabric(source, kind, options)
-    write_whole(written, to_toml(imported.fabric))
+    replace_own(written, marked_text("fabric", to_toml(imported.fabric)), "fabric")
     for note in imported.notes:
         print(f"note: {note}")
     print(f"{summary(imported.fabric)}; in {written}")
     return 0
-
-
-def _is_fabric(path: Path) -> bool:
-    return any(line.startswith(b"[topology]") for line in path.read_bytes().splitlines())
 
 
 def summary(fabric: Fabric) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from genie.cli import convert_fabric, convert_workloads, options
 from genie.cli.conversions import check_experiment_folder, check_traces_folder, reading, writing
-from genie.record import write_whole
+from genie.record import marked_text, replace_own
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
@@ -109,7 +109,7 @@ def convert_ns3(
         experiment = read_experiment(config)
     with writing(out / "traces"):
         save(experiment.workload, out / "traces", "flows")
-    write_whole(out / "fabric.toml", to_toml(experiment.fabric))
+    replace_own(out / "fabric.toml", marked_text("fabric", to_toml(experiment.fabric)), "fabric")
     for note in experiment.notes:
         print(f"note: {note}")
     print(f"{len(experiment.flows)} flows among {experiment.fabric.hosts} hosts in {out}: simulate them with")

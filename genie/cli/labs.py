@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import msgspec
 from genie.cli.resolve import Live, Play, UsageError, hosts_of
 from genie.config.hosts import Calibration, Hosts
 from genie.live.settings import RunSettings
-from genie.record import unwritable
+from genie.record import marked_json, unwritable
 from hosts.lab import Lab, Plan, find, parse_change, plan_of, up_for
 from simtwin.fabric import load_fabric
 
@@ -69,7 +68,7 @@ class Ground:
             return settings
         facts = self.lab.facts()
         try:
-            (settings.out_path / LAB_FILE).write_text(json.dumps(facts, indent=1) + "\n")
+            (settings.out_path / LAB_FILE).write_text(marked_json("lab", facts))
         except OSError as error:
             raise unwritable(settings.out, error) from error
         return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED})

@@ -31,7 +31,7 @@ from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, re
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
-from genie.record import prepare_folder
+from genie.record import LIVE, prepare_folder
 
 RANKS_MAX = 1024  # of a calibration on one machine
 
@@ -173,7 +173,7 @@ def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
 def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) -> Outcome:
     """Start the ranks, wait for them, say in one line what went wrong."""
     refuse_running(settings.out_path)
-    prepare_folder(settings.out_path)
+    prepare_folder(settings.out_path, LIVE)
     if ground is not None:
         settings = ground.noted(settings)
     wrapper = ground.wrapper(settings.ranks) if ground else ()
@@ -214,7 +214,7 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
         settings = ready()
         check_size(settings, rendezvous.size)
         if rendezvous.rank == 0:
-            prepare_folder(settings.out_path)
+            prepare_folder(settings.out_path, LIVE)
             write_launch_file(settings)
     except RankError as error:
         problem = (error.code, str(error))

@@ -21,6 +21,7 @@ from genie.cli import (
     twin_commands,
 )
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
+from genie.cli.guard import guard
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
 from genie.record import let_go_of_folders
@@ -47,6 +48,7 @@ for room in (
     sweeping,
 ):
     room.register(app)
+guard(app)
 
 
 class Interrupted(BaseException):

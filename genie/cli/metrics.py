@@ -17,7 +17,7 @@ from genie.cli.resolve import UsageError
 from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.live.merge import open_live_run
 from genie.live.rendezvous import expected_rank, launched_by
-from genie.record import RecordError, RecordWriteError
+from genie.record import METRICS_FILE, RecordError, RecordWriteError, is_special, refuse_foreign
 
 SUFFIX = ".prom"
 METRICS_EXAMPLES = """
@@ -57,6 +57,8 @@ def check_metrics_file(path: Path) -> None:
     """Raises UsageError or RecordWriteError where node_exporter would not read the file, or it cannot be written."""
     if path.suffix != SUFFIX:
         raise UsageError(f"{path}: node_exporter reads only files that end in {SUFFIX}; choose such a name")
+    if not is_special(path):
+        refuse_foreign(path, METRICS_FILE)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise RecordWriteError(f"{path}: {path.parent} is no folder that can be written; make it, or choose another")
 

@@ -17,12 +17,12 @@ from genie.cli.resolve import UsageError
 from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.live.rendezvous import launched_by
 from genie.plan.facts import commit
-from genie.record import write_whole
+from genie.record import refuse_inputs_in
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from simtwin.sweep.grid import SweepRun
+from simtwin.sweep.grid import SweepRun
 
 SWEEP_EXAMPLES = """
 Examples:
@@ -91,11 +91,12 @@ def sweep(
             preparing(len(runs), described.size)
     finally:
         preparing.end()
+    refuse_inputs_in(out, sorted(described.inputs))
     keep = out.resolve() / RUNS_FOLDER if described.keep else None
     if dry_run:
         return _show_plan(runs, _missing(runs, read_rows(out), keep, retry), out)
     rows = Rows(out)
-    write_whole(out / SWEEP_FILE, described.document.text)
+    rows.write_beside(SWEEP_FILE, described.document.text)
     missing = _missing(runs, rows.kept, keep, retry)
     workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
     progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
@@ -117,7 +118,7 @@ def sweep(
                 abandon_mpi()
     failed = table.filter(table["error"] != "")
     axes = [axis.key for axis in described.axes if len(axis.values) > 1]
-    write_whole(out / PAGE_FILE, sweep_page(table, axes, file.name))
+    rows.write_beside(PAGE_FILE, sweep_page(table, axes, file.name))
     _show_table(table, axes)
     print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
     if len(failed):

@@ -30,7 +30,7 @@ from genie.cli.wire import lowering_of, remark
 from genie.config.congestion import Hpcc
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
-from genie.record import Run, prepare_folder
+from genie.record import TWIN, Run, prepare_folder
 from simtwin.levels import PACKET
 from simtwin.run import simulate_to_folder
 from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
@@ -164,7 +164,7 @@ def simulate(
             "them on the fabric"
         )
     refuse_running(out)
-    prepare_folder(out)
+    prepare_folder(out, TWIN)
     with StopSignals() as stop, Progress() as progress:
         run = simulate_to_folder(
             twin,

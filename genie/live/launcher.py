@@ -37,11 +37,13 @@ from genie.live.merge import failures, try_to_salvage
 from genie.live.rendezvous import STOPPED
 from genie.live.settings import RunSettings
 from genie.live.watch import Watch, still_running
+from genie.record import mark
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
 RANK_MODULE = "genie.live.rank"  # what a rank runs
 LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
+LOG_KIND = "mpirun-log"
 
 
 class LaunchError(Exception):
@@ -255,7 +257,9 @@ def _keep_log(settings: RunSettings) -> str:
     try:
         if not log.stat().st_size:
             return ""
-        log.replace(settings.out_path / LOG_FILE)
+        printed = log.read_text(errors="replace")
+        (settings.out_path / LOG_FILE).write_text(f"# {mark(LOG_KIND)}\n{printed}")
+        log.unlink()
     except OSError:
         return ""
     return str(settings.out_path / LOG_FILE)

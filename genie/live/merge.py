@@ -17,7 +17,17 @@ from genie.live.settings import RunSettings
 from genie.live.watch import still_running
 from genie.plan.facts import facts_of_build
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
-from genie.record import RUN_FILES, RecordError, RecordWriteError, Run, open_run, write_run
+from genie.record import (
+    CALIBRATION,
+    LIVE,
+    RUN_FILES,
+    RecordError,
+    RecordWriteError,
+    Run,
+    launch_mark,
+    open_run,
+    write_run,
+)
 from genie.workload.graph import Workload
 from genie.workload.load import load
 
@@ -61,7 +71,9 @@ def write_live_run(
     info, paths = info_of(settings, facts, problem), None
     if settings.trace is not None:
         paths, info["paths"] = paths_of(settings.trace, facts)
-    write_run(settings.out_path, info, pl.concat(timelines), transfers, counters_of(settings, facts), paths)
+    kind = CALIBRATION if settings.schema == launch_mark(CALIBRATION) else LIVE
+    counters = counters_of(settings, facts)
+    write_run(settings.out_path, info, pl.concat(timelines), transfers, counters, paths, kind=kind)
 
 
 def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec import Meta
 from genie.collectives.nccl import NcclShape
 from genie.live.path_names import TracePlan
 from genie.plan.lowering import Lowering
+from genie.record import LIVE, launch_mark
 
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
 TIME_MAX_S = 3600
@@ -96,6 +97,7 @@ class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One live run."""
 
+    schema: str = launch_mark(LIVE)  # of the launch file: says what kind of folder the run fills
     workload: str
     out: str
     ranks: int

@@ -13,11 +13,13 @@ Asset = tuple[str, str]  # package and path in it
 BASE = "genie.page"
 
 
-def document(title: str, body: Iterable[str], data: Mapping[str, Any], assets: Sequence[Asset]) -> str:
+def document(
+    title: str, body: Iterable[str], data: Mapping[str, Any], assets: Sequence[Asset], generator: str = "genie"
+) -> str:
     """The page as text.
 
     `title`: plain text; `body`: HTML of its parts in order; `data`: what scripts find as `data`; `assets`: the page's
-    own .css and .js, which come after the common ones and in this order.
+    own .css and .js, which come after the common ones and in this order; `generator`: the mark of the page's kind.
     """
     every = [(BASE, "assets/base.css"), (BASE, "assets/base.js"), *assets]
     style, script = ("\n".join(_text(it) for it in every if it[1].endswith(end)) for end in (".css", ".js"))
@@ -25,7 +27,8 @@ def document(title: str, body: Iterable[str], data: Mapping[str, Any], assets: S
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     shown = "\n".join(part for part in body if part)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta name="generator" content="{escape(generator)}">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width">\n'
         f"<style>\n{style}</style></head>\n"
         f'<body><main>\n{shown}\n</main>\n<div id="tip" role="tooltip"></div>\n'

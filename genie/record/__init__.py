@@ -1,21 +1,58 @@
 """A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
 
+from genie.record.contents import (
+    BENCH,
+    CALIBRATION,
+    CHECK,
+    LIVE,
+    METRICS_FILE,
+    RUN_FILES,
+    TWIN,
+    VALIDATION,
+    launch_mark,
+)
 from genie.record.errors import RecordError, RecordWriteError
-from genie.record.folder import RUN_FILES, Run, open_run, prepare_folder, write_run
+from genie.record.folder import (
+    Run,
+    open_run,
+    prepare_folder,
+    refuse_foreign,
+    refuse_inputs_in,
+    replace_own,
+    write_run,
+)
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
-from genie.record.whole import unwritable, whole_name, write_whole
+from genie.record.marks import kind_of, mark, marked_json, marked_text
+from genie.record.whole import is_special, unwritable, whole_file, whole_name, write_whole
 
 __all__ = [
+    "BENCH",
+    "CALIBRATION",
+    "CHECK",
+    "LIVE",
+    "METRICS_FILE",
     "RUN_FILES",
+    "TWIN",
+    "VALIDATION",
     "RecordError",
     "RecordWriteError",
     "Run",
     "hold_folder",
+    "is_special",
+    "kind_of",
+    "launch_mark",
     "let_go_of_folders",
+    "mark",
+    "marked_json",
+    "marked_text",
     "open_run",
     "prepare_folder",
+    "refuse_foreign",
+    "refuse_inputs_in",
+    "replace_own",
     "temporary_folder",
     "unwritable",
+    "whole_file",
     "whole_name",
     "write_run",
     "write_whole",

@@ -1,18 +1,21 @@
-"""Run folders: `run.json`, `timeline.parquet`, `transfers.parquet`, `counters.json`, and what some have besides."""
+"""Run folders: how one is prepared, written and read. Their files: `contents`."""
 
 from __future__ import annotations
 
 import io
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie.record.contents import CONTENTS, PATHS_FILE, RUN_FILES, SERIES_FILE, WORDS, strangers
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.hold import hold_folder
-from genie.record.whole import unwritable, whole_name, write_whole
+from genie.record.marks import kind_of, mark, marked_json, marked_text
+from genie.record.whole import is_special, unwritable, write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,37 +41,30 @@ class Run:
         return _read_table(path, SERIES_SCHEMA) if path.is_file() else None
 
 
-RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
-PATHS_FILE = "paths.parquet"
-SERIES_FILE = "series.parquet"
-OWN_FILES = {
-    *RUN_FILES, PATHS_FILE, SERIES_FILE, "verdict.json", "report.html", "timeline.pftrace",
-    "launch.json", "mpirun.log", "fabric.toml", "lab.json",
-}  # fmt: skip
-OWN_FOLDERS = {"live", "twin", "calibration"}  # run folders of their own
-OWN_PARTS = {  # folders that are there while ranks run, and the names in them
-    "parts": ("*-*.npz", "*.pid", "*.reserve", "*.facts.json", "*.failed.json", "mpirun.log"),
-    "rings": ("rings.*",),
-}
+def prepare_folder(path: Path, kind: str) -> None:
+    """Make `path` an empty folder of a kind (`contents`), replacing an earlier one of that kind, and hold it.
 
+    Nothing is deleted that Genie did not write there for this kind of folder: a file is known by the mark inside it.
 
-def prepare_folder(path: Path) -> None:
-    """Make `path` an empty folder, replacing an earlier run in it but never anything else, and hold it.
-
-    Raises RecordError when it holds files that Genie did not write, or when another process writes to it;
-    RecordWriteError when it cannot be written.
+    Raises:
+        RecordError: it holds other files, or another process writes to it.
+        RecordWriteError: it cannot be written.
     """
     try:
         if path.exists() and not path.is_dir():
             raise RecordError(f"{path}: is not a folder; choose another -o")
         path.mkdir(parents=True, exist_ok=True)
         hold_folder(path)
-        if strangers := _strangers(path):
-            names = ", ".join(str(stranger.relative_to(path)) for stranger in strangers[:3])
-            raise RecordError(f"{path}: holds files that are no run of Genie's ({names}); choose another -o")
-        for name in OWN_FOLDERS:
+        if found := strangers(path, kind):
+            names = ", ".join(str(entry.relative_to(path)) for entry in found[:3])
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            raise RecordError(
+                f"{path}: holds files that are not an earlier {WORDS[kind]} of Genie's ({names}{more}); "
+                "move them, or choose another -o"
+            )
+        for name in CONTENTS[kind].folders:
             if (path / name).is_dir():
-                hold_folder(path / name)  # nobody writes there either
+                hold_folder(path / name)  # no other process writes there either
         for entry in path.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -81,23 +77,30 @@ def prepare_folder(path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def _strangers(folder: Path) -> list[Path]:
-    """What is in a run folder that Genie did not write; links are never followed."""
-    found = []
-    for entry in sorted(folder.iterdir()):
-        is_folder = entry.is_dir() and not entry.is_symlink()
-        if is_folder and entry.name in OWN_FOLDERS:
-            found += _strangers(entry)
-        elif is_folder and entry.name in OWN_PARTS:
-            patterns = OWN_PARTS[entry.name]
-            found += [part for part in sorted(entry.iterdir()) if not _is_part(part, patterns)]
-        elif not (entry.is_file() and whole_name(entry.name) in OWN_FILES):
-            found.append(entry)
-    return found
+def refuse_foreign(path: Path, kind: str) -> None:
+    """Raises RecordError where there is something else than a file that Genie wrote with a mark of this kind."""
+    if (path.exists() or path.is_symlink()) and kind_of(path) != kind:
+        raise RecordError(f"{path}: is not a file that Genie wrote there; move it, or choose another output")
 
 
-def _is_part(path: Path, patterns: tuple[str, ...]) -> bool:
-    return path.is_file() and any(path.match(pattern) for pattern in patterns)
+def replace_own(path: Path, data: bytes | str, kind: str) -> None:
+    """Write a file with a mark of its kind, in place of an earlier one of that kind only.
+
+    What is not a regular file, such as /dev/stdout, is written as it is. Raises RecordError for any other file there,
+    RecordWriteError when it cannot be written.
+    """
+    if not is_special(path):
+        refuse_foreign(path, kind)
+    write_whole(path, data)
+
+
+def refuse_inputs_in(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
+    """Raises RecordError when an input (its name in an error, and its path) lies in an output folder."""
+    folder = out.resolve()
+    for name, path in inputs:
+        place = path.resolve()
+        if place == folder or folder in place.parents:
+            raise RecordError(f"{name} {path}: lies in -o {out}, which the results replace; choose another -o")
 
 
 def write_run(
@@ -109,9 +112,10 @@ def write_run(
     paths: pl.DataFrame | None = None,
     series: pl.DataFrame | None = None,
     fabric: str | None = None,
+    kind: str | None = None,
 ) -> None:
     """Write a run folder; `run.json` last, so that a folder that has one is complete. Without room for all of it
-    nothing of it is left. Raises RecordWriteError.
+    nothing of it is left. `kind`: of the folder; default: the world that `info` names. Raises RecordWriteError.
     """
     from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -131,11 +135,11 @@ def write_run(
         path.mkdir(parents=True, exist_ok=True)
         for name, (table, schema) in tables.items():
             if table is not None:
-                put(name, _parquet(table, schema))
-        put("counters.json", json.dumps(counters, indent=1) + "\n")
+                put(name, _parquet(table, schema, name.partition(".")[0]))
+        put("counters.json", marked_json("counters", counters))
         if fabric is not None:
-            put("fabric.toml", fabric)
-        put("run.json", json.dumps(info, indent=1) + "\n")
+            put("fabric.toml", marked_text("fabric", fabric))
+        put("run.json", marked_json(kind or info["world"], info))
     except RecordWriteError:
         for file in written:
             file.unlink(missing_ok=True)
@@ -144,10 +148,10 @@ def write_run(
         raise unwritable(path, error) from error
 
 
-def _parquet(table: pl.DataFrame, schema: pl.Schema) -> bytes:
-    """The table as a file's bytes: of a full disk Python says more than the writer does."""
+def _parquet(table: pl.DataFrame, schema: pl.Schema, kind: str) -> bytes:
+    """The table as a file's bytes with its mark: of a full disk Python says more than the writer does."""
     buffer = io.BytesIO()
-    table.select(list(schema)).cast(schema).write_parquet(buffer)
+    table.select(list(schema)).cast(schema).write_parquet(buffer, metadata={"schema": mark(kind)})
     return buffer.getvalue()
 
 

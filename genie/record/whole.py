@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from genie.record.errors import RecordWriteError
@@ -19,6 +21,11 @@ def unwritable(path: Path | str, error: OSError) -> RecordWriteError:
     return RecordWriteError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
 
 
+def is_special(path: Path) -> bool:
+    """A terminal, a pipe or another device, or a link into /dev or /proc: nothing there can be replaced."""
+    return path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
+
+
 def write_whole(path: Path, data: bytes | str) -> None:
     """Write a file beside its place, then put it there: a failure leaves what was there before.
 
@@ -26,7 +33,7 @@ def write_whole(path: Path, data: bytes | str) -> None:
     """
     content = data.encode() if isinstance(data, str) else data
     try:
-        if path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc")):
+        if is_special(path):
             path.write_bytes(content)
             return
         place = Path(os.path.realpath(path))  # what a link leads to
@@ -41,6 +48,18 @@ def write_whole(path: Path, data: bytes | str) -> None:
             raise
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A place beside a file for what takes its place at the end, or is removed when writing fails."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def whole_name(name: str) -> str:

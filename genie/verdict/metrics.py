@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from genie.record import RecordError, RecordWriteError, Run, open_run
+from genie.record import METRICS_FILE, RecordError, Run, mark, open_run, replace_own
 from genie.verdict.decompose import bus_bytes
 
 # Name -> what it says. Counters get `_total` behind their name.
@@ -95,13 +95,10 @@ def read_source(folder: Path) -> Source:
 
 
 def write_metrics(path: Path, source: Source) -> None:
-    """Write the file at once and whole. Raises RecordWriteError."""
+    """Write the file at once and whole, in place of other metrics of Genie's only. Raises RecordError."""
     registry = CollectorRegistry()
     registry.register(_Families(source))
-    try:
-        write_to_textfile(str(path), registry)
-    except OSError as error:
-        raise RecordWriteError(f"{path}: cannot be written: {error.strerror}; choose another file") from error
+    replace_own(path, f"# {mark(METRICS_FILE)}\n".encode() + generate_latest(registry), METRICS_FILE)
 
 
 class _Families(Collector):

@@ -8,6 +8,8 @@ import polars as pl
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
+from genie.record import mark, refuse_foreign, whole_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -16,14 +18,19 @@ if TYPE_CHECKING:
 PIDS = {"live": 1, "twin": 2}
 TITLES = {"live": "live (measured)", "twin": "twin (simulated)"}
 SEQUENCE = 1
+KIND = "timeline-trace"
 LANES_MAX = 16  # per rank: nodes that overlap in time need lanes of their own
 GAP_NS = 1_000_000  # between iterations, which all start at 0
 
 
 def write_perfetto(path: Path, live: Run, twin: Run) -> None:
-    """Write the trace; iteration after iteration, both worlds from one origin in each. Raises OSError."""
+    """Write the trace; iteration after iteration, both worlds from one origin in each. Raises OSError.
+
+    An earlier trace of two worlds is replaced, and no other file: RecordError.
+    """
     offsets = iteration_offsets(live, twin)
-    with open(path, "wb") as file:
+    refuse_foreign(path, KIND)
+    with whole_file(path) as part, open(part, "wb") as file:
         writer = _Writer(file)
         for world, run in (("live", live), ("twin", twin)):
             _write_world(writer, world, run, offsets)
@@ -132,6 +139,7 @@ class _Writer:
         packet = self.packet()
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        packet.trace_config.unique_session_name = mark(KIND)
         self.write(packet)
 
     def packet(self) -> Any:

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from genie.page import as_table, document, duration, facts, key, percent, section, select, table, times
+from genie.record import mark, replace_own
 from genie.verdict.page_data import page_data, title
 from genie.verdict.words import collective_name
 
@@ -21,11 +22,12 @@ ASSETS = (
     ("genie.verdict", "page/report.js"),
 )
 REST_IS_IN = "verdict.json"
+PAGE_KIND = "verdict-page"
 
 
 def write_report(path: Path, verdict: Verdict, live: Run, twin: Run) -> None:
-    """Write the page. Raises OSError."""
-    path.write_text(report(verdict, live, twin), encoding="utf-8")
+    """Write the page, in place of another verdict's only. Raises RecordError."""
+    replace_own(path, report(verdict, live, twin), PAGE_KIND)
 
 
 def report(verdict: Verdict, live: Run, twin: Run) -> str:
@@ -41,7 +43,7 @@ def report(verdict: Verdict, live: Run, twin: Run) -> str:
         _pairs(data),
         _remarks(verdict),
     )
-    return document(verdict.line(), body, data, ASSETS)
+    return document(verdict.line(), body, data, ASSETS, mark(PAGE_KIND))
 
 
 def _head(verdict: Verdict) -> str:

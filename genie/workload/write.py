@@ -5,18 +5,24 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
 
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
+from chakra_schemas.reader import GZIP_MAGIC
 from chakra_schemas.writer import write_trace
 from genie.workload.decode import ROOTED
 from genie.workload.files import TRACE_NAME, binary_traces
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError
 
 SCHEMA_VERSION = "0.0.4"
+OWN_GENERATOR = re.compile(rb"generator.{1,8}genie", re.DOTALL)  # in the metadata that a trace begins with
+HEAD_BYTES = 4096
 PART = ".part"  # behind a file's name while it is written
 TYPE_OF_KIND = {
     Kind.META: NodeType.METADATA_NODE,
@@ -56,6 +62,7 @@ def write_files(
     file's name when the machine cannot write.
     """
     check_folder(folder)
+    refuse_foreign(folder, prefix)
     text = json.dumps(groups) + "\n"
 
     def write_groups(path: Path) -> None:
@@ -94,8 +101,40 @@ def check_folder(folder: Path) -> None:
         raise WorkloadError(f"{folder}: is not a folder; choose another -o")
 
 
+def refuse_foreign(folder: Path, prefix: str) -> None:
+    """Raises WorkloadError where a trace of the prefix, or its groups, is not a file that Genie wrote."""
+    traces = binary_traces(folder, prefix) if folder.is_dir() else []
+    foreign = [path for path in traces if not _is_own(path)]
+    groups = folder / f"{prefix}.json"
+    if (groups.exists() or groups.is_symlink()) and not (traces and _holds_groups(groups)):
+        foreign.append(groups)
+    if foreign:
+        raise WorkloadError(f"{foreign[0]}: is not a file that Genie wrote there; move it, or choose another -o")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a trace's metadata names Genie as its generator."""
+    if path.is_symlink():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith(GZIP_MAGIC):
+        with suppress(zlib.error):
+            head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+    return OWN_GENERATOR.search(head) is not None
+
+
+def _holds_groups(path: Path) -> bool:
+    """Whether a file has nothing but names of groups and their ranks."""
+    try:
+        groups = json.loads(path.read_bytes()) if not path.is_symlink() else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(groups, dict) and all(isinstance(ranks, list) for ranks in groups.values())
+
+
 def refuse_strangers(folder: Path, prefix: str) -> None:
-    """Raises WorkloadError where a folder holds anything but traces and their groups; OSError."""
+    """Raises WorkloadError where a folder holds anything but Genie's traces and their groups; OSError."""
     check_folder(folder)
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     prefixes, others = {prefix}, []
@@ -111,6 +150,7 @@ def refuse_strangers(folder: Path, prefix: str) -> None:
             f"{folder}: holds files that are no traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
             "another -o"
         )
+    refuse_foreign(folder, prefix)
 
 
 def _part_of(path: Path) -> Path:

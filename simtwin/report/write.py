@@ -9,7 +9,7 @@ import numpy as np
 
 from genie.page import document
 from genie.page.lanes import lane_slices
-from genie.record import RecordError, open_run, write_whole
+from genie.record import RecordError, mark, open_run, replace_own
 from simtwin.fabric import load_fabric
 from simtwin.idle_network import IdleNetwork
 from simtwin.queues import queues_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simtwin.network import Network
     from simtwin.report.rank_time import RankTime
 
-PAGE = "report.html"
+PAGE, PAGE_KIND = "report.html", "simulation-page"
 HOTTEST_MAX = 15
 LANE_RANKS_MAX = 32  # with a swim lane of their own
 SLICES_MAX = 24_000
@@ -47,7 +47,7 @@ ASSETS = (
 def write_simulation_report(folder: Path) -> Path:
     """Write report.html into the run folder of a simulation. Raises RecordError, FabricError, RecordWriteError."""
     path = folder / PAGE
-    write_whole(path, simulation_report(folder))
+    replace_own(path, simulation_report(folder), PAGE_KIND)
     return path
 
 
@@ -87,7 +87,7 @@ def simulation_report(folder: Path) -> str:
         sections.lanes(run, data["lanes"], ends_ns),
         sections.remarks(run, fabric),
     )
-    return document(summary, body, data, ASSETS)
+    return document(summary, body, data, ASSETS, mark(PAGE_KIND))
 
 
 def _host_of_rank(run: Run, network: Network) -> list[int]:

@@ -118,6 +118,7 @@ class Sweep:
         self._files: dict[Path, Document] = {}  # of fabrics
         self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
+        self.inputs: set[tuple[str, Path]] = set()  # files that the runs read: key of the sweep's file, and path
         self._variables = NcclVariables()
         first = self._possible([axis.values[0] for axis in self.axes], None)
         checked, total = 0, sum(len(axis.values) for axis in self.axes)
@@ -200,6 +201,8 @@ class Sweep:
             raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
         if base.workload is not None:
             base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
+            trace = Path(str(base.workload))
+            self.inputs.add(("workload", trace if trace.exists() else trace.parent))
         if isinstance(base.traffic, Poisson | Permutation) and "seed" not in tables.data["base"]["traffic"]:
             base = msgspec.structs.replace(base, traffic=msgspec.structs.replace(base.traffic, seed=base.seed))
         algorithms = {op: self._algorithm(name) for op, name in base.algorithms.items()}
@@ -212,6 +215,7 @@ class Sweep:
         if key not in self._fabrics:
             if path not in self._files:
                 self._files[path] = _fabric_document(path)
+                self.inputs.add(("fabric", path))
             file = self._files[path]
             tables = file.data
             for name, value in changes.items():
@@ -227,7 +231,9 @@ class Sweep:
         """An algorithm's name; a file's path in full."""
         if not name.endswith(ALGORITHM_SUFFIX):
             return name
-        return str((self.folder / name.removeprefix(PREFIX)).resolve())
+        path = (self.folder / name.removeprefix(PREFIX)).resolve()
+        self.inputs.add(("algorithms", path))
+        return str(path)
 
     def _digest(self, workload: str) -> str:
         """Of all files of a workload."""

@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from genie.page import as_table, document, section
+from genie.record import mark
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +61,7 @@ def sweep_page(table: pl.DataFrame, axes: Sequence[str], name: str) -> str:
     shown = [column for column in table.columns if column != "id"]
     cells = ([_cell(row[column]) for column in shown] for row in rows)
     body.append(section("All runs", "As in sweep.csv.", as_table(shown, cells, rest_is_in="sweep.csv")))
-    return document(title, body, {}, ())
+    return document(title, body, {}, (), mark("sweep-page"))
 
 
 def short(key: str) -> str:

@@ -7,15 +7,17 @@ process that was killed, is no row.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import RecordError, hold_folder, unwritable, write_whole
+from genie.record import RecordError, hold_folder, kind_of, mark, unwritable, whole_name, write_whole
 from simtwin.levels import ANALYTIC, PACKET
 from simtwin.remarks import remark
 from simtwin.simulated import Simulated
@@ -27,6 +29,7 @@ ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
     "rows.jsonl", "sweep.parquet", "sweep.csv", "sweep.html", "sweep.toml", "runs",
 )  # fmt: skip
 OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
+ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of the rows' file, digests of the files that stand beside it
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Column -> whether it is a fraction. A run that failed has none of them but wall_s; empty is what is not known.
 RESULTS = {
@@ -83,14 +86,40 @@ class Rows:
             folder.mkdir(parents=True, exist_ok=True)
             hold_folder(folder)
             self.kept = read_rows(folder)
-            self._file = os.open(folder / ROWS_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            if not (folder / ROWS_FILE).exists():
+                write_whole(folder / ROWS_FILE, json.dumps({"schema": mark(ROWS_KIND)}) + "\n")
+            self._file = os.open(folder / ROWS_FILE, os.O_RDWR | os.O_APPEND)
             whole = (folder / ROWS_FILE).read_bytes()
             os.ftruncate(self._file, whole.rfind(b"\n") + 1)
+            self._digests = _digests(whole)
         except OSError as error:
             raise unwritable(folder, error) from error
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row for good. Raises RecordWriteError."""
+        self._append(row)
+
+    def write_beside(self, name: str, data: bytes | str) -> None:
+        """Write a file of the sweep's folder. Its digest is kept first, so that it is known again as Genie's.
+
+        Raises RecordError where another file has its name, RecordWriteError.
+        """
+        content = data.encode() if isinstance(data, str) else data
+        path = self.folder / name
+        if (path.exists() or path.is_symlink()) and not self._is_own(path):
+            raise RecordError(f"{path}: is not a file that Genie wrote there; move it, or choose another -o")
+        digest = hashlib.sha256(content).hexdigest()
+        if (name, digest) not in self._digests:
+            self._digests.add((name, digest))
+            self._append({WROTE: {name: digest}})
+        write_whole(path, content)
+
+    def _is_own(self, path: Path) -> bool:
+        if path.is_symlink() or not path.is_file():
+            return False
+        return (path.name, hashlib.sha256(path.read_bytes()).hexdigest()) in self._digests
+
+    def _append(self, row: dict[str, Any]) -> None:
         try:
             line = json.dumps(row).encode() + b"\n"
             if os.write(self._file, line) < len(line):
@@ -109,7 +138,7 @@ class Rows:
         for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, table.write_csv)):
             buffer = io.BytesIO()
             write(buffer)
-            write_whole(self.folder / name, buffer.getvalue())
+            self.write_beside(name, buffer.getvalue())
         return table
 
 
@@ -119,10 +148,14 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
     path = folder / ROWS_FILE
     if not path.exists():
-        strangers = [entry.name for entry in sorted(folder.iterdir()) if entry.name not in OWN]
+        strangers = [entry.name for entry in sorted(folder.iterdir()) if whole_name(entry.name) != ROWS_FILE]
         if strangers:
-            raise RecordError(f"{folder}: holds files that are no sweep of Genie's ({strangers[0]}); choose another -o")
+            raise RecordError(
+                f"{folder}: holds files that are not a sweep of Genie's ({strangers[0]}); choose another -o"
+            )
         return {}
+    if kind_of(path) != ROWS_KIND:
+        raise RecordError(f"{path}: is not a file that Genie wrote; choose another -o")
     rows = {}
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
@@ -132,6 +165,15 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
             continue  # what a disk that failed has left
         rows[identity] = row
     return rows
+
+
+def _digests(lines: bytes) -> set[tuple[str, str]]:
+    """Name and digest of every file that was written beside the rows."""
+    found: set[tuple[str, str]] = set()
+    for line in lines.splitlines():
+        with suppress(ValueError, AttributeError):
+            found.update(json.loads(line).get(WROTE, {}).items())
+    return found
 
 
 def table_of(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.DataFrame:

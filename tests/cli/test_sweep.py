@@ -86,7 +86,8 @@ def rows_of(out: Path) -> pl.DataFrame:
 def kept(out: Path) -> list[str]:
     """Identities of the runs of which there is a whole line."""
     path = out / "rows.jsonl"
-    return [json.loads(line)["id"] for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [row["id"] for row in map(json.loads, lines) if "id" in row]
 
 
 def test_a_row_has_parameters_and_results(reference: pl.DataFrame) -> None:
@@ -380,7 +381,7 @@ def test_folders_of_others_and_half_a_launch_are_refused(files: Path, monkeypatc
     (out / "thesis.tex").touch()
     ended = in_this_process("sweep", str(files), "-o", str(out))
     assert ended.code == 2
-    assert f"{out}: holds files that are no sweep of Genie's (thesis.tex); choose another -o" in ended.stderr
+    assert f"{out}: holds files that are not a sweep of Genie's (thesis.tex); choose another -o" in ended.stderr
     monkeypatch.setenv("PMI_RANK", "0")
     ended = in_this_process("sweep", str(files), "-o", str(files.parent / "other"))
     assert ended.code == 2

@@ -225,7 +225,7 @@ def test_folders_that_are_not_ours_are_left_alone(trace: str, tmp_path: Path) ->
             ended = in_this_process(*command, "-o", str(out))
             assert ended.code == 2
             assert len(ended.stderr.splitlines()) == 1
-            assert name in ended.stderr
+            assert name.split("/")[0] in ended.stderr
             assert kept.read_text() == content
     file = tmp_path / "file"
     file.write_text("mine")

@@ -10,14 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from genie.record import RecordError, hold_folder, let_go_of_folders, prepare_folder, temporary_folder
+from genie.record import (
+    LIVE,
+    TWIN,
+    VALIDATION,
+    RecordError,
+    hold_folder,
+    let_go_of_folders,
+    prepare_folder,
+    temporary_folder,
+)
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from genie.record import prepare_folder
+from genie.record import LIVE, prepare_folder
 for path in sys.argv[1:]:
-    prepare_folder(Path(path))
+    prepare_folder(Path(path), LIVE)
 print("held", flush=True)
 time.sleep(60)
 """
@@ -46,15 +55,15 @@ def test_the_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -
     out = tmp_path / "out"
     with another(out) as process:
         with pytest.raises(RecordError, match=f"{out}: another genie writes to it: .* choose another -o"):
-            prepare_folder(out)
+            prepare_folder(out, LIVE)
         process.kill()
         process.wait()
-        prepare_folder(out)
+        prepare_folder(out, LIVE)
 
 
 def test_what_contains_a_folder_that_is_written_is_refused(tmp_path: Path) -> None:
     with another(tmp_path / "out" / "live"), pytest.raises(RecordError, match="live: another genie"):
-        prepare_folder(tmp_path / "out")
+        prepare_folder(tmp_path / "out", VALIDATION)
 
 
 def test_a_process_keeps_the_folder_around_its_runs_and_lets_go_of_earlier_ones(tmp_path: Path) -> None:
@@ -66,8 +75,9 @@ def test_a_process_keeps_the_folder_around_its_runs_and_lets_go_of_earlier_ones(
 
 
 def test_one_process_may_prepare_a_folder_again(tmp_path: Path) -> None:
-    for path in ("out", "out/live", "out/twin", "out", "out/live"):
-        prepare_folder(tmp_path / path)
+    whole = ("out", VALIDATION)
+    for path, kind in (whole, ("out/live", LIVE), ("out/twin", TWIN), whole, ("out/live", LIVE)):
+        prepare_folder(tmp_path / path, kind)
     with another(tmp_path / "other"):
         pass
 

@@ -176,11 +176,20 @@ def test_conversion_twice_gives_the_same_bytes(dlrm: Dlrm, tmp_path: Path) -> No
 
 
 def test_a_conversion_replaces_an_earlier_one_of_its_prefix(dlrm: Dlrm, tmp_path: Path) -> None:
-    for name in ("dlrm.0.et", "dlrm.9.et.gz", "dlrm.0.json", "other.0.et"):
+    convert({0: dlrm.host[0], 1: dlrm.host[1]}, {0: dlrm.device[0], 1: dlrm.device[1]}, tmp_path, "dlrm")
+    for name in ("dlrm.0.json", "other.0.et"):
         (tmp_path / name).write_bytes(b"old")
     convert({0: dlrm.host[0]}, {0: dlrm.device[0]}, tmp_path, "dlrm", compress=True)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["dlrm.0.et.gz", "dlrm.0.json", "dlrm.json", "other.0.et"]
+
+
+@pytest.mark.parametrize("name", ["dlrm.0.et", "dlrm.9.et.gz", "dlrm.json"])
+def test_traces_of_another_tool_are_not_replaced(dlrm: Dlrm, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(WorkloadError, match="is not a file that Genie wrote there"):
+        convert({0: dlrm.host[0]}, {0: dlrm.device[0]}, tmp_path, "dlrm")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"mine"}
 
 
 def test_traces_of_different_ranks_are_refused(dlrm: Dlrm, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.live.settings import RunSettings
+from genie.record import BENCH, launch_mark
 
 Test = Literal["pingpong", "write"]
 
@@ -20,6 +21,7 @@ Test = Literal["pingpong", "write"]
 class PairSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One bench of a path."""
 
+    schema: str = launch_mark(BENCH)
     test: Test
     sizes_bytes: list[int]
     rounds: int  # round trips, or messages of a stream, of each size

@@ -10,7 +10,9 @@ import numpy as np
 
 from genie.live.bench.pairs import SLOW_SHARE, Cells, Matrix, PairsAsked, slow_in_words, warnings
 from genie.live.bench.pairs_table import rate_unit
+from genie.record import mark
 
+PAGE_KIND = "pairs-page"
 CELLS_MAX = 256  # along an edge; of more ranks neighbours share a cell, which shows the worst of them
 VALUES_MAX = 16  # ranks whose cells have room for a number
 LABEL_PX = (16, 36)  # room for one, down and across
@@ -82,7 +84,8 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
             ),
         ]
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta name="generator" content="{mark(PAGE_KIND)}">\n<title>{title}</title>\n'
         f'<meta name="viewport" content="width=device-width">\n<style>{STYLE}</style></head>\n'
         f"<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n"
     )

@@ -44,6 +44,7 @@ from genie.live.rank import start
 from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
+from genie.record import BENCH, marked_json
 
 SLICE_S = 0.25  # between two looks for alarms
 TURN_PS = int(SLICE_S * 1e12)
@@ -227,7 +228,7 @@ class PairRank:
                 "lines": [asdict(line) for line in self.lines],
             }
             try:
-                (self.settings.out_path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+                (self.settings.out_path / "run.json").write_text(marked_json(BENCH, info))
             except OSError as error:
                 problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
         self._none(problem, EXIT_ENVIRONMENT)

@@ -39,6 +39,7 @@ from genie.live.rank import start
 from genie.live.rendezvous import Rendezvous, RendezvousError
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
+from genie.record import CHECK, marked_json
 
 REAL_TIME_PRIORITY = 10
 TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all else
@@ -175,7 +176,7 @@ class CheckRank:
                 "observed": msgspec.to_builtins(seen, str_keys=True),
             }
             try:
-                (self.settings.out_path / "run.json").write_text(json.dumps(info, indent=1) + "\n")
+                (self.settings.out_path / "run.json").write_text(marked_json(CHECK, info))
             except OSError as error:
                 problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
         problem = self.meet.agree(problem)[0]

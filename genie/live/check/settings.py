@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from genie.live.settings import RunSettings
+from genie.record import CHECK, launch_mark
 
 HOST_QUEUE_PAIRS_MAX = 1024
 FIRST_PORT, PORTS = 0xC000, 0x4000  # of RoCEv2's source ports (annex A17)
@@ -21,6 +22,7 @@ Sound = Mapping[Pair, int]  # pairs of stations, the lower first -> path MTU in 
 class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One check. `traffic_class` is what is sent to see whether it arrives as it is."""
 
+    schema: str = launch_mark(CHECK)
     paths: int = 8  # UDP source ports that are tried from each host to each other, so that ECMP's ways are seen
     quick: bool = False  # without rates and congestion
     marks: bool = True  # switches are expected to mark

@@ -1,0 +1,85 @@
+"""Which files each kind of output folder has, and what in a folder is not Genie's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from genie.record.marks import kind_of, mark
+from genie.record.whole import whole_name
+
+METRICS_FILE = "metrics"  # a single file
+LIVE, CALIBRATION, TWIN, VALIDATION, CHECK, BENCH = "live", "calibration", "twin", "validation", "check", "bench"
+
+RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
+PATHS_FILE, SERIES_FILE = "paths.parquet", "series.parquet"
+LAUNCH_FILE, LOG_FILE = "launch.json", "mpirun.log"
+WORDS = {
+    LIVE: "run", CALIBRATION: "calibration", TWIN: "simulation", VALIDATION: "validation", CHECK: "check",
+    BENCH: "bench",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a kind of folder may hold: files with the kind of their mark, folders with their kind."""
+
+    files: dict[str, str]
+    folders: dict[str, str] = field(default_factory=dict)
+
+
+_TABLES = {name: name.partition(".")[0] for name in (*RUN_FILES[1:], PATHS_FILE, SERIES_FILE)}
+
+
+def launch_mark(kind: str) -> str:
+    """The mark of the launch file in a folder of a kind."""
+    return mark(f"{kind}-launch")
+
+
+def _launched(kind: str) -> dict[str, str]:
+    """Files of a folder in which ranks ran."""
+    return {"run.json": kind, LAUNCH_FILE: f"{kind}-launch", "lab.json": "lab", LOG_FILE: "mpirun-log"}
+
+
+CONTENTS = {
+    LIVE: Contents(_TABLES | _launched(LIVE)),
+    CALIBRATION: Contents(_TABLES | _launched(CALIBRATION)),
+    TWIN: Contents(_TABLES | {"run.json": TWIN, "fabric.toml": "fabric", "report.html": "simulation-page"}),
+    CHECK: Contents(_launched(CHECK)),
+    BENCH: Contents(_launched(BENCH)),
+    VALIDATION: Contents(
+        {"verdict.json": "verdict", "report.html": "verdict-page", "timeline.pftrace": "timeline-trace"},
+        {"live": LIVE, "twin": TWIN, "calibration": CALIBRATION},
+    ),
+}
+# Folders that are there while ranks run, beside their launch file, and the names in them.
+_WORKING = {
+    "parts": re.compile(
+        r"(\d{5,}(-\d{5,}(\.cut)?)?|lines|progress)(\.next)?\.(npz|pid|reserve|(facts|failed)\.(json|reserve))|mpirun\.log"
+    ),
+    "rings": re.compile(r"rings\.(\d+\.et|json)(\.part)?"),
+}
+
+
+def strangers(folder: Path, kind: str) -> list[Path]:
+    """Entries of an output folder that Genie did not write there for this kind; links are never followed."""
+    contents = CONTENTS[kind]
+    ran_here = kind_of(folder / LAUNCH_FILE) == contents.files.get(LAUNCH_FILE, LAUNCH_FILE)
+    found = []
+    for entry in sorted(folder.iterdir()):
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if is_folder and entry.name in contents.folders:
+            found += strangers(entry, contents.folders[entry.name])
+        elif is_folder and entry.name in _WORKING and ran_here:
+            names = _WORKING[entry.name]
+            found += [part for part in sorted(entry.iterdir()) if not _is_working(part, names)]
+        elif not is_folder and entry.name in contents.files:
+            found += [] if kind_of(entry) == contents.files[entry.name] else [entry]
+        elif is_folder or entry.is_symlink() or whole_name(entry.name) not in contents.files:
+            found.append(entry)
+    return found
+
+
+def _is_working(path: Path, names: re.Pattern[str]) -> bool:
+    return path.is_file() and not path.is_symlink() and names.fullmatch(path.name) is not None
