@@ -20,6 +20,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 GUEST_PYTHON = (3, 11)  # Debian 12's: compiled packages must be for it
 # The guests have Debian's NumPy; mpirun is for the host.
 LEFT_OUT = {"numpy", "mpi4py", "mpich"}
+COLLECTED = ".genie-packages"  # in a folder that may be replaced
 COMMANDS = "bin"  # folder of the wheel's commands, for the guests' PATH
 COMMAND = """#!/usr/bin/python3 -P
 import sys
@@ -58,6 +59,8 @@ def collect(folder: Path, wheel: Path) -> None:
     """
     if sys.version_info[:2] != GUEST_PYTHON:
         raise RigError(f"packages for guests: this is Python {sys.version.split()[0]}, theirs is 3.11")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / COLLECTED).write_text("Made by the rig, and made anew by its next packages command.\n")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

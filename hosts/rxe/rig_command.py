@@ -22,7 +22,7 @@ from rxe.capture import check_path
 from rxe.failure import GivenError, RigError, TimeLimitError
 from rxe.image import cache_folder, ensure_image
 from rxe.network import check_loss
-from rxe.packages import build_wheel, collect
+from rxe.packages import COLLECTED, build_wheel, collect
 from rxe.rig import GUESTS_MAX, MTU_BYTES, Rig
 
 PASSED, FAILED, WRONG, LACKING = 0, 1, 2, 3
@@ -128,8 +128,8 @@ def _build(fresh: bool) -> int:
 
 
 def _packages(folder: Path, wheel: Path | None) -> int:
-    if folder.exists() and any(folder.iterdir()) and not (folder / "genie").is_dir():
-        raise GivenError(f"{folder} has files of others in it: give a folder that can be made anew")
+    if folder.is_symlink() or (folder.exists() and any(folder.iterdir()) and not (folder / COLLECTED).is_file()):
+        raise GivenError(f"{folder} has files in it that the rig did not put there: give an empty folder, or a new one")
     with tempfile.TemporaryDirectory() as scratch:
         taken = wheel or build_wheel(Path(scratch))
         shutil.rmtree(folder, ignore_errors=True)

@@ -226,11 +226,13 @@ def test_the_command_says_what_is_missing_and_what_is_wrong(tmp_path: Path) -> N
     nothing, cache = str(tmp_path), str(tmp_path / "cache")
     code, line = said("run", "--", "true", PATH=nothing)
     assert code == 3
-    assert line.startswith("rig: missing to run guests: Debian packages: apt-get install ")
+    user = "root (the rig makes a network namespace and mounts nothing else): run it as root; "
+    lacks = ("" if os.geteuid() == 0 else user) + "Debian packages: apt-get install "
+    assert line.startswith(f"rig: missing to run guests: {lacks}")
     assert {"ethtool", "iproute2", "nftables", "qemu-system-x86", "tcpdump"} <= set(line.split())
     code, line = said("build", PATH=nothing, GENIE_RXE_CACHE=cache)
     assert code == 3
-    assert line.startswith("rig: missing to build the rig's image: Debian packages: apt-get install apt ")
+    assert line.startswith(f"rig: missing to build the rig's image: {lacks}apt ")
     assert "debootstrap" in line
 
 
@@ -256,3 +258,15 @@ def test_what_cannot_be_is_said_before_anything_boots(
     monkeypatch.setattr("rxe.rig_command.signal.signal", lambda *_: None)  # pytest's handlers stay
     assert rig_command.main([*words, "--", "true"]) == 2
     assert capsys.readouterr().err == f"rig: {line.format(folder=tmp_path)}\n"
+
+
+def test_a_folder_of_the_user_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone of Genie has a folder `genie` too."""
+    monkeypatch.setattr("rxe.rig_command.signal.signal", lambda *_: None)
+    (tmp_path / "genie").mkdir()
+    (tmp_path / "genie" / "notes").write_text("mine")
+    assert rig_command.main(["packages", str(tmp_path)]) == 2
+    assert "has files in it that the rig did not put there" in capsys.readouterr().err
+    assert (tmp_path / "genie" / "notes").read_text() == "mine"
