@@ -150,5 +150,5 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "verdict.json").write_text("[")
     with pytest.raises(RecordError, match=r"verdict\.json: cannot be read"):
         read_source(tmp_path)
-    with pytest.raises(RecordWriteError, match="No such file or directory; choose another file"):
+    with pytest.raises(RecordWriteError, match="No such file or directory; choose another -o"):
         write_metrics(tmp_path / "no" / "genie.prom", Source("r"))
