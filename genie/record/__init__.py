@@ -1,8 +1,9 @@
 """A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
 
 from genie.record.errors import RecordError, RecordWriteError
-from genie.record.folder import RUN_FILES, Run, open_run, prepare_folder, write_run
+from genie.record.folder import prepare_folder, write_run
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
+from genie.record.reading import RUN_FILES, Run, open_run, read_object
 from genie.record.whole import unwritable, whole_name, write_whole
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "let_go_of_folders",
     "open_run",
     "prepare_folder",
+    "read_object",
     "temporary_folder",
     "unwritable",
     "whole_name",

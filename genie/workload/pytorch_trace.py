@@ -5,8 +5,6 @@ They say which operators the host ran, in which order and on which tensors; they
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +12,8 @@ from typing import Any
 
 import msgspec
 
+from genie.inputs.content import ContentError, read_content
 from genie.workload.graph import WorkloadError
-
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(slots=True)
@@ -74,11 +71,8 @@ class HostTrace:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, gzip or not. Raises WorkloadError."""
     try:
-        data = path.read_bytes()
-        if data[:2] == GZIP_MAGIC:
-            data = gzip.decompress(data)
-        return msgspec.json.decode(data)
-    except (OSError, EOFError, zlib.error) as error:
+        return msgspec.json.decode(read_content(path))
+    except (OSError, ContentError) as error:
         reason = getattr(error, "strerror", None) or error
         raise WorkloadError(f"{path}: cannot be read: {reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

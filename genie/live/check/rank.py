@@ -193,7 +193,7 @@ def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, OSError) as error:
         return leave(settings, rendezvous, error, -1)
-    except Exception as error:  # a fault of ours: the others must hear of it
+    except BaseException as error:  # a fault of ours: the others must hear of it
         return leave(settings, rendezvous, unexpected(error), -1)
 
 
