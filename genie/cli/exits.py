@@ -8,7 +8,7 @@ from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
-from genie.inputs.printable import printable
+from genie.inputs.printable import one_line
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
@@ -44,8 +44,8 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 def text_of(error: BaseException) -> str:
     """One line for a person."""
     if isinstance(error, OSError) and error.strerror:
-        return printable(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
-    return printable(" ".join(str(error).split()))
+        return one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    return one_line(" ".join(str(error).split()))
 
 
 def signal_in_words(number: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+LINE_MAX, TAIL = 1000, 300  # letters of an error, and of its end, which says what to do
 _BREAKS = re.compile("[\t\n]")
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 60, 60, 60
@@ -23,6 +24,13 @@ ERASE_LINE = "\r\x1b[K"
 def printable(text: object) -> str:
     """One line: control characters are escaped, newlines and tabs too."""
     return _BREAKS.sub(_escape, _lines(str(text)))
+
+
+def one_line(text: str) -> str:
+    """A line for a person that has no more letters than a person reads: of a long one, its two ends."""
+    if len(text) > LINE_MAX:
+        text = f"{text[: LINE_MAX - TAIL]} ... {text[-TAIL:]}"
+    return printable(text)
 
 
 def shown_value(value: object) -> str:

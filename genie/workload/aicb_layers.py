@@ -15,7 +15,7 @@ from pathlib import Path
 
 from genie.inputs.content import ContentError, read_text
 from genie.workload.aicb_parallel import Domain
-from genie.workload.graph import Op, WorkloadError
+from genie.workload.graph import SIZE_MAX_BYTES, Op, WorkloadError
 
 TRANSFORMER = "HYBRID_TRANSFORMER"
 RECOMPUTING = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -42,7 +42,7 @@ OPERATIONS = {
 }
 SUFFIXES = {"_EP": Domain.EXPERT, "_DP_EP": Domain.EXPERT_DATA}
 FIELDS = 12
-NUMBER_MAX = 1 << 62
+NUMBER_MAX = SIZE_MAX_BYTES  # of a size in bytes, and of a time in ns
 ROWS_MAX = 1_000_000
 
 

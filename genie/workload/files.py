@@ -112,6 +112,11 @@ def read_groups(path: Path) -> dict[str, list[int]]:
         raise WorkloadError(f"{path}: not JSON: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise WorkloadError(f'{path}: not a groups file: expected {{"<id>": [ranks], ...}}')
+    for name in value:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise WorkloadError(
+                f"{path}: group {name!r}: its name is half of a letter (a lone surrogate); give another"
+            )
     return {name: check_members(str(path), name, members) for name, members in value.items()}
 
 

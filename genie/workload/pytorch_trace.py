@@ -15,6 +15,9 @@ import msgspec
 from genie.inputs.content import ContentError, read_content
 from genie.workload.graph import WorkloadError
 
+# What reading raises where a trace's values are not what they should be.
+WRONG_CONTENT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IndexError)
+
 
 @dataclass(slots=True)
 class HostNode:
@@ -89,7 +92,7 @@ def read_host_trace(path: Path) -> HostTrace:
     schema = str(content["schema"])
     try:
         parsed = [_flat_node(node) if "ctrl_deps" not in node else _nested_node(node) for node in nodes]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_CONTENT as error:
         raise WorkloadError(
             f"{path}: a node of schema {schema} lacks or misuses {error}; is the file damaged?"
         ) from error
