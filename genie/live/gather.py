@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from genie.live.endings import EXIT_ENVIRONMENT, RankError, unexpected
-from genie.live.rendezvous import Idle, Rendezvous
+from genie.live.rendezvous import Idle, Rendezvous, RendezvousError, decoded
 from genie.live.settings import RunSettings
 from genie.record import RecordError
 
@@ -26,10 +26,10 @@ def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts
 
         try:
             with meet.busy():
-                write_live_run(settings, [msgspec.msgpack.decode(each) for each in everyone], collected)
+                write_live_run(settings, [decoded(rank, each) for rank, each in enumerate(everyone)], collected)
         except RankError:
             raise
-        except (RecordError, OSError) as error:
+        except (RecordError, RendezvousError, OSError) as error:
             problem = (EXIT_ENVIRONMENT, str(error))
         except BaseException as error:  # all ranks must hear of it
             fault = unexpected(error)

@@ -22,6 +22,7 @@ from simtwin.fabric_schema import HOSTS_MAX
 from simtwin.imports.words import ForeignFileError
 
 FILE_MAX_BYTES = 2**16
+RATE_MIN = 1e-6  # GB/s: below, times leave 64 bits
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # that ASTRA-sim has algorithms for
 # Keys of a system file that change no time here, with why.
 WITHOUT_EFFECT = {
@@ -45,7 +46,7 @@ _NOUNS = {"int": "a whole number", "float": "a number", "str": "a string", "arra
 
 Positive = Annotated[int, Meta(ge=1, le=10**9)]
 Whole = Annotated[int, Meta(ge=0, le=10**15)]
-Number = Annotated[float, Meta(gt=0, le=1e12)]
+Number = Annotated[float, Meta(ge=1e-6, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e15)]
 Flag = bool | Literal[0, 1]
 T = TypeVar("T", bound=Struct)
@@ -203,8 +204,8 @@ def read_logical_topology(path: Path) -> tuple[int, ...]:
 def read_remote_memory(path: Path) -> tuple[RemoteMemory, tuple[str, ...]]:
     """A remote memory file, and a line for each key that is not understood. Raises AstraError."""
     memory, notes = _read(path, msgspec.json.decode, "JSON", RemoteMemory)
-    if memory.memory_type != "NO_MEMORY_EXPANSION" and not memory.remote_mem_bw:
-        raise AstraError(f"{path}: remote-mem-bw: is missing; give GB/s above 0")
+    if memory.memory_type != "NO_MEMORY_EXPANSION" and memory.remote_mem_bw < RATE_MIN:
+        raise AstraError(f"{path}: remote-mem-bw: is missing or too low; give GB/s, at least {RATE_MIN:g}")
     return memory, notes
 
 
