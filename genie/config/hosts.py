@@ -231,9 +231,8 @@ def _ranks(document: Document, i: int, given: int | str | Sequence[int]) -> list
     else:
         ranks = [given] if isinstance(given, int) else list(given)
     if not ranks or not all(0 <= rank < RANKS_MAX for rank in ranks):
-        raise document.error(
-            ("host", i, "ranks"), f" = {shown_value(given)}: give one or more ranks from 0 to {RANKS_MAX - 1}"
-        )
+        wanted = f"give one or more ranks from 0 to {RANKS_MAX - 1}"
+        raise document.error(("host", i, "ranks"), f" = {shown_value(given)}: {wanted}")
     return ranks
 
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+VALUE_MAX = 200
 LINE_MAX, TAIL = 1000, 300  # letters of an error, and of its end, which says what to do
 _BREAKS = re.compile("[\t\n]")
 _SHORT = Repr()
@@ -35,7 +36,8 @@ def one_line(text: str) -> str:
 
 def shown_value(value: object) -> str:
     """A file's value as an error shows it: short, whatever it is, and made without going through all of it."""
-    return printable(_SHORT.repr(value))
+    shown = printable(_SHORT.repr(value))
+    return shown if len(shown) <= VALUE_MAX else f"{shown[:VALUE_MAX]}..."
 
 
 def _lines(text: str) -> str:
@@ -53,10 +55,12 @@ class SafeStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        if text == "\r":
-            return self._stream.write(text)
-        start = ERASE_LINE if text.startswith(ERASE_LINE) else ""
-        self._stream.write(start + _lines(text[len(start) :]))
+        start = text if text == "\r" else ERASE_LINE if text.startswith(ERASE_LINE) else ""
+        try:
+            self._stream.write(start + _lines(text[len(start) :]))
+        except OSError as error:
+            error.filename = error.filename or f"standard {'output' if self is sys.stdout else 'error'}"
+            raise
         return len(text)
 
     def writelines(self, lines: Any) -> None:

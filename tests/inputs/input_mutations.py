@@ -16,8 +16,9 @@ NUMBERS: tuple[Any, ...] = (
 )  # fmt: skip
 STRINGS = (
     "", " ", "0", "-1", "nan", "inf", "1e999", "9" * 30, "9" * 5000, "a\nb", "a\rb", "\x1b[31mred\x1b[0m", "\x00",
-    "\x7f\x9b",     "\ud800", "\u202eabc", "é", "=1+1", "-oProxyCommand=x", "a,b", "a:b", "../../x", "/dev/null", "unlimited",
-    "1 TiB", "1e3Gb/s",     "none", "null", "{rank+99999}", "x" * 300, "x" * 70_000, "0-65535", "10.0.0.300", "🙂", "\u2028",
+    "\x7f\x9b", "\ud800", "\u202eabc", "é", "=1+1", "-oProxyCommand=x", "a,b", "a:b", "../../x", "/dev/null",
+    "unlimited", "1 TiB", "1e3Gb/s", "none", "null", "{rank+99999}", "x" * 300, "x" * 70_000, "0-65535", "10.0.0.300",
+    "🙂", "\u2028",
 )  # fmt: skip
 SCALARS: tuple[Any, ...] = (*NUMBERS, *STRINGS, None, [], {}, [[]], [None], {"": None}, [0] * 40)
 

@@ -22,12 +22,13 @@ LISTED: list[dict[str, Any]] = tomllib.loads((FINDINGS / "findings.toml").read_t
 def good_files() -> None:
     """What commands take besides the file that was found."""
     seeds.write_workload(Path("w"))
+    Path("j").mkdir()
+    Path("j/t.0.json").write_text(json.dumps(seeds.graph_json()))
     Path("network.yml").write_text(yaml.safe_dump(seeds.ASTRA_NETWORK))
     Path("host").mkdir()
     Path("host/rank0.json").write_text(json.dumps({"schema": "1.1.0", "nodes": []}))
-    Path("fabric.toml").write_text(
-        '[topology]\nkind = "single-switch"\nhosts = 4\n\n[link]\nrate = "10Gb/s"\ndelay = "1us"\n'
-    )
+    link = '[link]\nrate = "10Gb/s"\ndelay = "1us"\n'
+    Path("fabric.toml").write_text(f'[topology]\nkind = "single-switch"\nhosts = 4\n\n{link}')
     traffic = 'traffic = {kind = "poisson", duration = "1ms", sizes = "64KiB", load = 0.5}'
     Path("sweep.toml").write_text(f'[base]\nfabric = "fabric.toml"\n{traffic}\n\n[grid]\nseed = [1, 2]\n')
 
@@ -99,7 +100,11 @@ TABLES = [
     ("transfers.parquet", {"src": None}, "transfers.parquet: column src has no value in row 0"),
     ("transfers.parquet", {"dst": -1}, "transfers.parquet: column dst has the value -1; it is from 0 to 1048575"),
     ("timeline.parquet", {"start_ns": 1 << 62}, "timeline.parquet: column start_ns has the value 4611686018427387904"),
-    ("timeline.parquet", {"kind": "coll", "group": None}, "timeline.parquet: a collective has no group"),
+    (
+        "timeline.parquet",
+        {"kind": "coll", "op": "all_reduce", "group": None},
+        "timeline.parquet: a collective has no group",
+    ),
     ("timeline.parquet", {"iteration": -5}, "timeline.parquet: column iteration has the value -5"),
 ]
 

@@ -116,4 +116,4 @@ def test_a_line_that_changes_in_place_keeps_its_erasing(tmp_path: Path) -> None:
         stream = SafeStream(file)
         stream.write(f"{ERASE_LINE}name \x1b[2J")
         stream.writelines(["one\n", "two\r\n"])
-    assert path.read_text() == f"{ERASE_LINE}name \\x1b[2Jone\ntwo\\r\n"
+    assert path.read_bytes().decode() == f"{ERASE_LINE}name \\x1b[2Jone\ntwo\\r\n"
