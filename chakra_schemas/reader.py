@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from gzip import BadGzipFile, GzipFile
 
 from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node
 from google.protobuf.message import DecodeError
@@ -15,9 +12,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakra_schemas.errors import TraceError
 from chakra_schemas.json_reader import read_json
+from genie.inputs import content
 
-GZIP_MAGIC = b"\x1f\x8b"
-CHUNK_BYTES = 1 << 20
 JSON_PROBE_BYTES = 4096
 VARINT32_BYTES_MAX = 5
 # A binary trace has one of these early (the tags of id, name and attributes are 0x08 and 0x12); JSON never does.
@@ -52,30 +48,17 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 def read_content(path: str | os.PathLike[str]) -> bytes:
     """The file's bytes, decompressed when it starts with gzip's magic. Raises TraceError."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        return content.read_content(path)
+    except content.ContentError as error:
+        raise TraceError(path, error.offset, str(error)) from error
     except OSError as error:
         raise TraceError(path, 0, f"cannot be read: {error.strerror or error}") from error
-    return _gunzip(path, data) if data.startswith(GZIP_MAGIC) else data
 
 
 def is_json(data: bytes) -> bool:
     """Whether content is JSON text rather than length-prefixed messages (whose length byte may also be a brace)."""
     probe = data[:JSON_PROBE_BYTES]
     return probe.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and probe.translate(None, CONTROL_BYTES) == probe
-
-
-def _gunzip(path: str | os.PathLike[str], data: bytes) -> bytes:
-    content = io.BytesIO()
-    try:
-        with GzipFile(fileobj=io.BytesIO(data)) as file:
-            while chunk := file.read1(CHUNK_BYTES):
-                content.write(chunk)
-    except EOFError as error:
-        raise TraceError(path, content.tell(), "the compressed file is cut") from error
-    except (BadGzipFile, zlib.error) as error:
-        raise TraceError(path, content.tell(), f"the compressed file is damaged: {error}") from error
-    return content.getvalue()
 
 
 def _frame(path: str | os.PathLike[str], data: bytes, offset: int) -> tuple[int, int]:

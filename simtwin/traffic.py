@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from genie.config.units import Duration, Size, parse_size
+from genie.inputs.content import ContentError, read_text
 from genie.workload import flows
 from genie.workload.flows import WEB_SEARCH, Sizes
 from genie.workload.generate import collective
@@ -99,14 +100,18 @@ def sizes_of(given: SizesGiven, folder: Path = Path()) -> Sizes:
         return read_sizes(folder / given)
 
 
+def _why_no_text(wrong: ValueError) -> str:
+    return str(wrong) if isinstance(wrong, ContentError) else "it is no text"
+
+
 def read_sizes(path: Path) -> Sizes:
     """A distribution's file: a size in bytes and the percentage of flows of at most this size a line, as traffic
     generators of ns-3 have it. Raises WorkloadError.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as wrong:
-        why = "it is no text" if isinstance(wrong, ValueError) else wrong.strerror
+        lines = read_text(path).splitlines()
+    except (OSError, UnicodeDecodeError, ContentError) as wrong:
+        why = wrong.strerror if isinstance(wrong, OSError) else _why_no_text(wrong)
         known = ", ".join(NAMED_SIZES)
         raise WorkloadError(f"sizes {path}: cannot be read ({why}): give a size, {known} or such a file") from wrong
     points = []

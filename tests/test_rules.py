@@ -41,6 +41,10 @@ ROOMS: dict[str, set[str]] = {
     "hosts": set(),
     "hosts.lab": {"genie.config", "simtwin"},
 }
+INPUTS = "genie.inputs"  # what every reader of files shares
+for allowed in ROOMS.values():
+    allowed.add(INPUTS)
+ROOMS[INPUTS] = set()
 ROOMS["genie.cli"] = {*ROOMS, CORE}
 ROOMS["genie.__main__"] = {"genie.cli"}
 

@@ -32,6 +32,7 @@ from genie.cli.resolve import (
 )
 from genie.cli.wire import lowering_of
 from genie.config.hosts import Hosts
+from genie.inputs.printable import printable
 from genie.live.launcher import Outcome, refuse_running
 from genie.live.merge import open_live_run
 from genie.live.rendezvous import launched_by
@@ -102,9 +103,9 @@ def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
             print(verdict.line())
             raise
         except OSError as error:
-            print(verdict.line())
+            print(printable(verdict.line()))
             raise unwritable(out, error) from error
-    print(verdict.line())
+    print(printable(verdict.line()))
     if out is not None:
         print(f"report: {out / 'report.html'}")
     return verdict

@@ -8,6 +8,7 @@ from chakra_schemas.errors import TraceError
 from genie.cli.resolve import UsageError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
+from genie.inputs.printable import one_line
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launcher import LaunchError
 from genie.live.rendezvous import RendezvousError
@@ -40,11 +41,11 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def text_of(error: Exception) -> str:
+def text_of(error: BaseException) -> str:
     """One line for a person."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+        return one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    return one_line(" ".join(str(error).split()))
 
 
 def signal_in_words(number: int) -> str:
@@ -57,7 +58,7 @@ def counted(count: int, what: str, plural: str = "s") -> str:
     return f"{count} {what}" + plural * (count != 1)
 
 
-def exit_code_of(error: Exception) -> int | None:
+def exit_code_of(error: BaseException) -> int | None:
     """The code for an error that a user can mend; None for a fault of ours."""
     for kind, code in CODES:
         if isinstance(error, kind):

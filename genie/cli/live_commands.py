@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.exits import exit_code_of
+from genie.cli.exits import exit_code_of, text_of
 from genie.cli.labs import Ground, ground_of
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.resolve import (
@@ -203,7 +203,7 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
 
     `ready` checks what was given and says what to play: when one rank cannot, all leave together.
     """
-    from genie.live.endings import RankError, check_size
+    from genie.live.endings import EXIT_FAILED, RankError, check_size, unexpected
     from genie.live.rank import run_and_sign
     from genie.live.worker import run_rank
 
@@ -220,9 +220,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
         problem = (error.code, str(error))
     except Exception as error:
         code = exit_code_of(error)
-        if code is None:
-            raise
-        problem = (code, str(error))
+        fault = unexpected(error) if code is None else None
+        problem = (fault.code, str(fault)) if fault else (code or EXIT_FAILED, text_of(error))
     problems = [each for each in rendezvous.agree(problem) if each]
     if problems or settings is None:
         code, text = problems[0]

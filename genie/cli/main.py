@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import typer
@@ -22,7 +24,9 @@ from genie.cli import (
 )
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.cli.guard import guard
-from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
+from genie.inputs.fault import MEMORY_SHORT, fault_line, install_thread_handler
+from genie.inputs.printable import safe_streams
+from genie.live.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
 from genie.record import let_go_of_folders
 
@@ -51,6 +55,9 @@ for room in (
 guard(app)
 
 
+_HELP = {"--help", "-h"}
+
+
 class Interrupted(BaseException):
     """A signal that ends the command. Not KeyboardInterrupt, which the command line's library ends without a word."""
 
@@ -60,7 +67,16 @@ class Interrupted(BaseException):
 
 
 def main() -> None:
-    """Run the command; never a traceback for an expected error."""
+    """Run the command; an error is one line and an exit code, never a traceback."""
+    install_thread_handler()
+    if _HELP & set(sys.argv) or len(sys.argv) < 3:
+        _run()  # the help has colours on a terminal, and nothing of a file
+    else:
+        with safe_streams():
+            _run()
+
+
+def _run() -> NoReturn:
     # A rank that waits in MPI could not heed more than Ctrl-C.
     numbers = ENDING_SIGNALS if launched_by() is None else (signal.SIGINT,)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -70,6 +86,7 @@ def main() -> None:
     sys.unraisablehook = _interrupt_again
     try:
         code = app(standalone_mode=False)
+        _flush_output()
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
@@ -83,19 +100,54 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         _leave(signal.SIGINT)
     except BrokenPipeError:
+        _drop_output()
         sys.exit(0)
-    except Exception as error:
-        code = exit_code_of(error)
-        if code is None:
-            raise
-        if code != EXIT_USAGE or speaks():
-            print(f"genie: {text_of(error)}", file=sys.stderr)
-        sys.exit(code)
+    except MemoryError:
+        _say(MEMORY_SHORT)
+        sys.exit(EXIT_ENVIRONMENT)
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of polars is not an Exception
+        _end_with(error)
     finally:
         let_go_of_folders()
         sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_with(error: BaseException) -> NoReturn:
+    code = exit_code_of(error)
+    if code is None:
+        _say(fault_line(error))
+        sys.exit(EXIT_FAULT)
+    if code != EXIT_USAGE or speaks():
+        _say(text_of(error))
+    sys.exit(code)
+
+
+def _flush_output() -> None:
+    """A full disk behind standard output is an error like any other."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop_output()
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _drop_output() -> None:
+    """What could not be written would be tried again at Python's end, which is loud about it."""
+    with suppress(OSError, ValueError, AttributeError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.__stdout__.fileno())  # type: ignore[union-attr]
+        os.close(nothing)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # a full disk behind standard error, too
+        print(f"genie: {text}", file=sys.stderr, flush=True)
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
+from genie.inputs.content import ContentError, read_bytes
+
 CHANNELS_MAX = 64  # as a template's
 MOVES_MAX = 200_000  # chunks that a file's steps move: far above what compilers write, below what fills a memory
 CHUNKS_MAX = 1 << 16  # of a buffer
@@ -99,7 +101,10 @@ class MscclFile:
 
 def read_msccl(path: str | Path) -> MscclFile:
     """Read a file. Raises MscclError, and OSError if it cannot be opened."""
-    return parse_msccl(Path(path).read_bytes(), str(path))
+    try:
+        return parse_msccl(read_bytes(path), str(path))
+    except ContentError as error:
+        raise MscclError(f"{path}: {error}") from error
 
 
 def parse_msccl(content: bytes, where: str) -> MscclFile:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from genie.collectives.lower import LoweringError
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -18,6 +20,7 @@ STEPS = 8  # of a connection's buffer: what may be in flight on one channel
 SLICE_ALIGNMENT_BYTES = 64  # 16 elements of 4 bytes
 CHUNK_ALIGNMENT_BYTES = 16
 GRAIN_BYTES = 512  # chunks are multiples of it
+PARTS_MAX = 1 << 21  # chunks of one member in a collective
 CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less does not pay for one more channel
 
 # Ring collectives whose chunk has four steps with the protocol Simple.
@@ -117,6 +120,7 @@ def own_chunks(channel_bytes: NDArray[np.int64], shares: NDArray[np.int64], cut:
 def _by_loop(size_bytes: NDArray[np.int64], loop_bytes: int) -> NDArray[np.int64]:
     """(..., loops) bytes of each loop of buffers (...)."""
     loops = max(1, int(-(-size_bytes.max(initial=0) // loop_bytes)))
+    check_parts(loops * size_bytes.size, int(size_bytes.sum()))
     left: NDArray[np.int64] = size_bytes[..., None] - np.arange(loops) * loop_bytes
     return np.clip(left, 0, loop_bytes)
 
@@ -138,6 +142,15 @@ def slices_of(chunk_bytes: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
     return np.diff(starts, axis=-1)
 
 
+def check_parts(parts: int, size_bytes: int) -> None:
+    """Raises LoweringError for a collective of more parts than memory has room for: each takes some hundred bytes."""
+    if parts > PARTS_MAX:
+        raise LoweringError(
+            f"{size_bytes} bytes of a member are {parts} chunks on NCCL's wire, more than {PARTS_MAX}: give smaller "
+            "collectives, larger buffers (NCCL_BUFFSIZE, NCCL_P2P_NET_CHUNKSIZE) or --wire plain"
+        )
+
+
 def message_chunk_bytes(size_bytes: ArrayLike, chunk_bytes: int) -> NDArray[np.int64]:
     """Chunks of point-to-point messages (NCCL_P2P_NET_CHUNKSIZE): a quarter below one of them, a half below eight."""
     size = np.asarray(size_bytes, np.int64)
@@ -150,5 +163,6 @@ def message_chunks(size_bytes: ArrayLike, chunk_bytes: int) -> NDArray[np.int64]
     size = np.asarray(size_bytes, np.int64)
     each = message_chunk_bytes(size, chunk_bytes)
     count = max(1, int((-(-size // each)).max(initial=0)))
+    check_parts(count * size.size, int(size.sum()))
     at = np.arange(count).reshape(-1, *([1] * size.ndim))
     return np.clip(size - at * each, 0, each)

@@ -21,8 +21,10 @@ from msgspec import Meta, Struct
 
 from genie.config.strict_toml import Document, SettingsError
 from genie.config.toml_lines import table_span
+from genie.inputs.printable import shown_value
 
 RANKS_MAX = 65536
+DILATION_MAX = 10**6
 LOOPBACK_BASE = "127.0.1.1"
 BROADCAST = ("255.255.255.255", "127.255.255.255")
 
@@ -45,10 +47,10 @@ class Calibration(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     packet_latency_spread_ns: Nanoseconds = 0
     message_latency_ns: Nanoseconds = 0  # from a message's completion until what depended on it is posted
     message_latency_spread_ns: Nanoseconds = 0
-    samples: Annotated[int, Meta(ge=0)] = 0
+    samples: Annotated[int, Meta(ge=0, le=10**12)] = 0
     transport: str = "softroce"
     rate: str = "unlimited"  # line rate that it was measured at
-    dilation: Annotated[float, Meta(ge=1)] = 1.0
+    dilation: Annotated[float, Meta(ge=1, le=DILATION_MAX)] = 1.0
     scheduling: str = ""  # what the ranks got: SCHED_FIFO, SCHED_OTHER
     measured_at: str = ""  # ISO 8601
     commit: str = ""
@@ -57,7 +59,15 @@ class Calibration(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
 class HostEntry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One [[host]] of the file."""
 
-    name: Annotated[str, Meta(min_length=1, description="the host's name, as mpirun and srun know it")]
+    # mpirun hands it to ssh, which takes a hyphen in front for an option, and splits its own list at commas.
+    name: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            pattern=r"\A[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\Z",
+            description="the host's name, as mpirun and srun know it: letters, digits, dots, hyphens and underscores",
+        ),
+    ]
     ranks: Annotated[int | str | list[int], Meta(description='a rank, a list of ranks or ranges such as "0-3,8"')]
     address: Annotated[
         str | list[str],
@@ -221,7 +231,8 @@ def _ranks(document: Document, i: int, given: int | str | Sequence[int]) -> list
     else:
         ranks = [given] if isinstance(given, int) else list(given)
     if not ranks or not all(0 <= rank < RANKS_MAX for rank in ranks):
-        raise document.error(("host", i, "ranks"), f" = {given!r}: give one or more ranks from 0 to {RANKS_MAX - 1}")
+        wanted = f"give one or more ranks from 0 to {RANKS_MAX - 1}"
+        raise document.error(("host", i, "ranks"), f" = {shown_value(given)}: {wanted}")
     return ranks
 
 

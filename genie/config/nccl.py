@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.inputs.content import ContentError, read_bytes
 
 FILE_NAME = "NCCL_CONF_FILE"
 SYSTEM_FILE = Path("/etc/nccl.conf")
@@ -138,9 +139,11 @@ def _files(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_bytes(path).decode("utf-8", "replace").splitlines()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise  # NCCL does without it then
+    except ContentError as error:
+        raise NcclVariableError(f"{path}: {error}") from error
     except OSError as error:
         raise NcclVariableError(f"{path}: cannot be read: {error.strerror}") from error
     values = {}

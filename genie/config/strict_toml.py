@@ -17,6 +17,7 @@ from msgspec import inspect
 
 from genie.config.toml_lines import Key, key_lines
 from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
+from genie.inputs.printable import shown_value
 
 _PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -48,6 +49,9 @@ class Document:
             if problem == "Cannot overwrite a value":
                 problem = "this key is given twice"
             raise error(f"{name}:{line}: is not TOML: {problem}") from wrong
+        except (ValueError, RecursionError) as wrong:  # numbers beyond Python's limit, nesting beyond its stack
+            problem = "values are nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
+            raise error(f"{name}:1: is not TOML that can be read: {problem}") from wrong
 
     @classmethod
     def open(cls, path: Path, error: type[SettingsError] = SettingsError) -> Document:
@@ -95,7 +99,7 @@ class Document:
             value = _value_at(self.data, key)
             detail = what if key and _type_at(into, self.data, key) in _PARSERS else ""
             allowed = _allowed(_type_at(into, self.data, key), key[-1] if key else "")
-            return self.error(key, f" = {value!r}{' ' + detail if detail else ''}: give {allowed or what}")
+            return self.error(key, f" = {shown_value(value)}{' ' + detail if detail else ''}: give {allowed or what}")
         table = _type_at(into, self.data, key)
         name = field[2]
         if field[1] == "missing required":

@@ -9,9 +9,9 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 
+from genie.inputs.fault import MEMORY_SHORT, fault_line
 from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
@@ -42,11 +42,11 @@ class RankError(Exception):
         self.agreed = agreed
 
 
-def unexpected(error: Exception) -> RankError:
-    """A fault of ours as one line that says where it is."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return RankError(f"unexpected {type(error).__name__}{where}, please report it: {' '.join(str(error).split())}")
+def unexpected(error: BaseException) -> RankError:
+    """What ends a rank for lack of memory, or a fault of ours as one line that names the file with its traceback."""
+    if isinstance(error, MemoryError):
+        return RankError(MEMORY_SHORT, EXIT_ENVIRONMENT)
+    return RankError(fault_line(error), EXIT_FAULT)
 
 
 def check_size(settings: RunSettings, size: int) -> None:

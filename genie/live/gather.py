@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from genie.live.endings import EXIT_ENVIRONMENT, RankError
-from genie.live.rendezvous import Idle, Rendezvous
+from genie.live.endings import EXIT_ENVIRONMENT, RankError, unexpected
+from genie.live.rendezvous import Idle, Rendezvous, RendezvousError, decoded
 from genie.live.settings import RunSettings
+from genie.record import RecordError
 
 
 def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts: list[bytes], idle: Idle) -> None:
@@ -19,17 +20,20 @@ def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts
     """
     everyone = meet.collect(msgspec.msgpack.encode(facts), idle=idle)
     collected = [meet.collect(part, idle=idle) for part in parts]
-    problem = ""
+    problem: tuple[int, str] | None = None
     if everyone is not None:
         from genie.live.merge import write_live_run  # here, because it imports much
 
         try:
             with meet.busy():
-                write_live_run(settings, [msgspec.msgpack.decode(each) for each in everyone], collected)
+                write_live_run(settings, [decoded(rank, each) for rank, each in enumerate(everyone)], collected)
         except RankError:
             raise
-        except Exception as error:
-            problem = str(error)
-    problem = meet.agree(problem, lambda problems: problems[0], idle=idle)
-    if problem:
-        raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+        except (RecordError, RendezvousError, OSError) as error:
+            problem = (EXIT_ENVIRONMENT, str(error))
+        except BaseException as error:  # all ranks must hear of it
+            fault = unexpected(error)
+            problem = (fault.code, str(fault))
+    agreed = meet.agree(problem, lambda problems: problems[0], idle=idle)
+    if agreed:
+        raise RankError(str(agreed[1]), int(agreed[0]), agreed=True)

@@ -11,8 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
+from genie.inputs.content import read_bytes
+from genie.inputs.fault import MEMORY_SHORT, fault_line, install_thread_handler
+from genie.inputs.printable import safe_streams
 from genie.live.endings import (
     EXIT_ENVIRONMENT,
+    EXIT_FAULT,
+    EXIT_USAGE,
     FINISHED,
     FREE_SPACE,
     LAUNCHED,
@@ -35,7 +40,27 @@ def main(path: str) -> int:
 
 def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
     """Be a rank of what a launch file of this kind of settings says: meet the others, and do `body`."""
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=kind)
+    install_thread_handler()
+    try:
+        with safe_streams():
+            return _start(path, kind, body)
+    except SystemExit:
+        raise
+    except MemoryError:
+        print(f"genie: {MEMORY_SHORT}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    except BaseException as error:
+        print(f"genie: {fault_line(error)}", file=sys.stderr)
+        return EXIT_FAULT
+
+
+def _start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
+    try:
+        settings = msgspec.json.decode(read_bytes(path), type=kind)
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        print(f"genie: {path}: is not a launch file of genie run: {why}", file=sys.stderr)
+        return EXIT_USAGE
     try:
         early = expected_rank()
         if early is not None:

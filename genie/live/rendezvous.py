@@ -42,6 +42,14 @@ def _sleep_a_little() -> None:
     time.sleep(0.0005)
 
 
+def decoded(source: int, payload: bytes, kind: Any = Any) -> Any:
+    """What another rank says. Raises RendezvousError when it is not a message of Genie's, whoever sent it."""
+    try:
+        return msgspec.msgpack.decode(payload, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise RendezvousError(f"rank {source} sent what is not a message of this Genie: {error}") from error
+
+
 class Rendezvous:
     """Agreement among all ranks, by one primitive: `agree`."""
 
@@ -64,13 +72,13 @@ class Rendezvous:
         """
         if self.rank != 0:
             self.channel.send(0, AGREE_TAG, msgspec.msgpack.encode(value))
-            return msgspec.msgpack.decode(self._wait(ANSWER_TAG, self._heard({0}), idle)[1])
+            return decoded(*self._wait(ANSWER_TAG, self._heard({0}), idle))
         values: list[Any] = [None] * self.size
         values[0] = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
         missing = self._heard(range(1, self.size))
         while missing:
             source, payload = self._wait(AGREE_TAG, missing, idle)
-            values[source] = msgspec.msgpack.decode(payload)
+            values[source] = decoded(source, payload)
             del missing[source]
         answer = msgspec.msgpack.encode(decide(values) if decide else values)
         for rank in range(1, self.size):

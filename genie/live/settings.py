@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from genie.collectives.nccl import NcclShape
+from genie.inputs.content import read_bytes
 from genie.live.path_names import TracePlan
 from genie.plan.lowering import Lowering
 from genie.record import LIVE, launch_mark
@@ -171,10 +172,10 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 def load_faults(path: Path, ranks: int) -> Faults:
     """Read a fault plan. Raises ValueError that names the file, the place and what is allowed."""
     try:
-        faults = msgspec.toml.decode(path.read_bytes(), type=Faults)
+        faults = msgspec.toml.decode(read_bytes(path), type=Faults)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # too long, no text, no TOML, or no fault plan
         raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
     named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
     named += [("loss", entry.rank, entry.peer) for entry in faults.loss]

@@ -327,7 +327,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
         return leave(settings, rendezvous, error, rank.iteration if rank else -1)
-    except Exception as error:  # a fault of ours: the others must hear of it, or they would wait for this rank
+    except BaseException as error:  # a fault of ours: the others must hear of it, or they would wait for this rank
         return leave(settings, rendezvous, unexpected(error), rank.iteration if rank else -1)
 
 

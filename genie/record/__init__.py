@@ -12,17 +12,10 @@ from genie.record.contents import (
     launch_mark,
 )
 from genie.record.errors import RecordError, RecordWriteError
-from genie.record.folder import (
-    Run,
-    open_run,
-    prepare_folder,
-    refuse_foreign,
-    refuse_inputs_in,
-    replace_own,
-    write_run,
-)
+from genie.record.folder import prepare_folder, refuse_foreign, refuse_inputs_in, replace_own, write_run
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
 from genie.record.marks import kind_of, mark, marked_json, marked_text
+from genie.record.reading import Run, open_run, read_object
 from genie.record.whole import is_special, unwritable, whole_file, whole_name, write_whole
 
 __all__ = [
@@ -47,6 +40,7 @@ __all__ = [
     "marked_text",
     "open_run",
     "prepare_folder",
+    "read_object",
     "refuse_foreign",
     "refuse_inputs_in",
     "replace_own",

@@ -1,17 +1,14 @@
-"""Run folders: how one is prepared, written and read. Their files: `contents`."""
+"""Run folders: how one is prepared and written. Their files: `contents`; reading them: `reading`."""
 
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record.contents import CONTENTS, PATHS_FILE, RUN_FILES, SERIES_FILE, WORDS, strangers
+from genie.record.contents import CONTENTS, PATHS_FILE, SERIES_FILE, WORDS, strangers
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.hold import hold_folder
 from genie.record.marks import kind_of, mark, marked_json, marked_text
@@ -19,26 +16,6 @@ from genie.record.whole import is_special, unwritable, write_whole
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-@dataclass
-class Run:
-    """A run folder in memory."""
-
-    path: Path
-    info: dict[str, Any]  # run.json
-    timeline: pl.DataFrame
-    transfers: pl.DataFrame
-    counters: dict[str, Any]
-    paths: pl.DataFrame | None = None  # where they are known
-
-    @cached_property
-    def series(self) -> pl.DataFrame | None:
-        """Read when it is asked for, as it may have millions of rows; None without. Raises RecordError."""
-        from genie.record.schemas import SERIES_SCHEMA
-
-        path = self.path / SERIES_FILE
-        return _read_table(path, SERIES_SCHEMA) if path.is_file() else None
 
 
 def prepare_folder(path: Path, kind: str) -> None:
@@ -153,50 +130,3 @@ def _parquet(table: pl.DataFrame, schema: pl.Schema, kind: str) -> bytes:
     buffer = io.BytesIO()
     table.select(list(schema)).cast(schema).write_parquet(buffer, metadata={"schema": mark(kind)})
     return buffer.getvalue()
-
-
-def open_run(path: Path) -> Run:
-    """Read a run folder. Raises RecordError naming what is missing or damaged."""
-    from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
-
-    for name in RUN_FILES:
-        if not (path / name).is_file():
-            raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
-    return Run(
-        path,
-        _read_object(path / "run.json"),
-        _read_table(path / "timeline.parquet", TIMELINE_SCHEMA),
-        _read_table(path / "transfers.parquet", TRANSFERS_SCHEMA),
-        _read_object(path / "counters.json"),
-        _read_table(path / PATHS_FILE, PATHS_SCHEMA) if (path / PATHS_FILE).is_file() else None,
-    )
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
-    if not isinstance(value, dict):
-        raise RecordError(f"{path}: is not a JSON object; make the run again")
-    return value
-
-
-def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    import polars as pl
-
-    try:
-        table = pl.read_parquet(path)
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
-    missing = [column for column in schema if column not in table.columns]
-    if missing:
-        raise RecordError(f"{path}: has no column {', '.join(missing)}")
-    for column, wanted in schema.items():
-        if table.schema[column] != wanted:
-            raise RecordError(f"{path}: column {column} is {table.schema[column]}, must be {wanted}")
-    return table
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error).split())

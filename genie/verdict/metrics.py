@@ -6,7 +6,6 @@ label for each message, collectives are put together by size, and only the group
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
@@ -15,15 +14,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
+from msgspec import Meta, Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from genie.record import METRICS_FILE, RecordError, Run, mark, open_run, replace_own
+from genie.record import METRICS_FILE, RecordError, Run, mark, open_run, read_object, replace_own
 from genie.verdict.decompose import bus_bytes
 
 # Name -> what it says. Counters get `_total` behind their name.
@@ -56,6 +56,33 @@ RANKS_MAX = 256  # of more, only those that sent again
 LABELS = ("run", "workload", "fabric")
 
 
+class _Runs(Struct):
+    live: str = ""
+    twin: str = ""
+    workload: str = ""
+    fabric: str = ""
+
+
+class _Iteration(Struct):
+    measured_ns: Annotated[float, Meta(ge=0, le=1e18)]
+    simulated_ns: Annotated[float, Meta(ge=0, le=1e18)]
+
+
+class _Suspect(Struct):
+    kind: str
+    name: str
+    slow_down: Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+class _Verdict(Struct):
+    """What is read of verdict.json, as far as it is there."""
+
+    result: str = ""
+    runs: _Runs | None = None
+    iterations: list[_Iteration] | None = None
+    suspects: list[_Suspect] | None = None
+
+
 @dataclass
 class Source:
     """What metrics are made of."""
@@ -75,11 +102,8 @@ def read_source(folder: Path) -> Source:
     path = folder / "verdict.json"
     runs: dict[str, Any] = {}
     if path.is_file():
-        try:
-            source.verdict = json.loads(path.read_bytes())
-            runs = source.verdict.get("runs") or {}
-        except (OSError, ValueError, AttributeError) as error:
-            raise RecordError(f"{path}: cannot be read: {error}; judge the run again") from error
+        source.verdict = read_object(path, _Verdict)
+        runs = source.verdict.get("runs") or {}
     places = [folder, folder / "live", Path(runs.get("live") or folder)]
     place = next((each for each in places if (each / "run.json").is_file()), None)
     if place is not None:

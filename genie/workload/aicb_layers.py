@@ -13,8 +13,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genie.inputs.content import ContentError, read_text
 from genie.workload.aicb_parallel import Domain
-from genie.workload.graph import Op, WorkloadError
+from genie.workload.graph import SIZE_MAX_BYTES, Op, WorkloadError
 
 TRANSFORMER = "HYBRID_TRANSFORMER"
 RECOMPUTING = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -41,7 +42,7 @@ OPERATIONS = {
 }
 SUFFIXES = {"_EP": Domain.EXPERT, "_DP_EP": Domain.EXPERT_DATA}
 FIELDS = 12
-NUMBER_MAX = 1 << 62
+NUMBER_MAX = SIZE_MAX_BYTES  # of a size in bytes, and of a time in ns
 ROWS_MAX = 1_000_000
 
 
@@ -84,7 +85,9 @@ class LayerFile:
 def read_layers(path: str | Path) -> LayerFile:
     """Read a file. Raises WorkloadError, and OSError if it cannot be opened."""
     try:
-        return parse_layers(Path(path).read_text(encoding="utf-8"), str(path))
+        return parse_layers(read_text(path), str(path))
+    except ContentError as error:
+        raise WorkloadError(f"{path}: {error}") from error
     except UnicodeDecodeError:
         raise WorkloadError(f"{path}: not a text file") from None
 

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genie.inputs.content import ContentError, read_text
 from genie.workload.aicb_layers import NUMBER_MAX, Communication
 from genie.workload.aicb_parallel import Domain
 from genie.workload.graph import Op, WorkloadError
@@ -66,7 +67,9 @@ class ListFile:
 def read_list(path: str | Path) -> ListFile:
     """Read a file. Raises WorkloadError, and OSError if it cannot be opened."""
     try:
-        return parse_list(Path(path).read_text(encoding="utf-8"), str(path))
+        return parse_list(read_text(path), str(path))
+    except ContentError as error:
+        raise WorkloadError(f"{path}: {error}") from error
     except UnicodeDecodeError:
         raise WorkloadError(f"{path}: not a text file") from None
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from chakra_protobuf.et_def_pb2 import CollectiveCommType, Node, NodeType
 
+from genie.inputs.printable import shown_value
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Kind, Op, RankGraph, WorkloadError
+from genie.workload.graph import SIZE_MAX_BYTES, Kind, Op, RankGraph, WorkloadError
 from genie.workload.groups import GroupTable
 
 INT32_MAX = 2**31 - 1
@@ -111,7 +112,7 @@ class NodeDecoder:
         return {
             "peer": peer,
             "tag": _integer(attributes, "comm_tag", 0, low=INT64_MIN),
-            "size_bytes": _integer(attributes, "comm_size", -1),
+            "size_bytes": _integer(attributes, "comm_size", -1, high=SIZE_MAX_BYTES),
         }
 
     def _collective(self, attributes: Attributes) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class NodeDecoder:
         columns: dict[str, Any] = {
             "op": op,
             "group": index,
-            "size_bytes": 0 if op is Op.BARRIER else _integer(attributes, "comm_size", -1),
+            "size_bytes": 0 if op is Op.BARRIER else _integer(attributes, "comm_size", -1, high=SIZE_MAX_BYTES),
         }
         if op in ROOTED:
             columns["root"] = _root_position(attributes, members)
@@ -175,7 +176,7 @@ def _to_integer(name: str, value: object) -> int:
             return int(value)
         except ValueError:
             pass
-    raise ValueError(f"{name} is {value!r}, expected an integer")
+    raise ValueError(f"{name} is {shown_value(value)}, expected an integer")
 
 
 def _truth(value: object) -> bool:
@@ -218,8 +219,10 @@ def _root_position(attributes: Attributes, members: tuple[int, ...]) -> int:
 def _split(attributes: Attributes, name: str, members: tuple[int, ...]) -> list[int]:
     values = attributes.get(name)
     if not isinstance(values, list) or len(values) != len(members):
-        raise ValueError(f"{name} is {values!r}, expected a list of {len(members)} sizes, one per member of the group")
+        raise ValueError(
+            f"{name} is {shown_value(values)}, expected a list of {len(members)} sizes, one per member of the group"
+        )
     sizes = [_integer({name: value}, name, 0) for value in values]
-    if sum(sizes) > INT64_MAX:
-        raise ValueError(f"{name} adds up to {sum(sizes)}, which is too much")
+    if sum(sizes) > SIZE_MAX_BYTES:
+        raise ValueError(f"{name} adds up to {sum(sizes)}, expected at most {SIZE_MAX_BYTES}")
     return sizes

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from genie.inputs.content import ContentError, read_bytes
 from genie.workload.graph import WorkloadError
 
 TRACE_NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)\.(?P<suffix>et|et\.gz|json|json\.gz)")
@@ -102,13 +103,20 @@ def read_groups(path: Path) -> dict[str, list[int]]:
     Raises WorkloadError naming the file and the group.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_bytes(path))
+    except ContentError as error:
+        raise WorkloadError(f"{path}: {error}") from error
     except OSError as error:
         raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: not JSON: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise WorkloadError(f'{path}: not a groups file: expected {{"<id>": [ranks], ...}}')
+    for name in value:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise WorkloadError(
+                f"{path}: group {name!r}: its name is half of a letter (a lone surrogate); give another"
+            )
     return {name: check_members(str(path), name, members) for name, members in value.items()}
 
 

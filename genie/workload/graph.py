@@ -102,5 +102,8 @@ class Workload:
         return f"<Workload {self.name!r}: {self.world_size} ranks, {nodes} nodes>"
 
 
+SIZE_MAX_BYTES = 1 << 50  # of a collective or a message in a file
+
+
 class WorkloadError(Exception):
     """A trace that cannot be used: the message says which file or node, what is wrong and what to do."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from genie.inputs.printable import printable
 from genie.workload.critical_path import CriticalPath, critical_path
 from genie.workload.graph import Kind, Op, Workload
 from genie.workload.lint import Lint, lint
@@ -82,7 +83,7 @@ class Inspection:
         text += [f"  {finding.severity:<10} {finding.message}" for finding in self.lints]
         if not self.lints:
             text.append("  lint       nothing found")
-        return text
+        return [printable(line) for line in text]
 
 
 def inspect_workload(workload: Workload) -> Inspection:

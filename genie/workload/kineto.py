@@ -5,15 +5,24 @@ Times are in µs in the file, whole or fractional; here in ns from the trace's f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from genie.workload.graph import WorkloadError
-from genie.workload.pytorch_trace import read_json
+from genie.inputs.printable import shown_value
+from genie.workload.files import RANK_MAX
+from genie.workload.graph import SIZE_MAX_BYTES, WorkloadError
+from genie.workload.pytorch_trace import WRONG_CONTENT, read_json
 
 Thread = tuple[Any, Any]  # process and thread, as in the file
+
+SPAN_MAX_NS = 10**18  # of a profile: 30 years, which doubles of microseconds still tell apart
+INT32_MAX = 2**31 - 1
+SYNCHRONIZATION_KEYS = ("stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation")
+
+CORRELATION, RECORD_FUNCTION_ID = "correlation", "Record function id"
 
 STEP_PREFIX = "ProfilerStep#"
 OPERATOR_CATEGORIES = frozenset({"cpu_op", "operator"})
@@ -49,7 +58,7 @@ class HostEvent:
     @property
     def correlation(self) -> int:
         """Number that a runtime call shares with what it launched; -1: none."""
-        return int(self.args.get("correlation", -1))
+        return _integer(self.args, CORRELATION, -1)
 
 
 @dataclass(slots=True)
@@ -103,23 +112,25 @@ def read_device_trace(path: Path) -> DeviceTrace:
         raise WorkloadError(f"{path}: expected a PyTorch profiler trace (traceEvents), this is {what}")
     try:
         return _parse(path, content, [event for event in events if event.get("ph") == "X"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_CONTENT as error:
         raise WorkloadError(f"{path}: an event lacks or misuses {error}; is the file damaged?") from error
 
 
 def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) -> DeviceTrace:
     wanted = (*OPERATOR_CATEGORIES, *ANNOTATION_CATEGORIES, *RUNTIME_CATEGORIES, *DEVICE_KINDS)
-    origin_us = min((event["ts"] for event in events if event.get("cat") in wanted), default=0)
-    base_ns = int(content.get("baseTimeNanoseconds", 0))
+    origin_us = min((_microseconds(event, "ts") for event in events if event.get("cat") in wanted), default=0)
+    base_ns = _integer(content, "baseTimeNanoseconds", 0)
     trace = DeviceTrace(path, base_ns + round(origin_us * 1000))
-    trace.distributed = content.get("distributedInfo") or {}
+    trace.distributed = _distributed(content.get("distributedInfo") or {})
     devices = {event["args"].get("device", 0) for event in events if event.get("cat") in DEVICE_KINDS}
     for event in events:
         category = event.get("cat")
         if category in DEVICE_KINDS:
             trace.device_ops.append(_device_op(event, origin_us, len(devices) > 1))
         elif category == "cuda_sync":
-            trace.synchronizations[int(event["args"]["correlation"])] = event["args"]
+            args = event["args"]
+            waits = {name: _integer(args, name, -1) for name in SYNCHRONIZATION_KEYS if name in args}
+            trace.synchronizations[_integer(args, "correlation")] = args | waits
         elif category in OPERATOR_CATEGORIES:
             trace.operators.append(_host_event(event, origin_us))
         elif category in ANNOTATION_CATEGORIES:
@@ -134,21 +145,62 @@ def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) ->
 
 def _times(event: dict[str, Any], origin_us: float) -> tuple[int, int]:
     # The difference is taken first: a double holds an absolute time of today only to 0.25 µs.
-    start_ns = round((event["ts"] - origin_us) * 1000)
-    return start_ns, start_ns + round(event.get("dur", 0) * 1000)
+    start_ns, duration_ns = round((_microseconds(event, "ts") - origin_us) * 1000), 0
+    if "dur" in event:
+        duration_ns = round(_microseconds(event, "dur") * 1000)
+    if not (0 <= start_ns <= SPAN_MAX_NS and 0 <= duration_ns <= SPAN_MAX_NS):
+        raise ValueError(f"ts {shown_value(event['ts'])} and dur: times are within {SPAN_MAX_NS // 10**9} s")
+    return start_ns, start_ns + duration_ns
+
+
+def _microseconds(event: dict[str, Any], key: str) -> float:
+    value: float = event[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{key}: {shown_value(value)} is not a time")
+    return value
+
+
+def _integer(values: dict[str, Any], key: str, default: int | None = None) -> int:
+    """A whole number of 64 bits, also as text. Raises ValueError that names it, KeyError."""
+    value = values[key] if default is None else values.get(key, default)
+    number = int(value) if not isinstance(value, str) or len(value) < 24 else None
+    if number is None or not -(2**63) <= number < 2**63:
+        raise ValueError(f"{key}: {shown_value(value)} is not a whole number of 64 bits")
+    return number
+
+
+def _distributed(given: dict[str, Any]) -> dict[str, Any]:
+    """What the file says of its job. Raises ValueError."""
+    for key, least in (("rank", -1), ("world_size", 0)):
+        number = _integer(given, key, 0) if given.get(key) is not None else 0
+        if not least <= number <= RANK_MAX + 1:
+            raise ValueError(f"{key}: {number} is not from {least} to {RANK_MAX + 1}")
+    return given
 
 
 def _host_event(event: dict[str, Any], origin_us: float) -> HostEvent:
     start_ns, end_ns = _times(event, origin_us)
-    return HostEvent(str(event["name"]), start_ns, end_ns, (event["pid"], event["tid"]), event.get("args") or {})
+    thread, args = (event["pid"], event["tid"]), event.get("args") or {}
+    hash(thread)  # a list is no thread
+    if not isinstance(args, dict):
+        raise TypeError(f"args: {shown_value(args)} is not an object")
+    made = HostEvent(str(event["name"]), start_ns, end_ns, thread, args)
+    for name in (CORRELATION, RECORD_FUNCTION_ID):
+        _integer(args, name, -1)
+    return made
 
 
 def _device_op(event: dict[str, Any], origin_us: float, many_devices: bool) -> DeviceOp:
     start_ns, end_ns = _times(event, origin_us)
     args = event["args"]
-    stream = int(args["stream"])
+    stream = _integer(args, "stream")
     if many_devices:
-        stream += int(args["device"]) << 16
+        stream += _integer(args, "device") << 16
+    if not -1 <= stream <= INT32_MAX:
+        raise ValueError(f"stream: {stream} is not from -1 to {INT32_MAX}")
     kind = DEVICE_KINDS[event["cat"]]
-    size_bytes = int(args.get("bytes", 0)) if kind is not DeviceKind.KERNEL else -1
-    return DeviceOp(str(event["name"]), kind, start_ns, end_ns, stream, int(args.get("correlation", -1)), size_bytes)
+    size_bytes = _integer(args, "bytes", 0) if kind is not DeviceKind.KERNEL else -1
+    if size_bytes > SIZE_MAX_BYTES:
+        raise ValueError(f"bytes: {size_bytes} is more than {SIZE_MAX_BYTES}")
+    correlation = _integer(args, "correlation", -1)
+    return DeviceOp(str(event["name"]), kind, start_ns, end_ns, stream, correlation, size_bytes)

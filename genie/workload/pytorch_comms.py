@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from genie.workload.graph import Op, WorkloadError
-from genie.workload.pytorch_trace import HostNode, HostTrace, argument, tensors_of
+from genie.inputs.printable import shown_value
+from genie.workload.graph import SIZE_MAX_BYTES, Op, WorkloadError
+from genie.workload.pytorch_trace import WRONG_CONTENT, HostNode, HostTrace, argument, tensors_of
 
 RECORD_NAME = "record_param_comms"
 OPERATOR_PREFIX = "c10d::"
@@ -102,8 +103,10 @@ def find_communications(trace: HostTrace) -> list[Communication]:
             continue
         try:
             communication = read(trace, node, backends)
-        except (TypeError, ValueError, IndexError) as error:
+        except WRONG_CONTENT as error:
             raise _error(trace, node, f"its arguments cannot be read: {error}") from error
+        if not 0 <= communication.size_bytes <= SIZE_MAX_BYTES:
+            raise _error(trace, node, f"{communication.size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
         # A barrier is recorded with the all-reduce that carries it out: the outer one counts.
         if any(outer.id in found and found[outer.id].moves_data for outer in trace.ancestors(node)):
             communication.role = Role.NOTHING
@@ -264,8 +267,10 @@ def process_groups(trace: HostTrace) -> list[dict[str, Any]]:
         for text in node.inputs:
             try:
                 value = json.loads(text)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise _error(trace, node, f"its groups are not JSON: {error}") from error
+            if not isinstance(value, list):
+                raise _error(trace, node, f"its groups are {shown_value(value)} and not a list")
             entries.extend(entry for entry in value if isinstance(entry, dict))
     return entries
 
@@ -273,7 +278,10 @@ def process_groups(trace: HostTrace) -> list[dict[str, Any]]:
 def _backend_ids(trace: HostTrace) -> dict[int, str]:
     """Names of the groups that schema 1.0.2 refers to by the number of their backend."""
     entries = [entry for entry in process_groups(trace) if "backend_id" in entry and "pg_name" in entry]
-    return {int(entry["backend_id"]): str(entry["pg_name"]) for entry in entries}
+    try:
+        return {int(entry["backend_id"]): str(entry["pg_name"]) for entry in entries}
+    except WRONG_CONTENT as error:
+        raise WorkloadError(f"{trace.path}: a backend_id of its groups is not a number: {error}") from error
 
 
 def _error(trace: HostTrace, node: HostNode, what: str) -> WorkloadError:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from genie.inputs.content import ContentError, read_content
 from genie.workload.graph import WorkloadError
-from genie.workload.pytorch_trace import GZIP_MAGIC
 
 NAMES = ("*.json", "*.json.gz")
 RANK_WORD = re.compile(r"(?:rank|worker|npu|gpu)[-_.]?(\d+)", re.IGNORECASE)
@@ -104,9 +102,8 @@ def _rank_inside(path: Path) -> int | None:
 
 def _content(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == GZIP_MAGIC else data
-    except (OSError, EOFError, zlib.error) as error:
+        return read_content(path)
+    except (OSError, ContentError) as error:
         raise WorkloadError(f"{path}: cannot be read: {error}") from error
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from genie.workload.files import RANK_MAX
 from genie.workload.graph import WorkloadError
 from genie.workload.kineto import DeviceTrace
 from genie.workload.pytorch_comms import Communication, Role, process_groups
-from genie.workload.pytorch_trace import HostTrace
+from genie.workload.pytorch_trace import WRONG_CONTENT, HostTrace
 
 Members = tuple[int, ...]
 
@@ -27,8 +28,30 @@ class RankView:
         """pg_name and ranks (empty: all) of each group that the traces list."""
         listed = process_groups(self.host) if self.host else []
         if self.device:
-            listed = listed + list(self.device.distributed.get("pg_config") or [])
-        return [entry for entry in listed if isinstance(entry, dict) and "pg_name" in entry]
+            listed = listed + _listed(self.device)
+        found = [entry for entry in listed if isinstance(entry, dict) and "pg_name" in entry]
+        return [self._checked(entry) for entry in found]
+
+    def _checked(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """An entry with numbers for ranks and sizes. Raises WorkloadError."""
+        name = str(entry["pg_name"])
+        try:
+            ranks = [int(rank) for rank in entry.get("ranks") or []]
+            size = int(entry.get("group_size") or entry.get("pg_size") or 0)
+        except WRONG_CONTENT as error:
+            raise WorkloadError(
+                f"{_source(self)}: group {name!r}: its ranks or size are no numbers: {error}"
+            ) from error
+        if not all(0 <= rank <= RANK_MAX for rank in [*ranks, size]):
+            raise WorkloadError(f"{_source(self)}: group {name!r}: ranks and sizes are from 0 to {RANK_MAX}")
+        return {"pg_name": name, "ranks": ranks, "group_size": size}
+
+
+def _listed(device: DeviceTrace) -> list[Any]:
+    groups = device.distributed.get("pg_config") or []
+    if not isinstance(groups, list):
+        raise WorkloadError(f"{device.path}: pg_config is not a list of groups; is the file damaged?")
+    return groups
 
 
 def world_size(views: list[RankView]) -> int:
@@ -47,6 +70,8 @@ def world_size(views: list[RankView]) -> int:
                 start, stride = communication.group_range
                 sizes.append(start + stride * (communication.group_size - 1) + 1)
             sizes.append(max(communication.group_size, len(communication.to_each)))
+    if max(sizes) > RANK_MAX + 1:
+        raise WorkloadError(f"{_source(views[0])}: a job of {max(sizes)} ranks; at most {RANK_MAX + 1} are read")
     return max(sizes)
 
 

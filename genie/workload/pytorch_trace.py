@@ -5,8 +5,6 @@ They say which operators the host ran, in which order and on which tensors; they
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from genie.inputs.content import ContentError, read_content
 from genie.workload.graph import WorkloadError
 
-GZIP_MAGIC = b"\x1f\x8b"
+# What reading raises where a trace's values are not what they should be.
+WRONG_CONTENT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IndexError)
 
 
 @dataclass(slots=True)
@@ -74,11 +74,8 @@ class HostTrace:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, gzip or not. Raises WorkloadError."""
     try:
-        data = path.read_bytes()
-        if data[:2] == GZIP_MAGIC:
-            data = gzip.decompress(data)
-        return msgspec.json.decode(data)
-    except (OSError, EOFError, zlib.error) as error:
+        return msgspec.json.decode(read_content(path))
+    except (OSError, ContentError) as error:
         reason = getattr(error, "strerror", None) or error
         raise WorkloadError(f"{path}: cannot be read: {reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -95,7 +92,7 @@ def read_host_trace(path: Path) -> HostTrace:
     schema = str(content["schema"])
     try:
         parsed = [_flat_node(node) if "ctrl_deps" not in node else _nested_node(node) for node in nodes]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_CONTENT as error:
         raise WorkloadError(
             f"{path}: a node of schema {schema} lacks or misuses {error}; is the file damaged?"
         ) from error

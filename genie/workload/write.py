@@ -14,8 +14,8 @@ from pathlib import Path
 from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
 
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
-from chakra_schemas.reader import GZIP_MAGIC
 from chakra_schemas.writer import write_trace
+from genie.inputs.content import GZIP_MAGIC
 from genie.workload.decode import ROOTED
 from genie.workload.files import TRACE_NAME, binary_traces
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_FAULT = 70
 
 
 class LabError(Exception):

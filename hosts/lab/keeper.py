@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def main() -> None:
             answer = {"error": str(failure)}
         except (OSError, subprocess.SubprocessError) as error:
             answer = {"error": f"the lab cannot be built: {error}"}
+        except Exception:  # a fault of ours: whoever asked keeps the traceback and says where
+            answer = {"error": "the lab cannot be built", "fault": traceback.format_exc()}
         print(json.dumps(answer), flush=True)
         if "error" not in answer and _told_to_stay():
             while True:

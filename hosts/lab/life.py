@@ -15,8 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from genie.inputs.content import ContentError, read_text
+from genie.inputs.fault import keep_traceback
 from hosts.lab import commands, keeper, state
-from hosts.lab.failure import EXIT_ENVIRONMENT, LabError
+from hosts.lab.failure import EXIT_ENVIRONMENT, EXIT_FAULT, LabError
 from hosts.lab.lab import Lab, environment
 from hosts.lab.plan import Plan, plan_of
 from hosts.lab.state import MARK, State
@@ -171,6 +173,9 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         what = "ended early" if ready else f"was not done within {BUILD_S:g} s"
         raise LabError(f"the lab's keeper {what}", EXIT_ENVIRONMENT)
     answer: dict[str, Any] = json.loads(line)
+    if "fault" in answer:
+        kept = keep_traceback(str(answer["fault"]).encode("utf-8", "backslashreplace"))
+        raise LabError(f"this is a fault of Genie, in the lab's keeper; {kept}; please report it", EXIT_FAULT)
     if "error" in answer:
         raise LabError(answer["error"], EXIT_ENVIRONMENT)
     return answer
@@ -211,7 +216,9 @@ def _remove(name: str) -> bool:
 
 def _text(fabric: Path) -> str:
     try:
-        return fabric.read_text()
+        return read_text(fabric)
+    except ContentError as error:
+        raise LabError(f"{fabric}: {error}") from error
     except OSError as error:
         raise LabError(f"{fabric}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -15,12 +15,14 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
+from genie.inputs.printable import shown_value
 from genie.workload.compute import Roofline
 from simtwin.astra.network import Dimension, Kind, Network
 from simtwin.fabric_schema import HOSTS_MAX
 from simtwin.imports.words import ForeignFileError
 
 FILE_MAX_BYTES = 2**16
+RATE_MIN = 1e-6  # GB/s: below, times leave 64 bits
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # that ASTRA-sim has algorithms for
 # Keys of a system file that change no time here, with why.
 WITHOUT_EFFECT = {
@@ -44,7 +46,7 @@ _NOUNS = {"int": "a whole number", "float": "a number", "str": "a string", "arra
 
 Positive = Annotated[int, Meta(ge=1, le=10**9)]
 Whole = Annotated[int, Meta(ge=0, le=10**15)]
-Number = Annotated[float, Meta(gt=0, le=1e12)]
+Number = Annotated[float, Meta(ge=1e-6, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e15)]
 Flag = bool | Literal[0, 1]
 T = TypeVar("T", bound=Struct)
@@ -158,7 +160,7 @@ class System(Struct, rename="kebab", kw_only=True, frozen=True):
 
 def read_network(path: Path) -> tuple[Network, tuple[str, ...]]:
     """A network file, and a line for each key that is not understood. Raises AstraError."""
-    file, notes = _read(path, yaml.safe_load, "YAML", _NetworkFile)
+    file, notes = _read(path, _load_yaml, "YAML", _NetworkFile)
     for key in ("npus_count", "bandwidth", "latency"):
         if len(values := getattr(file, key)) != len(file.topology):
             raise AstraError(
@@ -193,15 +195,17 @@ def read_logical_topology(path: Path) -> tuple[int, ...]:
         raise AstraError(notes[0])
     for number, size in enumerate(file.logical_dims):
         if not re.fullmatch("[1-9][0-9]{0,5}", size):
-            raise AstraError(f'{path}: logical-dims[{number}] = {size!r:.60}: give a size as a string, such as "8"')
+            raise AstraError(
+                f'{path}: logical-dims[{number}] = {shown_value(size)}: give a size as a string, such as "8"'
+            )
     return tuple(int(size) for size in file.logical_dims)
 
 
 def read_remote_memory(path: Path) -> tuple[RemoteMemory, tuple[str, ...]]:
     """A remote memory file, and a line for each key that is not understood. Raises AstraError."""
     memory, notes = _read(path, msgspec.json.decode, "JSON", RemoteMemory)
-    if memory.memory_type != "NO_MEMORY_EXPANSION" and not memory.remote_mem_bw:
-        raise AstraError(f"{path}: remote-mem-bw: is missing; give GB/s above 0")
+    if memory.memory_type != "NO_MEMORY_EXPANSION" and memory.remote_mem_bw < RATE_MIN:
+        raise AstraError(f"{path}: remote-mem-bw: is missing or too low; give GB/s, at least {RATE_MIN:g}")
     return memory, notes
 
 
@@ -232,6 +236,22 @@ def _read(
     return file, tuple(notes)
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML without aliases: a network has no use for them, and a few make gigabytes of a few bytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None, None, f"*{event.anchor} is an alias: write its value", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+
+def _load_yaml(content: bytes) -> Any:
+    return yaml.load(content, _Loader)
+
+
 def _parse_algorithm(kind: type, value: object) -> object:
     assert kind is Algorithm
     if not isinstance(value, str) or not _ALGORITHM.fullmatch(value):
@@ -248,7 +268,7 @@ def _explain(message: str, data: dict[str, Any], into: type[Struct]) -> str:
     key, value, expected = match["key"], data, _EXPECTED.fullmatch(match["what"])
     for step in re.findall(r"[^.\[\]]+", key):
         value = value[int(step) if isinstance(value, list) else step]
-    shown = f"{key} = {value!r:.60}"
+    shown = f"{key} = {shown_value(value)}"
     if expected:
         return f"{shown}: give {_NOUNS.get(expected[1], expected[1])}{expected[2] or ''}"
     if match["what"].startswith("Invalid enum value"):

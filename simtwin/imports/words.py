@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.config.units import DURATION_MAX_PS, DURATION_UNITS_PS, RATE_MAX_BPS, Duration, Rate, parse_rate
+from genie.inputs.content import ContentError, read_text
 
 PS_PER_US = 10**6
 DURATION_MAX_US = DURATION_MAX_PS // PS_PER_US
@@ -171,7 +172,9 @@ def shown(text: str, characters: int = SHOWN_CHARACTERS) -> str:
 def text_of(path: Path) -> str:
     """A file's text. Raises ForeignFileError."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, encoding="utf-8-sig")
+    except ContentError as wrong:
+        raise ForeignFileError(f"{path}: {wrong}") from wrong
     except (OSError, UnicodeDecodeError) as wrong:
         reason = getattr(wrong, "strerror", None) or "it is not text"
         raise ForeignFileError(f"{path}: cannot be read: {reason}; give a text file") from wrong

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
+from genie.inputs.content import ContentError, read_bytes
 from simtwin.imports.words import ForeignFileError, Value, shown
 
 DEPTH_MAX = 64
@@ -41,7 +42,9 @@ class Element:
 def read_xml(path: Path) -> Element:
     """The root. Raises ForeignFileError."""
     try:
-        text = path.read_bytes()
+        text = read_bytes(path)
+    except ContentError as wrong:
+        raise ForeignFileError(f"{path}: {wrong}") from wrong
     except OSError as wrong:
         raise ForeignFileError(f"{path}: cannot be read: {wrong.strerror}; give an XML file") from wrong
     parser = expat.ParserCreate()

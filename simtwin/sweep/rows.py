@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
     "rows.jsonl", "sweep.parquet", "sweep.csv", "sweep.html", "sweep.toml", "runs",
 )  # fmt: skip
+FORMULA_STARTS = "=+-@\t\r"
+NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
 ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of the rows' file, digests of the files that stand beside it
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -135,11 +138,27 @@ class Rows:
         """
         kept = read_rows(self.folder)  # a signal may have come between a line and what follows it
         table = table_of([(parameters, kept[name]) for name, parameters in runs if name in kept])
-        for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, table.write_csv)):
+        for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, neutral(table).write_csv)):
             buffer = io.BytesIO()
             write(buffer)
             self.write_beside(name, buffer.getvalue())
         return table
+
+
+def neutral(table: pl.DataFrame) -> pl.DataFrame:
+    """The table for a spreadsheet: texts that it would take for a formula have an apostrophe in front.
+
+    Numbers stay numbers, also those that are texts, such as "-5".
+    """
+    import polars as pl
+
+    texts = [name for name, kind in table.schema.items() if kind == pl.String]
+    table = table.with_columns(pl.Series(name, [_neutral(text) for text in table[name]], pl.String) for name in texts)
+    return table.rename({name: _neutral(name) or name for name in table.columns})
+
+
+def _neutral(text: str | None) -> str | None:
+    return f"'{text}" if text and text[0] in FORMULA_STARTS and not NUMBER.fullmatch(text) else text
 
 
 def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
@@ -161,9 +180,10 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
         try:
             row = json.loads(line)
             identity, _ = str(row["id"]), str(row["error"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue  # what a disk that failed has left
-        rows[identity] = row
+        if all(_is_result(row.get(name)) for name in RESULTS):
+            rows[identity] = row
     return rows
 
 
@@ -174,6 +194,10 @@ def _digests(lines: bytes) -> set[tuple[str, str]]:
         with suppress(ValueError, AttributeError):
             found.update(json.loads(line).get(WROTE, {}).items())
     return found
+
+
+def _is_result(value: object) -> bool:
+    return value is None or isinstance(value, float) or (type(value) is int and abs(value) < 1 << 63)
 
 
 def table_of(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.DataFrame:

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, redirect_stderr, suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from genie.config.strict_toml import SettingsError, Tables
+from genie.inputs.fault import fault_line
 from genie.plan.facts import commit
 from genie.record import RecordError
 from genie.workload.graph import Workload, WorkloadError
@@ -51,11 +51,11 @@ def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
         except MemoryError:
             row["error"] = "memory was short"
         except Exception as error:  # a fault of ours ends one run and not the sweep
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(at.filename).name}:{at.lineno}"
-            row["error"] = (
-                f"unexpected {type(error).__name__} in {where}, please report it: {' '.join(str(error).split())}"
-            )
+            row["error"] = fault_line(error)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # polars' own, which is not an Exception
+                raise
+            row["error"] = fault_line(error)
     return row | {"wall_s": round(time.perf_counter() - began, 6), "remarks": said.getvalue().splitlines()}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from genie.collectives.nccl import NCCL_ALGORITHMS
+from genie.config import nccl
 from genie.config.nccl import (
     IN_CHANNELS,
     IN_MESSAGES,
@@ -119,11 +120,11 @@ def test_files_have_variables_of_others_too(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read_is_passed_over_and_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, **_: str) -> str:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     system = tmp_path / "nccl.conf"
-    monkeypatch.setattr(Path, "read_text", refuse)  # root may read everything
+    monkeypatch.setattr(nccl, "read_bytes", refuse)  # root may read everything
     found = NcclVariables({"NCCL_ALGO": "Ring"}, (system,))
     assert dict(found) == {"NCCL_ALGO": "Ring"}
     assert found.remarks == [f"{system}: may not be read, and is passed over, as NCCL does: see its permissions"]

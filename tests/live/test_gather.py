@@ -66,11 +66,19 @@ def test_a_clock_s_correction_moves_messages_past_the_origin_and_nodes_to_it() -
     assert merge._shift(nodes, ("end_ns",), -5, lowest=0)["end_ns"].to_list() == [-1, 0, 4]
 
 
-def test_a_fault_of_ours_is_one_line_with_its_place() -> None:
+def test_a_fault_of_ours_is_one_line_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     try:
         [][1]
     except IndexError as error:
         told = unexpected(error)
-    assert str(told).startswith("unexpected IndexError in test_gather.py:")
-    assert str(told).endswith("list index out of range")
-    assert told.code == 1
+    assert str(told).startswith("this is a fault of Genie: IndexError in test_gather.py:")
+    assert "list index out of range; its traceback is in " in str(told)
+    assert told.code == 70
+    (kept,) = tmp_path.iterdir()
+    assert "Traceback (most recent call last)" in kept.read_text()
+
+
+def test_too_little_memory_is_no_fault_of_ours() -> None:
+    told = unexpected(MemoryError())
+    assert (told.code, str(told)[:15]) == (3, "memory is short")

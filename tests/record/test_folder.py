@@ -39,7 +39,7 @@ def row(schema: pl.Schema) -> pl.DataFrame:
     return pl.DataFrame([values], schema=schema)
 
 
-INFO = {"schema": "genie.live.1", "world": "live"}
+INFO = {"world": "live"}
 
 
 def write(path: Path, kind: str = LIVE, fabric: str | None = None) -> None:
@@ -53,7 +53,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     write(tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(RUN_FILES)
-    assert (run.info, run.counters) == (INFO, {"schema": "genie.counters.1", "ranks": [{}]})
+    assert (run.info, run.counters) == (INFO, {"ranks": [{}]})
     assert run.timeline.equals(row(TIMELINE_SCHEMA))
     assert run.transfers.equals(row(TRANSFERS_SCHEMA))
     assert run.timeline.schema == TIMELINE_SCHEMA
@@ -337,3 +337,13 @@ def test_paths_are_kept_where_there_are_any(tmp_path: Path) -> None:
     assert read.equals(paths)
     prepare_folder(tmp_path / "with", LIVE)
     assert not list((tmp_path / "with").iterdir())
+
+
+def test_a_folder_without_marks_opens_and_one_of_a_later_genie_is_named(tmp_path: Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text('{"world": "live"}')
+    assert open_run(tmp_path).info == INFO
+    path.write_text('{"schema": "genie.live.2", "world": "live"}')
+    with pytest.raises(RecordError, match=r"was written by a later Genie \(schema 2\)"):
+        open_run(tmp_path)

@@ -249,7 +249,7 @@ def run_pair(settings: PairSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, OSError) as error:
         return leave(settings, rendezvous, error, 0 if rank and rank.played else -1)
-    except Exception as error:  # a fault of ours: the other must hear of it
+    except BaseException as error:  # a fault of ours: the other must hear of it
         return leave(settings, rendezvous, unexpected(error), 0 if rank and rank.played else -1)
 
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
-import msgspec
-
 from genie.live.bench.rounds import rounds_of
 from genie.live.check.settings import (
     ECT0,
@@ -33,7 +31,7 @@ from genie.live.check.settings import (
 )
 from genie.live.icmp import ANY_SIZE, family_of, message_of, udp_socket, version_of
 from genie.live.path_mtu import MTUS, TRANSPORT_BYTES
-from genie.live.rendezvous import Rendezvous
+from genie.live.rendezvous import Rendezvous, decoded
 
 IPV6_RECVTCLASS, IPV6_TCLASS = 66, 67  # linux/in6.h; the socket module does not name them
 PROBE = struct.Struct("!8sIIII")  # what it is, seed (32 bits), sending rank, what it tries, path
@@ -285,8 +283,8 @@ def partners_of(stations: Sequence[int], rank: int, apart: Collection[Pair] = ()
 def merged(payloads: Sequence[bytes]) -> Probed:
     """What all ranks have seen, from each one's."""
     whole = Probed(lost=[], changed=[], refusals=[], traces=[], other_traces=[])
-    for payload in payloads:
-        part = msgspec.msgpack.decode(payload, type=Probed)
+    for rank, payload in enumerate(payloads):
+        part = decoded(rank, payload, Probed)
         whole.lost += part.lost
         whole.changed += part.changed
         whole.refusals += part.refusals

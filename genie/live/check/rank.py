@@ -36,7 +36,7 @@ from genie.live.endings import (
     unexpected,
 )
 from genie.live.rank import start
-from genie.live.rendezvous import Rendezvous, RendezvousError
+from genie.live.rendezvous import Rendezvous, RendezvousError, decoded
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
 from genie.record import CHECK, marked_json
@@ -107,7 +107,7 @@ class CheckRank:
                 prober.close()
         self.meet.agree(None)  # all ports are free again
         payloads = self.meet.collect(msgspec.msgpack.encode(own)) or []
-        return [each for payload in payloads for each in msgspec.msgpack.decode(payload, type=list[Tally])]
+        return [each for rank, payload in enumerate(payloads) for each in decoded(rank, payload, list[Tally])]
 
     def _traffic(self, seen: Observed, sound: Sound) -> None:
         """Rates and incasts between pairs that are sound, over softroce."""
@@ -194,7 +194,7 @@ def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, OSError) as error:
         return leave(settings, rendezvous, error, -1)
-    except Exception as error:  # a fault of ours: the others must hear of it
+    except BaseException as error:  # a fault of ours: the others must hear of it
         return leave(settings, rendezvous, unexpected(error), -1)
 
 

@@ -1,0 +1,95 @@
+"""Reading a file's bytes, plain or gzip, up to a limit that one environment variable raises."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from gzip import BadGzipFile, GzipFile
+from io import BytesIO
+from typing import BinaryIO
+
+LIMIT_VARIABLE = "GENIE_READ_LIMIT"
+CONTENT_MAX_BYTES = 1 << 30  # of a trace, after decompression
+TEXT_MAX_BYTES = 64 << 20  # of any other file: half a million cables take half of it
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK_BYTES = 1 << 20
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_LIMIT = re.compile(r"([0-9]{1,18})\s*(KiB|MiB|GiB|TiB|)")
+
+
+class ContentError(ValueError):
+    """Content that cannot be had: one line without the file's name; `offset`: bytes of content before it."""
+
+    def __init__(self, problem: str, offset: int = 0) -> None:
+        super().__init__(problem)
+        self.offset = offset
+
+
+def content_limit_bytes() -> int:
+    """The limit of a trace's content: GENIE_READ_LIMIT, or 1 GiB. Raises ContentError for a limit that is none."""
+    given = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not given:
+        return CONTENT_MAX_BYTES
+    match = _LIMIT.fullmatch(given)
+    if match is None or not int(match[1]):
+        raise ContentError(f"{LIMIT_VARIABLE}={given!r}: give bytes, or a size such as 8GiB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def read_content(path: str | os.PathLike[str]) -> bytes:
+    """A trace's bytes, decompressed when it starts with gzip's magic. Raises ContentError, OSError."""
+    limit_bytes = content_limit_bytes()
+    with open(path, "rb") as file:
+        data = file.read(limit_bytes + 1)
+        if len(data) > limit_bytes:
+            raise _too_long("the file", limit_bytes)
+    return _gunzip(data, limit_bytes) if data.startswith(GZIP_MAGIC) else data
+
+
+def read_bytes(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES) -> bytes:
+    """The bytes of a file that is not a trace. Raises ContentError when it has more than the limit, OSError."""
+    with open(path, "rb") as file:
+        data = _read_up_to(file, limit_bytes)
+    if len(data) > limit_bytes:
+        raise ContentError(f"the file has more than {limit_bytes} bytes, the limit of its kind: give a shorter one")
+    return data
+
+
+def read_text(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES, *, encoding: str = "utf-8") -> str:
+    """The text of a file that is not a trace, lines ended by newlines alone.
+
+    Raises ContentError when it has more than the limit, OSError, UnicodeDecodeError.
+    """
+    return read_bytes(path, limit_bytes).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read_up_to(file: BinaryIO, limit_bytes: int) -> bytes:
+    """As `read`, of special files too, which give what they have piece by piece."""
+    parts, left = [], limit_bytes + 1
+    while left and (part := file.read(min(left, CHUNK_BYTES))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _gunzip(data: bytes, limit_bytes: int) -> bytes:
+    content = BytesIO()
+    try:
+        with GzipFile(fileobj=BytesIO(data)) as file:
+            while chunk := file.read1(CHUNK_BYTES):
+                content.write(chunk)
+                if content.tell() > limit_bytes:
+                    raise _too_long(f"what {len(data)} compressed bytes hold", limit_bytes)
+    except EOFError as error:
+        raise ContentError("the compressed file is cut", content.tell()) from error
+    except (BadGzipFile, zlib.error) as error:
+        raise ContentError(f"the compressed file is damaged: {error}", content.tell()) from error
+    return content.getvalue()
+
+
+def _too_long(what: str, limit_bytes: int) -> ContentError:
+    return ContentError(
+        f"{what} is longer than {limit_bytes} bytes: set {LIMIT_VARIABLE}, such as 8GiB, to read it", limit_bytes
+    )

@@ -1,0 +1,273 @@
+"""Reading run folders: what is missing, damaged or cannot be is said once, here, with its file and place."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import msgspec
+from msgspec import Meta, Struct
+
+from genie.inputs.content import ContentError, read_bytes
+from genie.record.contents import PATHS_FILE, RUN_FILES, SERIES_FILE
+from genie.record.errors import RecordError
+from genie.record.marks import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+JSON_MAX_BYTES = 256 << 20
+RANKS_MAX = 1 << 20
+TIME_MAX_NS = 1 << 53  # 104 days, so that sums and differences stay whole in doubles
+SIZE_MAX_BYTES = 1 << 60
+COUNT_MAX = 1 << 62
+# Columns compress well, but not a table of distinct rows: more rows than these are no run of ours.
+ROWS_FREE, ROWS_PER_BYTE = 1 << 20, 64
+
+# Columns that may be null, and least and largest values; the other columns of integers are from 0 to COUNT_MAX.
+_NULL = {
+    "timeline": {"op", "group", "seq"},
+    "transfers": {"group", "seq"},
+    "paths": {"probe_ns"},
+    "series": {
+        "queue_bytes", "longest_queue_bytes", "sent_bytes", "utilisation", "marked", "pauses", "paused_ns", "dropped",
+        "rate_bps",
+    },
+}  # fmt: skip
+_RANKS = ("rank", "src", "dst")
+_SIZES = ("size_bytes", "queue_bytes", "longest_queue_bytes", "sent_bytes")
+_FREE = ("node_id",)  # any number of 64 bits
+
+Rank = Annotated[int, Meta(ge=0, lt=RANKS_MAX)]
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Time = Annotated[int, Meta(ge=-TIME_MAX_NS, le=TIME_MAX_NS)]
+Share = Annotated[float, Meta(ge=-1e18, le=1e18)]
+
+
+class _Settings(Struct):
+    mtu: Count = 0
+    verify: bool = False
+
+
+class _Paths(Struct):
+    changed: bool = False
+
+
+class _Host(Struct):
+    rank: Rank
+    host: str | None = None
+    nic: str | None = None
+    link: str | None = None
+    switch: str | None = None
+
+
+class _Info(Struct):
+    """What others read of run.json, as far as it is there."""
+
+    world: str = ""
+    level: str = ""
+    complete: bool = True
+    problem: str | None = None
+    recorded_at: str = ""
+    commit: str | None = ""
+    workload: str | None = ""
+    fabric: str | None = ""
+    ranks: Rank = 0
+    iterations: Count = 0
+    warmup: Count = 0
+    seed: int = 0
+    dilation: Annotated[int, Meta(ge=1, le=10**9)] = 1
+    follow: bool = False
+    follows: str | None = None
+    error_bound: Share | None = 0.0
+    lowering: dict[str, Any] | None = None
+    algorithms: dict[str, Count] | None = None
+    nccl_variables: list[dict[str, Any]] = []
+    hosts: list[_Host] | None = None
+    paths: _Paths | None = None
+    settings: _Settings | None = None
+    clock_bound_ns: Time | list[Time | None] | dict[str, Time] | None = None
+    scheduling: list[str] = []
+    stopped_iteration: Count | None = None
+    stopped_at_ns: Time | None = None
+    series_interval_ns: Annotated[int, Meta(ge=1, le=TIME_MAX_NS)] | None = None
+    series_cut: Any = None
+    events: Count = 0
+    data_packets: Count = 0
+    wall_s: Share = 0.0
+
+
+class _Device(Struct):
+    host: str
+    device: str
+    counters: dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]]
+
+
+class _Remark(Struct):
+    host: str
+    device: str
+    counter: str
+    severity: int
+    grew: Share
+    text: str = ""
+
+
+class _Link(Struct):
+    link: str
+    packets: Count = 0
+    size_bytes: Count = 0
+    dropped: Count = 0
+    dropped_bytes: Count = 0
+    marked: Count = 0
+    trimmed: Count = 0
+    pauses: Count = 0
+    paused_ps: Count = 0
+    queue_bytes: Count = 0
+    longest_queue_bytes: Count = 0
+
+
+class _Counters(Struct):
+    """What others read of counters.json, as far as it is there."""
+
+    ranks: list[dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]] | None] | None = None
+    devices: list[_Device] | None = None
+    remarks: list[_Remark] | None = None
+    links: list[_Link] | None = None
+    dropped: Count = 0
+
+
+@dataclass
+class Run:
+    """A run folder in memory."""
+
+    path: Path
+    info: dict[str, Any]  # run.json
+    timeline: pl.DataFrame
+    transfers: pl.DataFrame
+    counters: dict[str, Any]
+    paths: pl.DataFrame | None = None  # where they are known
+
+    @cached_property
+    def series(self) -> pl.DataFrame | None:
+        """Read when it is asked for, as it may have millions of rows; None without. Raises RecordError."""
+        from genie.record.schemas import SERIES_SCHEMA
+
+        path = self.path / SERIES_FILE
+        return _read_table(path, SERIES_SCHEMA) if path.is_file() else None
+
+
+def open_run(path: Path) -> Run:
+    """Read a run folder. Raises RecordError naming what is missing, damaged or cannot be."""
+    from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
+    for name in RUN_FILES:
+        if not (path / name).is_file():
+            raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
+    return Run(
+        path,
+        read_object(path / "run.json", _Info),
+        _read_table(path / "timeline.parquet", TIMELINE_SCHEMA),
+        _read_table(path / "transfers.parquet", TRANSFERS_SCHEMA),
+        read_object(path / "counters.json", _Counters),
+        _read_table(path / PATHS_FILE, PATHS_SCHEMA) if (path / PATHS_FILE).is_file() else None,
+    )
+
+
+def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
+    """A JSON object whose fields are as `kind` has them, where it names them. Raises RecordError."""
+    try:
+        value = json.loads(read_bytes(path, JSON_MAX_BYTES), parse_constant=_no_number)
+    except (OSError, ValueError, RecursionError, ContentError) as error:
+        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: is not a JSON object; make the run again")
+    if kind is not None:
+        try:
+            msgspec.convert(value, kind)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise RecordError(f"{path}: is damaged: {_one_line(error)}; make the run again") from error
+    return _readable(path, value)
+
+
+def _readable(path: Path, value: dict[str, Any]) -> dict[str, Any]:
+    """The object without its mark. Raises RecordError for one of a later version."""
+    found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", str(value.pop("schema", "")))
+    if found and int(found[1]) > SCHEMA_VERSION:
+        raise RecordError(f"{path}: was written by a later Genie (schema {found[1]}): read it with that one")
+    return value
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        # Of a damaged table polars may panic, and say that on standard error too.
+        size_bytes, rows = path.stat().st_size, _rows_of(path)
+        if rows > ROWS_FREE + ROWS_PER_BYTE * size_bytes:
+            raise RecordError(f"{path}: says that it has {rows} rows in {size_bytes} bytes: it is damaged")
+        table = pl.read_parquet(path)
+    except RecordError:
+        raise
+    except (OSError, ValueError, OverflowError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
+    missing = [column for column in schema if column not in table.columns]
+    if missing:
+        raise RecordError(f"{path}: has no column {', '.join(missing)}")
+    for column, wanted in schema.items():
+        if table.schema[column] != wanted:
+            raise RecordError(f"{path}: column {column} is {table.schema[column]}, must be {wanted}")
+    _check_values(path, table)
+    return table
+
+
+def _rows_of(path: Path) -> int:
+    import polars as pl
+
+    return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
+def _check_values(path: Path, table: pl.DataFrame) -> None:
+    """Raises RecordError for the first column with a value that no run has."""
+    import polars as pl
+
+    kind = path.name.partition(".")[0]
+    for column in table.columns:
+        values = table[column]
+        if column not in _NULL[kind] and values.null_count():
+            raise RecordError(f"{path}: column {column} has no value in row {values.is_null().arg_max()}")
+        if values.dtype == pl.Float64:
+            if not values.drop_nulls().is_finite().all():
+                raise RecordError(f"{path}: column {column} has a value that is not a number")
+        elif values.dtype.is_integer() and column not in _FREE and values.drop_nulls().len():
+            low, high = _limits(column)
+            for found in (values.min(), values.max()):
+                if not low <= int(found) <= high:  # type: ignore[arg-type]
+                    raise RecordError(f"{path}: column {column} has the value {found!r}; it is from {low} to {high}")
+    if kind == "timeline":
+        collectives = table.filter(pl.col("kind") == "coll")
+        for column in ("op", "group", "seq"):
+            if collectives[column].null_count():
+                raise RecordError(f"{path}: a collective has no {column}")
+
+
+def _limits(column: str) -> tuple[int, int]:
+    if column in _RANKS:
+        return 0, RANKS_MAX - 1
+    if column.endswith("_ns"):
+        return -TIME_MAX_NS, TIME_MAX_NS
+    if column in _SIZES:
+        return -1, SIZE_MAX_BYTES
+    return -1 if column == "seq" else 0, COUNT_MAX
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
