@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz clean
+.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -84,6 +84,11 @@ fuzz: $(VENV)/.tools
 	@$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CLANGXX) -DGENIE_FUZZ=ON >/dev/null
 	@$(BIN)/cmake --build build/fuzz --target fuzzers
 	@$(BIN)/python native/fuzz/fuzz.py run --build build/fuzz/native/fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+# Mutated files of every format through the commands that read them (tests/inputs); a finding says how to replay it.
+INPUT_CASES ?= 100000
+fuzz-inputs: build
+	@$(WITH_VENV) $(BIN)/python tests/inputs/fuzz_inputs.py --cases $(INPUT_CASES) --seed $(FUZZ_SEED)
 
 clean:
 	rm -rf build $(VENV) runs

@@ -229,3 +229,20 @@ def test_a_failed_write_leaves_the_file_and_nothing_beside_it(
 def test_a_hosts_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(HostsError, match="cannot be read"):
         write_calibration(tmp_path / "absent.toml", MEASURED)
+
+
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=x", "a,b", "a:4", "a b", "a\\nb", "a\\u001bb", "", ".a", "a-", "x" * 254]
+)
+def test_a_name_that_is_not_a_host_s_is_refused(name: str) -> None:
+    """ssh would take a hyphen in front for an option, and mpirun splits its list at commas and colons."""
+    text = f'[[host]]\nranks = 0\nname = "{name}"\naddress = "127.0.1.1"\n'
+    with pytest.raises(
+        HostsError, match=r"^h\.toml:3: host\[0\]\.name = .*: give the host's name, as mpirun and srun know"
+    ):
+        parse_hosts(text, "h.toml")
+
+
+@pytest.mark.parametrize("name", ["localhost", "node1", "gpu_3.rack-2.example.org", "10.0.0.1", "n", "7"])
+def test_a_host_s_name_or_address_is_taken(name: str) -> None:
+    assert parse_hosts(f'[[host]]\nname = "{name}"\nranks = 0\naddress = "127.0.1.1"\n').names() == [name]

@@ -256,6 +256,7 @@ def main() -> int:
         for at, name in enumerate(names):
             count = given.cases // len(names) + (at < given.cases % len(names))
             tallies[name] = play(given.seed, name, count, given.jobs)
+            print(f"{name}: {count} cases, {len(tallies[name].findings)} findings", file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(samples(), ignore_errors=True)
         show(tallies, time.monotonic() - began)

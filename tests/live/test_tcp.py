@@ -200,6 +200,22 @@ def test_tcp_ends_a_stream_that_makes_no_sense() -> None:
     assert "rank 1 is gone" in str(results[0])
 
 
+@pytest.mark.parametrize(
+    "payload", [b"\x91" * 100_000 + b"\xc0", b"\xc1", b"\xdf\xff\xff\xff\xff"], ids=["nested", "none", "long"]
+)
+def test_tcp_refuses_what_is_no_message_whoever_sends_it(payload: bytes) -> None:
+    """From a stranger who knows the greeting: nested as deep as a stack, not MessagePack, or of 2^32 pairs."""
+    port = free_port()
+
+    def stranger(meet: Rendezvous) -> None:
+        meet.channel.send(0, AGREE_TAG, payload)
+        time.sleep(0.5)
+
+    refused, _ = over_tcp(2, [lambda meet: meet.agree("x"), stranger], port=port)
+    assert isinstance(refused, RendezvousError)
+    assert str(refused).startswith("rank 1 sent what is not a message of this Genie: ")
+
+
 def test_tcp_port_in_use() -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
