@@ -251,7 +251,7 @@ def nccl_topology(rng: Random) -> Command:
         "topo.xml",
         mutate_bytes(rng, seeds.NCCL_XML.encode()) if rng.random() < BYTES_SHARE else _xml(rng, seeds.NCCL_XML),
     )
-    return ["convert", "fabric", "topo.xml", "-o", "fabric.toml"]
+    return ["convert", "fabric", "topo.xml", "-o", "converted.toml"]
 
 
 def _xml(rng: Random, text: str) -> bytes:
@@ -261,7 +261,7 @@ def _xml(rng: Random, text: str) -> bytes:
 def simai_topology(rng: Random) -> Command:
     put("topology", words(rng, seeds.SIMAI))
     put("conf", words(rng, seeds.NS3_CONFIG) if rng.random() < 0.3 else seeds.NS3_CONFIG.encode())
-    return ["convert", "fabric", "topology", *(["--conf", "conf"] if rng.random() < 0.5 else []), "-o", "fabric.toml"]
+    return ["convert", "fabric", "topology", *(["--conf", "conf"] if rng.random() < 0.5 else []), "-o", "converted.toml"]
 
 
 def ns3(rng: Random) -> Command:
@@ -275,7 +275,7 @@ def astra_network(rng: Random) -> Command:
     workload()
     put("network.yml", _yaml(rng, seeds.ASTRA_NETWORK))
     if rng.random() < 0.5:
-        return ["convert", "fabric", "network.yml", "-o", "fabric.toml"]
+        return ["convert", "fabric", "network.yml", "-o", "converted.toml"]
     put("system.json", json.dumps(seeds.ASTRA_SYSTEM).encode())
     return _astra("network.yml")
 
