@@ -23,7 +23,7 @@ from genie.cli import (
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.live.endings import ENDING_SIGNALS, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
-from genie.record import let_go_of_folders
+from genie.record import forget_remarks, let_go_of_folders
 
 app = typer.Typer(
     name="genie",
@@ -59,6 +59,7 @@ class Interrupted(BaseException):
 
 def main() -> None:
     """Run the command; never a traceback for an expected error."""
+    forget_remarks()
     # A rank that waits in MPI could not heed more than Ctrl-C.
     numbers = ENDING_SIGNALS if launched_by() is None else (signal.SIGINT,)
     before = {number: signal.getsignal(number) for number in numbers}

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import RecordError, hold_folder, unwritable, write_whole
+from genie.record import RecordError, hold_folder, remark, unwritable, write_whole
 from simtwin.levels import ANALYTIC, PACKET
-from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 
 if TYPE_CHECKING:
