@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from genie.verdict.tiers import Between
 
 Require = Literal["links", "nics", "none"]
-NO_PAYLOAD = "their ranks send and receive nothing"
-NOT_CROSSED = "no rank's traffic crosses them"
+NO_PAYLOAD = "no payload sent or received"
+NOT_CROSSED = "no traffic between ranks crosses them"
 FEW_PAIRS = f"fewer than {PATHS_MIN} pairs of ranks use them"
 UNTESTED = f"fewer than {TIER_MIN} links of their tier carry enough traffic to be compared"
 TOO_NOISY = "too noisy"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from genie.page.words import duration, percent
 from genie.verdict.bounds import named, reasons_named
-from genie.verdict.coverage import FEW_PAIRS, NOT_CROSSED, unjudged
+from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, unjudged
 from genie.verdict.words import cost_in_words
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _open_questions(verdict: Verdict) -> tuple[list[str], list[str]]:
         blocking += [*of_nics, *of_links]
         return blocking or ["nothing is judged"], []
     (aside if need == "none" else blocking).extend(of_nics)
-    (blocking if need == "links" else aside).extend(of_links)
+    (blocking if verdict.judged.links in verdict.judged.lacking(need) else aside).extend(of_links)
     return blocking, aside
 
 
@@ -165,6 +165,11 @@ def _next_step(verdict: Verdict) -> str:
     if verdict.judged.nics in lacking:
         if _unknown_nics(verdict):
             return "Play a workload in which every rank has peers that move as much as it does."
+        if NO_PAYLOAD in verdict.judged.nics.not_judged:
+            return (
+                "Play a workload in which every rank sends and receives, or say that what was judged is enough: "
+                "--require-coverage none."
+            )
         return f"{RUN_AGAIN}."
     if verdict.judged.links in lacking and verdict.judged.links is not None:
         enough = "or say that NICs are enough: --require-coverage nics."

@@ -133,7 +133,8 @@ class _Bounds:
 
     def beside(self, crossing: set[Pair]) -> float:
         """Of a tier's traffic beside that which does not cross it; minus infinity where there is too little of that."""
-        inside = pl.struct("src", "dst").is_in([{"src": src, "dst": dst} for src, dst in sorted(crossing)])
+        number = pl.col("src").cast(pl.Int64) * 2**32 + pl.col("dst")
+        inside = number.is_in([src * 2**32 + dst for src, dst in sorted(crossing)])
         if len(self._values) - len(crossing) < ASIDE_MIN:
             return -np.inf
         size = pl.col("size_bytes")

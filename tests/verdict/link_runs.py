@@ -142,8 +142,7 @@ def run_pair(
     hosts = [attachment(fast.network, rank, rank) for rank in range(shape.ranks)]
     info = {"ranks": shape.ranks, "warmup": 0, "iterations": iterations, "hosts": hosts}
     links = [
-        {"link": link, "tier": tier}
-        for link, tier in zip(fast.network.link_names, tiers_of(fast.network), strict=True)
+        {"link": link, "tier": tier} for link, tier in zip(fast.network.link_names, tiers_of(fast.network), strict=True)
     ]
     live = Run(Path("live"), {**info, "world": "live", "paths": {"changed": False}}, timeline, moved, {}, paths)
     twin = Run(Path("twin"), {**info, "world": "twin", "follow": True, "paths": {"changed": False}}, followed.timeline,
