@@ -35,10 +35,10 @@ def idle_faults(settings: RunSettings) -> list[str]:
 def _idle_rate(fault: RateFault, warmup: int, total: int) -> str:
     """Why it has no effect that is judged, "" when it has."""
     if fault.from_iteration >= total:
-        last = f"0 to {total - 1}" if total > 1 else "0 only"
+        played = f"iterations 0 to {total - 1}" if total > 1 else "iteration 0 only"
         return (
-            f"has no effect: from_iteration = {fault.from_iteration} lies beyond the run, which plays iteration "
-            f"{last}, warm-up included"
+            f"has no effect: from_iteration = {fault.from_iteration} lies beyond the run, which plays "
+            f"{played}, warm-up included"
         )
     if fault.until_iteration is not None and fault.until_iteration <= warmup:
         return f"acts in warm-up only, which is not judged: it ends at until_iteration = {fault.until_iteration}"

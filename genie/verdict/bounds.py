@@ -174,10 +174,6 @@ class JudgedLinks:
             result.append(f"links are not accused, only ends: {self.problem}")
         if self.unsure:
             result.append(f"links that may be slower than their peers, by this run's noise: {named(list(self.unsure))}")
-        if self.few or self.untested:
-            few = named([*self.few, *self.untested])
-            result.append(f"links not identifiable, too few paths or too little traffic: {few}; more queue pairs, or "
-                          "--source-ports pinned, would cover them")  # fmt: skip
         if self.same:
             groups = named([" = ".join(links) for links in self.same])
             result.append(f"links that carry the same paths and look the same from their ends: {groups}; probes "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from genie.page.words import duration, percent
 from genie.verdict.bounds import named, reasons_named
-from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, unjudged
+from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
 from genie.verdict.words import cost_in_words
 
 if TYPE_CHECKING:
@@ -175,13 +175,14 @@ def _next_step(verdict: Verdict) -> str:
         enough = "or say that NICs are enough: --require-coverage nics."
         if verdict.judged.by_tier:
             return f"Run again with --trace-paths on where the network answers it, {enough}"
-        if NOT_CROSSED in verdict.judged.links.not_judged:
-            return f"Place ranks so that their traffic crosses all links, {enough}"
-        if FEW_PAIRS in verdict.judged.links.not_judged:
+        missing = verdict.judged.links.not_judged
+        if FEW_PAIRS in missing or UNTESTED in missing:
             return (
                 "Run again with --source-ports pinned, or a workload in which more pairs of ranks use each link, such "
                 f"as an all-to-all, {enough}"
             )
+        if NOT_CROSSED in missing:
+            return f"Place ranks so that their traffic crosses all links, {enough}"
         return f"{RUN_AGAIN}, {enough}"
     return f"{RUN_AGAIN}."
 

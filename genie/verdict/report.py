@@ -78,12 +78,12 @@ def _facts(verdict: Verdict) -> str:
                 f"of a NIC that sends, all the time; {percent(seen['second_half'])} in the second half only",
             ),
             (
-                "Judged",
-                verdict.judged.nics.words(),
-                f"{verdict.judged.links.words() if verdict.judged.links else 'no links between switches'}; "
-                f"{coverage['iterations']} iterations, {coverage['collectives']} collectives, "
-                f"{coverage['transfers']} transfers; {unmatched or 'none'} without a partner",
+                "NICs judged",
+                f"{verdict.judged.nics.judged} of {verdict.judged.nics.total}",
+                f"{coverage['iterations']} iterations, {coverage['collectives']} collectives, {coverage['transfers']} "
+                f"transfers; {unmatched or 'none'} without a partner",
             ),
+            *_links_judged(verdict),
             (
                 "Noise",
                 f"{100 * noise.spread:.1f} %",
@@ -99,6 +99,14 @@ def _facts(verdict: Verdict) -> str:
     )
 
 
+def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
+    links = verdict.judged.links
+    if links is None:
+        return []
+    name = links.name[0].upper() + links.name[1:]
+    return [(f"{name} judged", f"{links.judged} of {links.total}", "one way each; the remarks name the others")]
+
+
 def _suspects(verdict: Verdict) -> str:
     if not verdict.suspects:
         return ""
@@ -111,6 +119,8 @@ def _suspects(verdict: Verdict) -> str:
 
 
 def _bandwidth(verdict: Verdict) -> str:
+    if not verdict.iterations:
+        return ""
     rows = [
         [
             item.iteration,
@@ -146,6 +156,8 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
         for item in verdict.collectives
     ]
     header = ["iteration", "collective", "wait (mean)", "wire (twin)", "excess", "last to arrive"]
+    if not rows:
+        return ""
     chosen = "during" if "during" in data["parts"] else "median"
     choice = select("parts-choice", "iteration", data["parts"], chosen, CHOICES)
     legend = key(wait="var(--wait)", wire="var(--wire)", excess="var(--excess)")
@@ -191,6 +203,8 @@ def _pairs(data: dict[str, Any]) -> str:
         for j, dst in enumerate(pairs["ranks"])
         if (value := pairs["excess"][i][j]) is not None
     ]
+    if not rows:
+        return ""
     when = f", {data['windowLabel']}" if data["windowLabel"] else ""
     return section(
         "Excess from rank to rank",
