@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simtwin.played_paths import PAIRS_MAX, hashed_path
 
@@ -11,33 +12,36 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
+    from numpy.typing import NDArray
 
     from simtwin.network import Network
     from simtwin.routing import Routes
 
 
+def distances(network: Network) -> NDArray[np.int32]:
+    """(nodes,) cables to the nearest host; what joins the parts of a server is as near as its hosts.
+
+    Switches without a way to any host are one farther than all others.
+    """
+    distance = np.full(network.nodes, -1, np.int32)
+    distance[: network.hosts] = 0
+    distance[network.is_bridge] = 0
+    front = 0
+    while True:
+        reached = network.dst_node[(distance[network.src_node] == front) & (distance[network.dst_node] < 0)]
+        if not len(reached):
+            break
+        front += 1
+        distance[reached] = front
+    distance[distance < 0] = front + 1
+    return distance
+
+
 def tiers_of(network: Network) -> list[str | None]:
     """By link: "links 1-2" after the levels of the two switches, 1 next to a host; None at hosts and in servers."""
-    nodes, ends = range(network.nodes), list(zip(network.src_node.tolist(), network.dst_node.tolist(), strict=True))
-    inside = network.is_bridge.tolist()
-    neighbours: list[list[int]] = [[] for _ in nodes]
-    for a, b in ends:
-        if not inside[a] and not inside[b]:
-            neighbours[a].append(b)
-    level = [0 if node < network.hosts else -1 for node in nodes]
-    waiting = deque(range(network.hosts))
-    while waiting:
-        node = waiting.popleft()
-        for other in neighbours[node]:
-            if level[other] < 0:
-                level[other] = level[node] + 1
-                waiting.append(other)
-    result: list[str | None] = []
-    for a, b in ends:
-        low, high = sorted((level[a], level[b]))
-        between = low > 0 and not inside[a] and not inside[b]
-        result.append(f"links {low}-{high}" if between else None)
-    return result
+    level = distances(network)
+    ends = zip(level[network.src_node].tolist(), level[network.dst_node].tolist(), strict=True)
+    return [f"links {min(pair)}-{max(pair)}" if min(pair) > 0 else None for pair in ends]
 
 
 def crossings(
