@@ -28,7 +28,7 @@ from arguments import add_json, positive, some_of
 from detection import interval
 from validation import fresh, machine
 
-from genie.live.endings import EXIT_FAILED, EXIT_OK
+from genie.live.endings import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
@@ -116,7 +116,7 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
         genie("lab", "up", fabric)
     row: dict[str, Any] = {"condition": condition, "number": number, "fault": fault, "code": code,
                            "wall_s": round(time.monotonic() - began, 1), "load": os.getloadavg()[0]}  # fmt: skip
-    if code not in (EXIT_OK, EXIT_FAILED) or not (out / "verdict.json").exists():
+    if code not in (EXIT_OK, EXIT_FAILED, EXIT_INCONCLUSIVE) or not (out / "verdict.json").exists():
         return {**row, "right": False, "line": said}
     verdict = json.loads((out / "verdict.json").read_text())
     suspects = verdict["suspects"]

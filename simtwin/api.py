@@ -13,7 +13,7 @@ import msgspec
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.lowering import Lowering
-from genie.record import TWIN, let_go_of_folders, prepare_folder, refuse_inputs_in
+from genie.record import TWIN, begin_record, let_go_of_folders, prepare_folder, refuse_inputs_in, remark
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
@@ -21,7 +21,6 @@ from simtwin.fabric_schema import Fabric
 from simtwin.levels import BUILT_LEVELS, FLOW, LEVELS, Level
 from simtwin.options import SimulateOptions, in_keywords
 from simtwin.placement import host_of_rank
-from simtwin.remarks import remark
 from simtwin.run import simulated
 from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.simulated import Simulated
@@ -106,6 +105,7 @@ def play(
     progress: Progress | None = None,
 ) -> Simulated:
     """`simulate` with its options checked one by one."""
+    begin_record()
     lowering, built = settled(options, fabric)
     variables = NcclVariables()
     # The caller's graphs keep their own durations.

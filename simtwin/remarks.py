@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from functools import cache
-
 from genie.config.congestion import Dcqcn, DcqcnTimer, Dctcp, Nscc, name_of
 from simtwin.fabric_schema import Fabric
 from simtwin.network import Network
@@ -27,9 +24,3 @@ def remarks_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
             "or leave it out"
         )
     return remarks
-
-
-@cache
-def remark(words: str) -> None:
-    """Say it the first time."""
-    print(f"genie: {words}", file=sys.stderr)

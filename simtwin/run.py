@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import RecordWriteError, Run, open_run
+from genie.record import RecordWriteError, Run, kept_remarks, open_run, remark
 from genie.workload.graph import Workload
 from simtwin.levels import ANALYTIC, PACKET
 from simtwin.played_paths import PlayedPaths
-from simtwin.remarks import remark
 from simtwin.simulated import Simulated
+from simtwin.tiers import crossings, tiers_of
 from simtwin.topology import Network
 from simtwin.twin import FollowError, SimulationError, Twin, arrivals_of
 from simtwin.watching import Stopped, Watch
@@ -94,10 +94,12 @@ def simulated(
             raise FollowError(
                 f"{follow.path} is a run of {follow.info.get('ranks')} ranks and the workload has {workload.world_size}"
             )
-        arrivals = arrivals_of(workload, _complete_iterations(follow, workload.world_size))
+        arrivals = arrivals_of(workload, _complete_iterations(follow, workload))
         numbers = sorted(arrivals)
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+        if not any((starts >= 0).any() for ranks in arrivals.values() for starts in ranks.values()):
+            arrivals = None  # nobody communicates: compute is played as in any simulation
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
     watch, failure = watch or Watch(), ""
     try:
@@ -136,7 +138,9 @@ def simulated(
         "lowering": lowering.facts() if lowering else None,
         "nccl_variables": [dict(variable) for variable in nccl_variables],
         "fabric": twin.fabric.name,
+        "load_balancing": twin.fabric.load_balancing.mode,
         "paths": paths.facts,
+        "remarks": kept_remarks(),
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
         "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
@@ -149,10 +153,12 @@ def simulated(
         else None,
     }
     links = [
-        {"link": name, **{key: values[number] for key, values in result.counters["links"].items()}}
-        for number, name in enumerate(network.link_names)
+        {"link": name, "tier": tier, **{key: values[number] for key, values in result.counters["links"].items()}}
+        for number, (name, tier) in enumerate(zip(network.link_names, tiers_of(network), strict=True))
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
+    if twin.fabric.load_balancing.mode != "ecmp":
+        counters["crossed"] = crossings(network, twin.routes, twin.host_of_rank.tolist(), result.transfers)
     timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
     transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
     series = watch.series.table() if watch.series else None
@@ -171,9 +177,11 @@ def _ending(stopped: Stopped | None) -> dict[str, Any]:
     }
 
 
-def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:
-    """Rows of the iterations in which every node of every rank ended."""
+def _complete_iterations(live: Run, workload: Workload) -> pl.DataFrame:
+    """Rows of the iterations in which every node of every rank that has any ended."""
     import polars as pl
+
+    ranks = sum(len(graph) > 0 for graph in workload.ranks.values())
 
     ended = (
         live.timeline.group_by("iteration")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from genie.config.units import Duration, format_duration, parse_duration
-from simtwin.remarks import remark
+from genie.record import remark
 
 if TYPE_CHECKING:
     import polars as pl

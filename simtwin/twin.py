@@ -18,6 +18,7 @@ from genie.plan.build import Plan, Slots, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
+from genie.record import remark
 from genie.workload.graph import Workload
 from simtwin.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
 from simtwin.circuits import circuits_of
@@ -30,7 +31,7 @@ from simtwin.levels import ANALYTIC, FLOW, PACKET, Level
 from simtwin.paths import pinned_paths
 from simtwin.played_paths import Followed, PlayedPaths, follow_paths, played_paths
 from simtwin.queues import queues_of
-from simtwin.remarks import remark, remarks_on
+from simtwin.remarks import remarks_on
 from simtwin.round_trip import base_round_trip_ps
 from simtwin.routing import shortest_path_routes
 from simtwin.topology import Network
@@ -345,7 +346,8 @@ def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[in
     import polars as pl
 
     comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
-    arrivals: dict[int, dict[int, NDArray[np.int64]]] = {}
+    # An iteration without communication is played too.
+    arrivals: dict[int, dict[int, NDArray[np.int64]]] = {number: {} for number in sorted(set(timeline["iteration"]))}
     for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():
         graph = workload.ranks[rank]
         starts = np.full(len(graph), -1, np.int64)

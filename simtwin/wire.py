@@ -19,9 +19,9 @@ from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering, members_per_node
+from genie.record import remark
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric_schema import Explicit, Fabric, RailOptimized, Transport
-from simtwin.remarks import remark
 
 WIRES = ("nccl", "plain")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from genie.cli.resolve import (
     transports_of,
     twin_of,
 )
-from genie.cli.wire import lowering_of
+from genie.cli.wire import lowering_of, remark
 from genie.config.hosts import Hosts
 from genie.inputs.printable import printable
 from genie.live.launcher import Outcome, refuse_running
@@ -42,6 +41,7 @@ from genie.record import (
     VALIDATION,
     RecordError,
     Run,
+    begin_record,
     hold_folder,
     marked_json,
     open_run,
@@ -55,6 +55,9 @@ from simtwin.run import simulate_to_folder
 
 if TYPE_CHECKING:
     from genie.verdict import Verdict
+    from genie.verdict.coverage import Require
+
+REQUIRE: tuple[Require, ...] = ("nics", "links", "none")
 
 VERDICT_KIND = "verdict"
 
@@ -79,19 +82,34 @@ def diff(
     live: Annotated[Path, typer.Argument(help="Run folder of genie run.", show_default=False)],
     twin: Annotated[Path, typer.Argument(help="Run folder of genie simulate.", show_default=False)],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the verdict.  [default: none]")] = None,
+    require_coverage: options.RequireCoverage = None,
 ) -> int:
-    """Compare a measured run with a simulated one: wait, wire and excess, and who is to blame."""
+    """Compare a measured run with a simulated one: wait, wire and excess, and which component is to blame.
+
+    Exit code 0: pass, 1: fail, 4: inconclusive, run again or longer.
+    """
+    require = coverage_from(require_coverage)
     if out is not None and out.is_dir():
         hold_folder(out)
-    verdict = conclude(open_live_run(live), open_run(twin), out)
+    verdict = conclude(open_live_run(live), open_run(twin), out, require)
     return verdict.exit_code
 
 
-def conclude(live: Run, twin: Run, out: Path | None) -> Verdict:
-    """Judge, write what the verdict consists of, and print its line."""
-    from genie.verdict import judge, write_perfetto, write_report
+def coverage_from(text: str | None) -> Require | None:
+    """--require-coverage; None: all that the fabric has. Raises UsageError."""
+    for known in REQUIRE:
+        if text == known:
+            return known
+    if text is not None:
+        raise UsageError(f"--require-coverage {text}: must be {', '.join(REQUIRE[:-1])} or {REQUIRE[-1]}")
+    return None
 
-    verdict = judge(live, twin)
+
+def conclude(live: Run, twin: Run, out: Path | None, require: Require | None = None) -> Verdict:
+    """Judge, write what the verdict consists of, and print its line."""
+    from genie.verdict import Options, judge, write_perfetto, write_report
+
+    verdict = judge(live, twin, Options(require_coverage=require))
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -134,6 +152,7 @@ def validate(
     iterations: options.Iterations = 10,
     warmup: options.Warmup = 2,
     level: options.Level = "packet",
+    require_coverage: options.RequireCoverage = None,
     compute: options.Compute = None,
     slots: options.Slots = None,
     algorithm: options.Algorithm = None,
@@ -163,7 +182,8 @@ def validate(
 ) -> int:
     """The main job: play a workload on the wire and in the twin, compare, and say what differs.
 
-    Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0 only when it is a pass.
+    Writes OUT/live, OUT/twin, verdict.json, report.html and timeline.pftrace. Exit code 0: pass, 1: fail, 4:
+    inconclusive, run again or longer.
     Started under mpirun or srun it is a rank, and rank 0 plays the twin and judges.
     """
     play = Play(
@@ -176,22 +196,23 @@ def validate(
     )  # fmt: skip
     with MetricsAtTheEnd(metrics, out, workload) as end:
         check_level(level, judged=True)
+        require = coverage_from(require_coverage)
         if launched_by() is not None:
 
             def check() -> None:
                 end.check()
                 check_live(transport, wire, lab)
 
-            end.rank, end.code = _validate_as_a_rank(play, live, out, check)
+            end.rank, end.code = _validate_as_a_rank(play, live, out, require, check)
         else:
             check_live(transport, wire, lab)
             refuse_half_a_launch()
             with ground_of(play, live, lab, lab_fault) as ground:
-                end.code = _validate(ground, out)
+                end.code = _validate(ground, out, require)
     return end.code
 
 
-def _validate(ground: Ground, out: Path) -> int:
+def _validate(ground: Ground, out: Path, require: Require | None) -> int:
     play = ground.play
     loaded = load_workload(play)
     placed = ground.hosts(loaded.world_size)
@@ -211,8 +232,10 @@ def _validate(ground: Ground, out: Path) -> int:
         outcome = run_live(settings, placed, ground)
     if outcome.code != 0:
         return outcome.code
+    begin_record()
+    _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
     runs = _twin_of_run(play, placed, built, loaded, out)
-    verdict = conclude(*runs, out)
+    verdict = conclude(*runs, out, require)
     return verdict.exit_code
 
 
@@ -230,12 +253,14 @@ def _limited(play: Play) -> Play:
 
 def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
     if hosts.calibration is None:
-        print("genie: no calibrated host latency given: the twin's hosts cost nothing", file=sys.stderr, flush=True)
+        remark("no calibrated host latency given: the twin's hosts cost nothing")
     else:
         remark_on_calibration(play, hosts, rates)
 
 
-def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], None]) -> tuple[int, int]:
+def _validate_as_a_rank(
+    play: Play, live: Live, out: Path, require: Require | None, check: Callable[[], None]
+) -> tuple[int, int]:
     """One rank of a validation that a launcher has started: all play, and rank 0 plays the twin and judges.
 
     Returns which one, and its exit code.
@@ -254,8 +279,9 @@ def _validate_as_a_rank(play: Play, live: Live, out: Path, check: Callable[[], N
     if rank != 0 or code != 0:
         return rank, code
     workload, hosts, fabric = loaded[0]
+    begin_record()
     _remark(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
-    return rank, conclude(*_twin_of_run(play, hosts, fabric, workload, out), out).exit_code
+    return rank, conclude(*_twin_of_run(play, hosts, fabric, workload, out), out, require).exit_code
 
 
 def play_in_both(

@@ -13,8 +13,8 @@ import msgspec
 from genie.cli.resolve import Live, Play, UsageError, hosts_of
 from genie.config.hosts import Calibration, Hosts
 from genie.live.settings import RunSettings
-from genie.record import marked_json, unwritable
-from hosts.lab import Lab, Plan, find, parse_change, plan_of, up_for
+from genie.record import kept_remarks, marked_json, remark, unwritable
+from hosts.lab import Lab, Plan, changed, find, parse_change, plan_of, up_for
 from simtwin.fabric import load_fabric
 
 LAB_FILE = "lab.json"  # in the folder of a run
@@ -44,7 +44,11 @@ class Ground:
         if self.lab is None:
             yield
             return
-        with self.lab.spoiled([parse_change(text, self.lab.plan.links) for text in self.faults]):
+        changes = {text: parse_change(text, self.lab.plan.links) for text in self.faults}
+        for text, change in changes.items():
+            if changed(self.lab.faults, [change], self.lab.plan.links) == dict(self.lab.faults):
+                remark(f"--lab-fault '{text}': has no effect: the link is so already")
+        with self.lab.spoiled(list(changes.values())):
             yield
 
     @contextmanager
@@ -71,7 +75,7 @@ class Ground:
             (settings.out_path / LAB_FILE).write_text(marked_json("lab", facts))
         except OSError as error:
             raise unwritable(settings.out, error) from error
-        return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED})
+        return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED}, remarks=kept_remarks())
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from genie.cli.resolve import Play, UsageError
+from genie.record import remark
 from simtwin.analytic import CostModel
 from simtwin.astra.costs import read_costs
 from simtwin.fabric_files import ASTRA_SUFFIXES
@@ -43,5 +43,5 @@ def model_of(play: Play, level: Level, system: Path | None, logical: Path | None
         raise UsageError(f"--model {ASTRA_SIM}: give --fabric NETWORK.yml and --system SYSTEM.json, as it reads them")
     costs, notes = read_costs(play.fabric, system, logical, ranks)
     for note in notes:
-        print(f"genie: {note}", file=sys.stderr)
+        remark(note)
     return costs

@@ -25,8 +25,9 @@ from genie.cli.resolve import (
     settings_of,
     twin_of,
 )
+from genie.cli.wire import remark
 from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.live.closing import closing_line, counted_amiss
+from genie.live.closing import closing_line, counted_amiss, remarked
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
@@ -183,6 +184,8 @@ def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) 
     said = outcome.problem or closing_line(settings.out_path)
     for words in (said, *counted_amiss(settings.out_path)):
         print(f"genie: {words}", file=sys.stderr)
+    for text in remarked(settings.out_path):
+        remark(text)
     return outcome
 
 
@@ -234,6 +237,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
     if code == 0 and rendezvous.rank == 0:
         for line in (closing_line(agreed.out_path), *counted_amiss(agreed.out_path)):
             print(f"genie: {line}", file=sys.stderr)
+        for text in remarked(agreed.out_path):
+            remark(text)
     return rendezvous.rank, code
 
 

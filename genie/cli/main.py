@@ -28,7 +28,7 @@ from genie.inputs.fault import MEMORY_SHORT, fault_line, install_thread_handler
 from genie.inputs.printable import safe_streams
 from genie.live.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
-from genie.record import let_go_of_folders
+from genie.record import forget_remarks, let_go_of_folders
 
 app = typer.Typer(
     name="genie",
@@ -69,6 +69,7 @@ class Interrupted(BaseException):
 def main() -> None:
     """Run the command; an error is one line and an exit code, never a traceback."""
     install_thread_handler()
+    forget_remarks()
     if _HELP & set(sys.argv) or len(sys.argv) < 3:
         _run()  # the help has colours on a terminal, and nothing of a file
     else:

@@ -36,6 +36,15 @@ FaultsFile = Annotated[
         help="Fault plan: [[rate]], [[loss]], [[delay]] and [[congestion]] tables to inject known anomalies.",
     ),
 ]
+RequireCoverage = Annotated[
+    str | None,
+    typer.Option(
+        "--require-coverage",
+        metavar="nics|links|none",
+        help="Coverage that is enough for a pass: all NICs; links between switches too; or whatever could be judged. "
+        "[default: links where the fabric has links between switches, nics otherwise]",
+    ),
+]
 Iterations = Annotated[
     int, typer.Option("--iterations", "-n", min=1, max=10**6, help="Plays of the whole graph that count.")
 ]

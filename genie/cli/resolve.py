@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import msgspec
 
 from genie.cli.tracing import trace_plan, trace_problem
-from genie.cli.wire import lowering_of, nccl_settings
+from genie.cli.wire import lowering_of, nccl_settings, remark
 from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts, load_hosts, loopback_hosts
 from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
+from genie.live.fault_remarks import idle_faults
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
@@ -23,6 +23,7 @@ from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
 from genie.plan.lowering import Lowering, check_groups
+from genie.record import kept_remarks
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -184,10 +185,9 @@ def remark_on_calibration(play: Play, hosts: Hosts, rates: dict[int, int]) -> No
     measured = hosts.calibration
     used = {format_rate(rate) for rate in rates.values()}
     if measured is not None and used != {measured.rate}:
-        print(
-            f"genie: {play.hosts}: the host latency was measured at {measured.rate} and is used at "
-            f"{', '.join(sorted(used))}: genie calibrate measures it anew",
-            file=sys.stderr,
+        remark(
+            f"{play.hosts}: the host latency was measured at {measured.rate} and is used at "
+            f"{', '.join(sorted(used))}: genie calibrate measures it anew"
         )
 
 
@@ -360,7 +360,10 @@ def settings_of(
         verify=live.verify,
         icrc=live.icrc,
     )
-    return with_verbs(settings, hosts, transport, live) if uses_verbs else settings
+    settings = with_verbs(settings, hosts, transport, live) if uses_verbs else settings
+    for text in idle_faults(settings):
+        remark(f"{live.faults}: {text}")
+    return msgspec.structs.replace(settings, remarks=kept_remarks())
 
 
 def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:

@@ -153,9 +153,9 @@ def simulate(
     costs = model_of(play, at_level, system, logical, loaded.world_size)
     twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
-        print("genie: hpcc's telemetry is that of one thread: --threads 1 is used", file=sys.stderr)
+        remark("hpcc's telemetry is that of one thread: --threads 1 is used")
     elif threads > twin.threads:
-        print(f"genie: level {level} plays in one thread: --threads 1 is used", file=sys.stderr)
+        remark(f"level {level} plays in one thread: --threads 1 is used")
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
     inside, collectives = within_servers(loaded, lowering)
     if inside:

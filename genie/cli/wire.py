@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 
+from genie import record
 from genie.config.hosts import load_hosts
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
 from genie.live.rendezvous import speaks
@@ -45,11 +44,9 @@ def nccl_settings(
     return listed
 
 
-@cache
 def remark(text: str) -> None:
-    """Say it once, and of a launch's ranks one."""
-    if speaks():
-        print(f"genie: {text}", file=sys.stderr, flush=True)
+    """Say it once, and of a launch's ranks one; keep it for the run's record."""
+    record.remark(text, aloud=speaks())
 
 
 def _ranks_per_node(play: Play) -> int:

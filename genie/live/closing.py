@@ -38,5 +38,13 @@ def counted_amiss(out: Path) -> list[str]:
     return [*said, f"counters: {more} more are in {out / 'counters.json'}"] if more > 0 else said
 
 
+def remarked(out: Path) -> list[str]:
+    """The remarks of a run folder; none without records."""
+    try:
+        return list(json.loads((out / "run.json").read_bytes()).get("remarks", []))
+    except (OSError, ValueError):
+        return []
+
+
 def _times(count: int, what: str) -> str:
     return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

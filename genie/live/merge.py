@@ -12,6 +12,7 @@ import numpy as np
 
 from genie.live.counters.remarks import remarks_of
 from genie.live.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
+from genie.live.fault_remarks import missed_faults
 from genie.live.path_record import paths_of
 from genie.live.settings import RunSettings
 from genie.live.watch import still_running
@@ -72,6 +73,7 @@ def write_live_run(
     if settings.trace is not None:
         paths, info["paths"] = paths_of(settings.trace, facts)
     kind = CALIBRATION if settings.schema == launch_mark(CALIBRATION) else LIVE
+    info["remarks"] += [text for text in missed_faults(settings, transfers, paths) if text not in info["remarks"]]
     counters = counters_of(settings, facts)
     write_run(settings.out_path, info, pl.concat(timelines), transfers, counters, paths, kind=kind)
 
@@ -156,8 +158,9 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "nodes": [fact["node"] if fact else None for fact in facts],
         # By rank and iteration: how long it could run and had no core; -1 where the kernel does not count it.
         "run_queue_ns": [fact.get("run_queue_ns", []) if fact else None for fact in facts],
+        "remarks": list(settings.remarks),
         "faults": msgspec.to_builtins(settings.faults),
-        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None)),
+        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None, remarks=[])),
     }  # fmt: skip
 
 

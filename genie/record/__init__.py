@@ -16,6 +16,7 @@ from genie.record.folder import prepare_folder, refuse_foreign, refuse_inputs_in
 from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
 from genie.record.marks import kind_of, mark, marked_json, marked_text
 from genie.record.reading import Run, open_run, read_object
+from genie.record.remarks import begin_record, forget_remarks, kept_remarks, remark
 from genie.record.whole import is_special, unwritable, whole_file, whole_name, write_whole
 
 __all__ = [
@@ -30,8 +31,11 @@ __all__ = [
     "RecordError",
     "RecordWriteError",
     "Run",
+    "begin_record",
+    "forget_remarks",
     "hold_folder",
     "is_special",
+    "kept_remarks",
     "kind_of",
     "launch_mark",
     "let_go_of_folders",
@@ -43,6 +47,7 @@ __all__ = [
     "read_object",
     "refuse_foreign",
     "refuse_inputs_in",
+    "remark",
     "replace_own",
     "temporary_folder",
     "unwritable",

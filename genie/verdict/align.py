@@ -40,8 +40,8 @@ class Aligned:
 def align(live: Run, twin: Run) -> Aligned:
     """Match the iterations that ended after warm-up with the twin's: same numbers if it followed, else its first.
 
-    Raises VerdictError when the runs have no iteration or no collective or transfer in common, or the twin is not a
-    twin of this run.
+    Both tables are empty where ranks do not communicate. Raises VerdictError when the runs have no iteration or nothing
+    of their communication in common, or the twin is not a twin of this run.
     """
     check_settings(live, twin)
     warmup = int(live.info.get("warmup", 0))
@@ -86,7 +86,7 @@ def align(live: Run, twin: Run) -> Aligned:
         .filter((pl.col("live_busy") > 0) & (pl.col("twin_busy") > 0))
         .sort("iteration", *TRANSFER_KEY)
     )
-    if transfers.is_empty() and collectives.is_empty():
+    if transfers.is_empty() and collectives.is_empty() and (live_coll.height or live_moved.height):
         raise VerdictError(f"{live.path} and {twin.path}: nothing in common; are they runs of the same workload?")
     coverage = {
         "iterations": len(iterations),

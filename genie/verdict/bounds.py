@@ -152,16 +152,17 @@ class JudgedLinks:
     upper: dict[str, float | None]  # of those that surely are no slower than matters
     unsure: tuple[str, ...]  # tested, and may be
     slow: tuple[str, ...]  # those of them that look it, and are neither rejected nor explained by a suspect
-    few: tuple[str, ...]  # too few paths, or too little traffic, to be tested
+    few: tuple[str, ...]  # of too few pairs of ranks to be told from the ends of their paths
+    untested: tuple[str, ...]  # too few of their tier, or too little traffic, to be tested
+    accused: tuple[str, ...]  # a suspect, or what the data cannot tell from one
     same: tuple[tuple[str, ...], ...]  # that end-to-end data cannot tell apart
     problem: str  # why none is judged
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "judged": len(self.upper),
             "unsure": list(self.unsure),
             "slow": list(self.slow),
-            "not_identifiable": list(self.few),
+            "not_identifiable": [*self.few, *self.untested],
             "same_paths": [list(links) for links in self.same],
             "problem": self.problem,
         }
@@ -173,10 +174,6 @@ class JudgedLinks:
             result.append(f"links are not accused, only ends: {self.problem}")
         if self.unsure:
             result.append(f"links that may be slower than their peers, by this run's noise: {named(list(self.unsure))}")
-        if self.few:
-            few = named(list(self.few))
-            result.append(f"links not identifiable, too few paths or too little traffic: {few}; more queue pairs, or "
-                          "--source-ports pinned, would cover them")  # fmt: skip
         if self.same:
             groups = named([" = ".join(links) for links in self.same])
             result.append(f"links that carry the same paths and look the same from their ends: {groups}; probes "
@@ -190,11 +187,13 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
     upper: dict[str, float | None] = {}
     unsure: list[str] = []
     slow: list[str] = []
+    suspected: list[str] = []
     tested: set[int] = set()
     for part in tiers.values():
         tested.update(part.ranks if len(part.ranks) >= TIER_MIN else ())
     for column in (column for column in ways.columns if column.number in tested):
         if accused & set(column.links):
+            suspected += column.links
             continue
         part = tiers[column.tier]
         values = against_peers(part, [part.column(column.number)])
@@ -206,9 +205,12 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
             else:
                 unsure.append(link)
     few = [link for column in ways.few for link in column.links]
-    few += [link for column in ways.columns if column.number not in tested for link in column.links]
+    untested = [link for column in ways.columns if column.number not in tested for link in column.links]
+    untested = [link for link in untested if link not in accused]
     same = tuple(column.links for column in ways.columns if len(column.links) > 1)
-    return JudgedLinks(upper, tuple(unsure), tuple(slow), tuple(few), same, ways.problem)
+    return JudgedLinks(
+        upper, tuple(unsure), tuple(slow), tuple(few), tuple(untested), tuple(suspected), same, ways.problem
+    )
 
 
 def named(items: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,31 +14,66 @@ if TYPE_CHECKING:
     from genie.verdict.decompose import Collective
 
 SHARE_MIN = 0.05  # of the whole cost: less is not worth a word
+Key = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """A collective of each iteration, and what it takes more than in the twin."""
+    """A collective of each iteration, and what it adds to what the iteration takes."""
 
     op: str
     group: str
     seq: int
     size_bytes: int
     extra_ns: int  # the median over iterations
-    share: float  # of what all of them take more
+    share: float  # of the cost of an iteration
 
 
-def carriers_of(collectives: Iterable[Collective], level: float) -> list[Carrier]:
-    """Those that take more than the twin's time at the fleet's own `level`, the one that takes most first."""
-    table: dict[tuple[str, int, str, int], list[float]] = {}
+def carriers_of(collectives: Iterable[Collective], level: float, cost_ns: int) -> list[Carrier]:
+    """Those that take more than the twin's time at the fleet's own `level`, the one that takes most first.
+
+    Their parts add up to no more than `cost_ns`, what an iteration takes more.
+    """
+    by_iteration: dict[int, list[Collective]] = defaultdict(list)
     for item in collectives:
-        key = (item.group, item.seq, item.op, item.size_bytes)
-        table.setdefault(key, []).append(item.measured_ns - item.wire_ns * level)
+        by_iteration[item.iteration].append(item)
+    table: dict[Key, list[float]] = defaultdict(list)
+    for items in by_iteration.values():
+        for item, part in zip(items, parts_of(items, level), strict=True):
+            table[item.group, item.seq, item.op, item.size_bytes].append(part)
     extra = {key: float(np.median(values)) for key, values in table.items()}
-    total = sum(max(0.0, value) for value in extra.values())
+    total = sum(extra.values())
+    scale = min(1.0, cost_ns / total) if total > 0 else 0.0
     found = [
-        Carrier(op, group, seq, size_bytes, int(value), value / total)
+        Carrier(op, group, seq, size_bytes, int(value * scale), value * scale / cost_ns)
         for (group, seq, op, size_bytes), value in extra.items()
-        if value > 0 and value >= SHARE_MIN * total
+        if cost_ns > 0 and value * scale >= SHARE_MIN * cost_ns
     ]
     return sorted(found, key=lambda carrier: -carrier.extra_ns)
+
+
+def parts_of(items: list[Collective], level: float) -> list[float]:
+    """By collective of one iteration: its part of the time in which some take longer than in the twin.
+
+    Time in which another is on the wire as the twin says adds nothing to the iteration; where several take longer at
+    once, each has an even part.
+    """
+    expected = [item.start_ns + item.wire_ns * level for item in items]
+    moments: list[tuple[float, int, int]] = []  # time, change of those as expected, change of those beyond
+    for item, due in zip(items, expected, strict=True):
+        end = item.start_ns + item.measured_ns
+        moments += [(item.start_ns, 1, 0), (due, -1, 0)]
+        if end > due:
+            moments += [(due, 0, 1), (end, 0, -1)]
+    moments.sort()
+    times, spent = [0.0], [0.0]  # what each of those beyond has spent until then
+    as_expected = beyond = 0
+    for time, more_expected, more_beyond in moments:
+        alone = 1 / beyond if beyond and not as_expected else 0.0
+        spent.append(spent[-1] + alone * (time - times[-1]))
+        times.append(time)
+        as_expected += more_expected
+        beyond += more_beyond
+    ends = [max(due, item.start_ns + item.measured_ns) for item, due in zip(items, expected, strict=True)]
+    parts = np.interp(ends, times, spent) - np.interp(expected, times, spent)
+    return [float(part) for part in parts]

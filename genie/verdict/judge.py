@@ -13,18 +13,21 @@ from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
 from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
+from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
 from genie.verdict.links import one_way, tier_series, ways_of
 from genie.verdict.locate import Finding, locate
-from genie.verdict.model import Cost, FleetGate, Noise, Result, Suspect, Verdict
+from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
+from genie.verdict.outcome import conclude
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
-from genie.verdict.words import cost_in_words, suspects_of
+from genie.verdict.tiers import between_switches, judged_tiers
+from genie.verdict.words import suspects_of
 
 if TYPE_CHECKING:
     from genie.record import Run
-    from genie.verdict.bounds import Bounds, NotJudged
+    from genie.verdict.bounds import Bounds
 
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
@@ -54,7 +57,13 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(aligned, series, accused)
-    judged = judged_links(ways, tiers, suspects, options.practical)
+    links = judged_links(ways, tiers, suspects, options.practical)
+    between = between_switches(twin)
+    by_tier = between.spreads or live.paths is None or bool(ways.problem)
+    of_tiers = judged_tiers(aligned, twin, between, options.practical) if by_tier else {}
+    own = {(f.component.direction, rank) for f in findings for rank in f.component.ranks}
+    nics = nics_of(aligned, bounds, own, options.practical)
+    judged = coverage_of(live, aligned, bounds, nics, links, ways, between, of_tiers)
     again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {
         **aligned.coverage,
@@ -62,7 +71,10 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         "ranks": len(aligned.ranks),
         "ranks_judged": {direction: len(part.ranks) for direction, part in series.items()},
         "follow": aligned.follow,
-        "links": judged.to_dict(),
+        "nics": judged.nics.to_dict(),
+        "links": {**links.to_dict(), **(judged.links.to_dict() if judged.links else {"judged": 0, "total": 0})},
+        "by_tier": judged.by_tier,
+        "iteration_ns": iteration_ns(live, twin, aligned),
         "clock_bound_ns": max(clock_bounds(live, aligned.ranks).values(), default=0),
     }
     verdict = Verdict(
@@ -74,99 +86,22 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
-        upper_bound={**bounds.upper, **judged.upper},
+        upper_bound={**bounds.upper, **links.upper},
         coverage=coverage,
+        judged=judged,
+        has_traffic=any(aligned.moved.values()),
         collectives=collectives,
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=[*notes(live, aligned, bounds, again, ended_early), *judged.notes()],
+        notes=[*notes(live, aligned, bounds, again, ended_early), *links.notes()],
+        remarks=remarks_of(live, twin),
         little=bounds.little,
         not_judged=bounds.not_judged,
         cut_short=ended_early,
         sent_again=again,
     )
     return conclude(verdict)
-
-
-def conclude(verdict: Verdict) -> Verdict:
-    """The three outcomes, their one line and the one thing to do."""
-    options, fleet = verdict.options, verdict.fleet
-    result: Result
-    if verdict.suspects:
-        first = verdict.suspects[0]
-        cost = f"; costs {cost_in_words(verdict.cost)}" if verdict.cost else ""
-        others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
-        result, summary = "fail", first.evidence.split(";")[0] + cost + others
-        rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
-        action = f"Check {first.name}{rivals}, then run again to confirm."
-    elif fleet.result == "fail":
-        result, summary = "fail", fleet.words
-        action = (
-            "Compare the fabric file with the fabric: a rate, an MTU or a shared link is not what the twin assumes."
-        )
-    else:
-        reasons = _open_questions(verdict)
-        if fleet.result == "inconclusive":
-            reasons.insert(0, fleet.words)
-        seen = verdict.smallest_detectable["whole"]
-        detectable = (
-            f"a slow-down of {percent(seen)} or more would have been seen"
-            if seen
-            else "no slow-down could have been seen"
-        )
-        if verdict.cut_short:
-            result = "inconclusive"
-            summary = f"the live run did not end properly ({verdict.cut_short}); {'; '.join([*reasons, detectable])}"
-            action = "Mend what ended the run early, then run again."
-        elif reasons:
-            result, summary = "inconclusive", f"{'; '.join(reasons)}; {detectable}"
-            action = (
-                "Play a workload in which every rank has peers that move as much as it does."
-                if _unknown_nics(verdict)
-                else "Run again with more --iterations, on hosts that do nothing else."
-            )
-        else:
-            result, action = "pass", "Nothing to do."
-            between = verdict.coverage["links"]["judged"]
-            links = f" and none of {between} links between switches" if between else ""
-            limit = f"NIC or link{links} is slower than its peers by {percent(options.practical)} or more; {detectable}"
-            summary = f"no rank's {limit}"
-            if verdict.not_judged:
-                summary = f"no judged rank's {limit}; not judged: {reasons_named(list(verdict.not_judged))}"
-            if verdict.sent_again:
-                summary += f"; but {verdict.sent_again}"
-                action = "Look for drops on that rank's paths, in the counters of NICs and switches."
-    return replace(verdict, result=result, summary=summary, action=action)
-
-
-def _open_questions(verdict: Verdict) -> list[str]:
-    """Why a run without suspects is no pass."""
-    if not verdict.upper_bound:
-        return ["no component had peers to be compared with"]
-    result = []
-    if unknown := _unknown_nics(verdict):
-        result.append(f"not judged: {reasons_named(unknown)}")
-    few = [name for name, bound in verdict.upper_bound.items() if bound is None]
-    if any(name not in verdict.little for name in few):
-        return [*result, f"{verdict.noise.units} repetitions are too few to judge"]
-    if few:
-        result.append(f"not judged: {named(few)} (too little traffic beside the others)")
-    practical = verdict.options.practical
-    if slow := verdict.coverage["links"]["slow"]:
-        result.append(f"link {named(slow)} looks slower than its peers by {percent(practical)} or more, not surely")
-    wide = [(bound, name) for name, bound in verdict.upper_bound.items() if bound is not None and bound >= practical]
-    if wide:
-        bound, name = max(wide)
-        why = "too little traffic to be sure" if name in verdict.little else "too noisy"
-        others = f", and {len(wide) - 1} more are not surely below {percent(practical)}" if len(wide) > 1 else ""
-        result.append(f"{why}: {name} may be up to {percent(bound)} slower than its peers{others}")
-    return result
-
-
-def _unknown_nics(verdict: Verdict) -> list[NotJudged]:
-    """NICs that moved payload and were judged in no direction: a pass must not speak for them."""
-    return [entry for entry in verdict.not_judged if not entry.otherwise]
 
 
 def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
@@ -259,8 +194,32 @@ def cost_of(
     extra = [max(0.0, item.measured_ns - item.simulated_ns * level) for item in chosen]
     without = [max(1.0, item.span_ns - more) for item, more in zip(chosen, extra, strict=True)]
     fraction = float(np.median([more / rest for more, rest in zip(extra, without, strict=True)]))
-    carriers = carriers_of((item for item in collectives if item.iteration in inside), level)
-    return Cost(int(np.median(extra)), int(np.median(without)), fraction, carriers)
+    cost_ns = int(np.median(extra))
+    carriers = carriers_of((item for item in collectives if item.iteration in inside), level, cost_ns)
+    return Cost(cost_ns, int(np.median(without)), fraction, carriers)
+
+
+def iteration_ns(live: Run, twin: Run, aligned: Aligned) -> dict[str, int]:
+    """World -> what an iteration takes, the median over those that are judged; no twin that left compute out."""
+    kept = pl.col("iteration").is_in(aligned.iterations)
+    computes = pl.col("kind").is_in(["comp", "mem"])
+    result: dict[str, int] = {}
+    for world, run in (("live", live), ("twin", twin)):
+        if world == "twin" and live.timeline.filter(computes).height and not twin.timeline.filter(computes).height:
+            continue
+        played = run.timeline.filter(kept) if world == "live" or aligned.follow else run.timeline
+        spans = played.group_by("iteration").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())["span"]
+        result[world] = int(np.median(spans.to_numpy())) if len(spans) else 0
+    return result
+
+
+def remarks_of(live: Run, twin: Run) -> list[str]:
+    """The remarks of both runs, with their world in front."""
+    worlds: dict[str, str] = {}
+    for world, run in (("live", live), ("twin", twin)):
+        for text in map(str, run.info.get("remarks") or []):
+            worlds[text] = f"{worlds[text]} and {world}" if text in worlds else world
+    return [f"{world}: {text}" for text, world in worlds.items()]
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:

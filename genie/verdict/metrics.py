@@ -32,12 +32,14 @@ METRICS = {
     "genie_run_timestamp_seconds": "When the run was recorded, in seconds since 1970.",
     "genie_run_ranks": "Ranks of the run.",
     "genie_run_iterations": "Iterations that count: played to the end, warm-up left out.",
-    "genie_exit_code": "Exit code of the command that wrote this file: 0 pass, 1 fail, 2 usage, 3 environment.",
+    "genie_exit_code": "Exit code of the command that wrote this file: 0 pass, 1 fail, 4 inconclusive, 2 usage, 3 "
+    "environment.",
     "genie_iteration_seconds": "How long an iteration takes; quantile over the iterations that count.",
     "genie_collective_busbw_bytes_per_second": "Bus bandwidth by nccl-tests' convention from the last rank's arrival "
     "on, median; size_bucket is the largest size in it.",
     "genie_excess_ratio": "How much longer than in the twin collectives were on the wire: 0.1 is 10 %.",
     "genie_verdict_result": "1 for the verdict's result: pass, fail or inconclusive.",
+    "genie_judged_ratio": "Share that the verdict judged of kind nics, links between switches, or tiers of them.",
     "genie_suspect": "How many times longer than its peers a suspect takes, beside the twin.",
     "genie_counter_amiss": "By how much a counter grew that should not have; 3 is the worst severity.",
 }
@@ -171,6 +173,12 @@ class _Families(Collector):
     def _of_verdict(self, verdict: dict[str, Any]) -> Iterator[GaugeMetricFamily]:
         results = [([result], float(verdict.get("result") == result)) for result in ("pass", "fail", "inconclusive")]
         yield self._gauge("genie_verdict_result", results, "result")
+        coverage = verdict.get("coverage") or {}
+        parts = {"nics": coverage.get("nics"), "tiers" if coverage.get("by_tier") else "links": coverage.get("links")}
+        shares = [
+            ([kind], part["judged"] / part["total"]) for kind, part in parts.items() if part and part.get("total")
+        ]
+        yield self._gauge("genie_judged_ratio", shares, "kind")
         iterations = verdict.get("iterations") or []
         if ratios := [each["measured_ns"] / each["simulated_ns"] for each in iterations if each["simulated_ns"]]:
             yield self._gauge("genie_excess_ratio", [([], median(ratios) - 1)])

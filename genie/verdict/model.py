@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
     from genie.verdict.carriers import Carrier
+    from genie.verdict.coverage import Coverage
     from genie.verdict.decompose import Collective, IterationTotals
     from genie.verdict.options import Options
 
 Result = Literal["pass", "fail", "inconclusive"]
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}  # of the command line, as genie/live/endings.py has them
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,14 @@ class Verdict:
     smallest_detectable: dict[str, float | None]  # fraction, by how long the fault lasts: whole, second_half
     upper_bound: dict[str, float | None]  # component without a suspect -> slow-down that it surely does not exceed
     coverage: dict[str, Any]
+    judged: Coverage  # what the headline counts of it
+    has_traffic: bool  # payload went between ranks
     collectives: list[Collective]
     iterations: list[IterationTotals]
     late: list[dict[str, Any]]  # ranks that others waited for
     options: Options
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # on the data
+    remarks: list[str] = field(default_factory=list)  # that the runs made themselves
     little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
     not_judged: tuple[NotJudged, ...] = ()  # moved payload, and nothing is known of them
     sent_again: str = ""  # which rank sent packets again that the twin did not; "" when none did
@@ -90,8 +95,8 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 pass; 1 the gate failed, or could not be passed."""
-        return 0 if self.result == "pass" else 1
+        """0 pass, 1 fail, 4 inconclusive: retry or lengthen."""
+        return EXIT_CODES[self.result]
 
     def line(self) -> str:
         """One line for a terminal."""
@@ -116,6 +121,7 @@ class Verdict:
             "iterations": [{**asdict(item), "busbw_ratio": item.ratio} for item in self.iterations],
             "late": self.late,
             "notes": self.notes,
+            "remarks": self.remarks,
             "options": asdict(self.options),
             "collectives": [item.to_dict() for item in self.collectives],
         }

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from genie.verdict.coverage import Require
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,5 @@ class Options:
     slow_share: float = 0.8
     # By chance a link's log likelihood ratio exceeds the logarithm of the number of components over this as rarely.
     location_error: float = 0.01
+    # Coverage that is enough for a pass. None: all that the fabric has, links between switches included.
+    require_coverage: Require | None = None

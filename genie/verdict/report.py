@@ -37,11 +37,12 @@ def report(verdict: Verdict, live: Run, twin: Run) -> str:
         _head(verdict),
         _facts(verdict),
         _suspects(verdict),
+        _remarks(verdict),
         _bandwidth(verdict),
         _parts(verdict, data),
         _lanes(data),
         _pairs(data),
-        _remarks(verdict),
+        _evidence(verdict),
     )
     return document(verdict.line(), body, data, ASSETS, mark(PAGE_KIND))
 
@@ -57,7 +58,9 @@ def _head(verdict: Verdict) -> str:
         )
         if verdict.cost.carriers:
             rows = [[collective_name(it), duration(it.extra_ns), percent(it.share)] for it in verdict.cost.carriers]
-            cost += table(["Carried by", "More than in the twin", "Share"], rows)
+            left = verdict.cost.iteration_ns - sum(it.extra_ns for it in verdict.cost.carriers)
+            rows.append(["all others", duration(left), percent(left / max(1, verdict.cost.iteration_ns))])
+            cost += table(["Of this in", "Longer than in the twin", "Share"], rows)
     return (
         f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
         f"<h1>{escape(verdict.summary[:1].upper() + verdict.summary[1:])}</h1>"
@@ -74,14 +77,15 @@ def _facts(verdict: Verdict) -> str:
             (
                 "Smallest slow-down it would see",
                 percent(seen["whole"]),
-                f"slower all the time; {percent(seen['second_half'])} in the second half only",
+                f"of a NIC that sends, all the time; {percent(seen['second_half'])} in the second half only",
             ),
             (
-                "Coverage",
-                f"{coverage['iterations']} iterations",
-                f"{coverage['ranks']} ranks, {coverage['collectives']} collectives, {coverage['transfers']} transfers; "
-                f"{unmatched or 'none'} without a partner",
+                "NICs judged",
+                f"{verdict.judged.nics.judged} of {verdict.judged.nics.total}",
+                f"{coverage['iterations']} iterations, {coverage['collectives']} collectives, {coverage['transfers']} "
+                f"transfers; {unmatched or 'none'} without a partner",
             ),
+            *_links_judged(verdict),
             (
                 "Noise",
                 f"{100 * noise.spread:.1f} %",
@@ -97,6 +101,14 @@ def _facts(verdict: Verdict) -> str:
     )
 
 
+def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
+    links = verdict.judged.links
+    if links is None:
+        return []
+    name = links.name[0].upper() + links.name[1:]
+    return [(f"{name} judged", f"{links.judged} of {links.total}", "one way each; the remarks name the others")]
+
+
 def _suspects(verdict: Verdict) -> str:
     if not verdict.suspects:
         return ""
@@ -109,6 +121,8 @@ def _suspects(verdict: Verdict) -> str:
 
 
 def _bandwidth(verdict: Verdict) -> str:
+    if not verdict.iterations:
+        return ""
     rows = [
         [
             item.iteration,
@@ -144,6 +158,8 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
         for item in verdict.collectives
     ]
     header = ["iteration", "collective", "wait (mean)", "wire (twin)", "excess", "last to arrive"]
+    if not rows:
+        return ""
     chosen = "during" if "during" in data["parts"] else "median"
     choice = select("parts-choice", "iteration", data["parts"], chosen, CHOICES)
     legend = key(wait="var(--wait)", wire="var(--wire)", excess="var(--excess)")
@@ -189,6 +205,8 @@ def _pairs(data: dict[str, Any]) -> str:
         for j, dst in enumerate(pairs["ranks"])
         if (value := pairs["excess"][i][j]) is not None
     ]
+    if not rows:
+        return ""
     when = f", {data['windowLabel']}" if data["windowLabel"] else ""
     return section(
         "Excess from rank to rank",
@@ -200,12 +218,22 @@ def _pairs(data: dict[str, Any]) -> str:
 
 
 def _remarks(verdict: Verdict) -> str:
-    remarks = [verdict.fleet.words, *verdict.notes]
+    """What is not judged and why, then what the runs and their data give reason to say."""
+    judged = verdict.judged
+    parts = [part for part in (judged.nics, judged.links) if part is not None and not part.is_whole]
+    remarks = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]
+    if judged.by_tier:
+        remarks.append(f"links between switches are judged by tier: {judged.by_tier}")
+    remarks += [verdict.fleet.words, *verdict.remarks, *verdict.notes]
+    return section("Remarks", "", _listed(remarks), name="remarks")
+
+
+def _evidence(verdict: Verdict) -> str:
     noise = verdict.noise
-    remarks.append(
-        f"{noise.units} units of evidence ({noise.phases} a iteration); neighbouring units correlate by "
+    remarks = [
+        f"{noise.units} units of evidence ({noise.phases} an iteration); neighbouring units correlate by "
         f"{noise.lag_correlation:.2f}{', so only every other one counts' if noise.blocked else ''}"
-    )
+    ]
     for entry in verdict.late[:3]:
         if entry["late_ns_per_iteration"] > 0:
             remarks.append(
@@ -213,12 +241,15 @@ def _remarks(verdict: Verdict) -> str:
                 f"{duration(entry['late_ns_per_iteration'])} an iteration longer than the middle rank: not the network"
             )
     bounds = [[name, percent(bound)] for name, bound in verdict.upper_bound.items()]
-    listed = "".join(f"<li>{escape(remark)}</li>" for remark in remarks)
     others = table(["component", "slower than its peers by at most"], bounds, rest_is_in=REST_IS_IN)
     return section(
-        "Remarks",
+        "Evidence",
         "",
-        f"<ul>{listed}</ul>",
-        "<details><summary>What each of the others surely does not exceed (95 %)</summary>"
+        _listed(remarks),
+        "<details><summary>Upper bounds of the slow-down of all that is not accused (95 %)</summary>"
         f'<div class="scroll" tabindex="0">{others}</div></details>',
     )
+
+
+def _listed(remarks: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(remark)}</li>' for remark in remarks)}</ul>"

@@ -49,6 +49,8 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
     """`transfers` with columns `item`, its collective (-1: a single message), and `phase`: consecutive items of about
     equal bytes, enough of them per rank (small messages say more of the hosts than of the network).
     """
+    if transfers.is_empty():
+        return transfers.with_columns(item=pl.lit(0, pl.Int64), phase=pl.lit(0, pl.Int64))
     items = (
         transfers.group_by("group", "order")
         .agg(pl.col("size_bytes").sum().alias("weight"), pl.col("twin_post").min().alias("at"))

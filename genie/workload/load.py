@@ -50,6 +50,9 @@ def _load(files: WorkloadFiles, ranks: Collection[int] | None, allow_cycles: boo
         workload.ranks[rank] = graph
         workload.dangling += decoder.dangling
         notes.update(decoder.notes)
+    if ranks is None and not any(map(len, workload.ranks.values())):
+        raise WorkloadError(f"{next(iter(files.traces.values())).parent}: no rank has a node, so that there is nothing "
+                            "to play: give a trace with nodes")  # fmt: skip
     workload.notes = [f"{count} {what}" for what, count in sorted(notes.items())]
     if workload.dangling:
         workload.notes.append(f"{workload.dangling} dependencies on nodes that are not in the files, dropped")

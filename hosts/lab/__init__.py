@@ -1,7 +1,7 @@
 """The lab: a fabric file's hosts, switches and cables out of network namespaces on this machine."""
 
 from hosts.lab.failure import LabError
-from hosts.lab.faults import Change, Fault, change_of, parse_change
+from hosts.lab.faults import Change, Fault, change_of, changed, parse_change
 from hosts.lab.lab import Lab
 from hosts.lab.life import down, find, lab_named, names_of, up, up_for
 from hosts.lab.plan import Plan, plan_of
@@ -13,6 +13,7 @@ __all__ = [
     "LabError",
     "Plan",
     "change_of",
+    "changed",
     "down",
     "find",
     "lab_named",

@@ -287,6 +287,7 @@ def remarks(run: Run, fabric: Fabric) -> str:
         said.append(f"error bound of this level: {percent(info['error_bound'])}")
     if fabric.fault:
         said.append(f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of links' full rates")
+    said += info.get("remarks", [])
     if commit := info.get("commit"):
         said.append(f"commit {commit}")
     return section("Remarks", "", f"<ul>{''.join(f'<li>{escape(it)}</li>' for it in said)}</ul>", name="remarks")

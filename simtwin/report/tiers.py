@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simtwin.tiers import distances
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -20,25 +22,6 @@ SUMMED = ("size_bytes", "marked", "trimmed", "pauses", "paused_ns", "dropped")
 COLUMNS = ("link", "rate_bps", "mean", "peak", "longest_queue_bytes", *SUMMED)
 
 Cable = list[Any]  # name of its lower end, link up, link down (places in the drawing's links)
-
-
-def distances(network: Network) -> NDArray[np.int32]:
-    """(nodes,) cables to the nearest host; what joins the parts of a server is as near as its hosts.
-
-    Switches without a way to any host are one farther than all others.
-    """
-    distance = np.full(network.nodes, -1, np.int32)
-    distance[: network.hosts] = 0
-    distance[network.is_bridge] = 0
-    front = 0
-    while True:
-        reached = network.dst_node[(distance[network.src_node] == front) & (distance[network.dst_node] < 0)]
-        if not len(reached):
-            break
-        front += 1
-        distance[reached] = front
-    distance[distance < 0] = front + 1
-    return distance
 
 
 def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:

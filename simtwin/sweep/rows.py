@@ -18,9 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import RecordError, hold_folder, kind_of, mark, unwritable, whole_name, write_whole
+from genie.record import RecordError, hold_folder, kind_of, mark, remark, unwritable, whole_name, write_whole
 from simtwin.levels import ANALYTIC, PACKET
-from simtwin.remarks import remark
 from simtwin.simulated import Simulated
 
 if TYPE_CHECKING:

@@ -20,13 +20,12 @@ from typing import Any
 from genie.config.strict_toml import SettingsError, Tables
 from genie.inputs.fault import fault_line
 from genie.plan.facts import commit
-from genie.record import RecordError
+from genie.record import RecordError, forget_remarks
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.api import play
 from simtwin.fabric import FabricError, fabric_from
 from simtwin.options import in_keywords
-from simtwin.remarks import remark
 from simtwin.routing import RoutingError
 from simtwin.sweep.grid import SweepRun
 from simtwin.sweep.rows import results_of
@@ -42,7 +41,7 @@ def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the other cores have runs of their own
     row: dict[str, Any] = {"id": run.identity, "parameters": run.parameters, "error": "", "commit": commit()}
     began = time.perf_counter()
-    remark.cache_clear()  # each run says its own
+    forget_remarks()  # each run says its own
     with redirect_stderr(io.StringIO()) as said:
         try:
             row |= _results(run, keep)

@@ -17,6 +17,6 @@ def test_ranks_sleep_when_told(command: str, tmp_path: Path) -> None:
     ended = genie(
         command, rings(tmp_path / "trace", 2), "--hosts", loopback(tmp_path, 2), "-n", "2", "--events", "-o", str(out)
     )
-    assert ended.code in (0, 1), ended.stderr  # 1: so short a validation may be inconclusive
+    assert ended.code in (0, 4), ended.stderr  # 4: so short a validation may be inconclusive
     info = open_run(out / "live" if command == "validate" else out).info
     assert (info["settings"]["spin"], info["spin"]) == (False, [False])

@@ -41,9 +41,12 @@ def validate(trace: str, fabric: Path, out: Path, *more: str) -> Ended:
 
 
 def test_the_main_job_in_a_lab_of_its_own(trace: str, fabric: Path, tmp_path: Path) -> None:
-    ended = validate(trace, fabric, tmp_path / "clean")
+    ended = validate(trace, fabric, tmp_path / "clean", "--require-coverage", "nics")
     assert (ended.code, ended.left) == (0, []), ended
-    assert "PASS" in ended.stdout
+    assert ended.stdout.startswith("PASS 4 of 4 NICs and 0 of 8 links between switches judged: no judged one is slower")
+    by_default = genie("diff", str(tmp_path / "clean" / "live"), str(tmp_path / "clean" / "twin"))
+    assert by_default.code == 4
+    assert by_default.stdout.startswith("INCONCLUSIVE 4 of 4 NICs and 0 of 8 links between switches judged; not judged")
     live = open_run(tmp_path / "clean" / "live")
     assert live.info["settings"]["lab"]["faults"] == {}
     assert live.info["settings"]["offload"] is False

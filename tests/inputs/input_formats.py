@@ -261,7 +261,14 @@ def _xml(rng: Random, text: str) -> bytes:
 def simai_topology(rng: Random) -> Command:
     put("topology", words(rng, seeds.SIMAI))
     put("conf", words(rng, seeds.NS3_CONFIG) if rng.random() < 0.3 else seeds.NS3_CONFIG.encode())
-    return ["convert", "fabric", "topology", *(["--conf", "conf"] if rng.random() < 0.5 else []), "-o", "converted.toml"]
+    return [
+        "convert",
+        "fabric",
+        "topology",
+        *(["--conf", "conf"] if rng.random() < 0.5 else []),
+        "-o",
+        "converted.toml",
+    ]
 
 
 def ns3(rng: Random) -> Command:

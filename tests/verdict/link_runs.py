@@ -23,6 +23,7 @@ from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric_schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport
 from simtwin.fabric_schema import Path as PinnedPath
 from simtwin.run import attachment
+from simtwin.tiers import tiers_of
 from simtwin.topology import build_network
 from simtwin.twin import Twin, arrivals_of
 
@@ -140,9 +141,12 @@ def run_pair(
     paths = fast.paths_of(followed.transfers, [seed], None).table
     hosts = [attachment(fast.network, rank, rank) for rank in range(shape.ranks)]
     info = {"ranks": shape.ranks, "warmup": 0, "iterations": iterations, "hosts": hosts}
+    links = [
+        {"link": link, "tier": tier} for link, tier in zip(fast.network.link_names, tiers_of(fast.network), strict=True)
+    ]
     live = Run(Path("live"), {**info, "world": "live", "paths": {"changed": False}}, timeline, moved, {}, paths)
     twin = Run(Path("twin"), {**info, "world": "twin", "follow": True, "paths": {"changed": False}}, followed.timeline,
-               followed.transfers, {}, paths)  # fmt: skip
+               followed.transfers, {"links": links}, paths)  # fmt: skip
     return live, twin
 
 

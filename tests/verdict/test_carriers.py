@@ -1,62 +1,68 @@
-"""Which collectives carry a cost: medians over iterations, the most first, small ones left out."""
+"""Which collectives carry a cost: parts of the time that an iteration takes longer, the most first."""
 
 from __future__ import annotations
 
 import pytest
 
-from genie.verdict.carriers import Carrier, carriers_of
+from genie.verdict.carriers import Carrier, carriers_of, parts_of
 from genie.verdict.decompose import Collective
 from genie.verdict.model import Cost
 from genie.verdict.words import cost_in_words
 
 MIB = 1 << 20
+MS = 1_000_000
 
 
-def played(
-    iteration: int, seq: int, measured_ns: int, wire_ns: int, op: str = "all_reduce", group: str = "0"
-) -> Collective:
+def played(iteration: int, seq: int, start_ns: int, measured_ns: int, wire_ns: int, group: str = "0") -> Collective:
     return Collective(
-        iteration,
-        group,
-        seq,
-        op,
-        MIB,
-        [0, 1],
-        [0, 0],
-        [0, 0],
-        [0, 0],
-        0,
-        measured_ns,
-        wire_ns,
-        measured_ns - wire_ns,
-        1,
-        0,
-    )
+        iteration, group, seq, "all_reduce", MIB, [0, 1], [0, 0], [0, 0], [0, 0], start_ns, measured_ns, wire_ns,
+        measured_ns - wire_ns, 1, 0,
+    )  # fmt: skip
 
 
-def test_the_one_that_takes_most_more_comes_first() -> None:
-    collectives = [
-        played(iteration, seq, wire + extra + iteration, wire)
-        for iteration in range(3)
-        for seq, wire, extra in ((0, 1000, 300), (1, 5000, 600), (2, 700, 0), (3, 900, -50), (4, 100, 20))
+def in_turn(iterations: int = 3) -> list[Collective]:
+    return [
+        played(iteration, seq, 10_000 * seq, wire + extra + iteration, wire)
+        for iteration in range(iterations)
+        for seq, wire, extra in ((0, 1000, 300), (1, 5000, 600), (2, 700, -5), (3, 900, -50), (4, 100, 20))
     ]
-    found = carriers_of(collectives, 1.0)
+
+
+def test_the_one_that_takes_most_more_comes_first_and_shares_are_of_the_cost() -> None:
+    found = carriers_of(in_turn(), 1.0, 1000)
     assert [(it.seq, it.extra_ns) for it in found] == [(1, 601), (0, 301)]
-    assert [it.share for it in found] == pytest.approx([601 / 924, 301 / 924])
+    assert [it.share for it in found] == pytest.approx([0.601, 0.301])
+
+
+def test_parts_never_exceed_the_cost() -> None:
+    found = carriers_of(in_turn(), 1.0, 500)
+    assert sum(it.extra_ns for it in found) <= 500
+    assert sum(it.share for it in found) <= 1.0
 
 
 def test_what_the_whole_fleet_takes_more_is_not_charged() -> None:
-    collectives = [played(0, 0, 1300, 1000), played(0, 1, 6500, 5000)]
-    assert [it.seq for it in carriers_of(collectives, 1.2)] == [1, 0]
-    assert carriers_of(collectives, 1.3) == []
+    collectives = [played(0, 0, 0, 1300, 1000), played(0, 1, 10_000, 6500, 5000)]
+    assert [it.seq for it in carriers_of(collectives, 1.2, 10_000)] == [1]
+    assert carriers_of(collectives, 1.3, 10_000) == []
+
+
+def test_groups_that_are_late_together_share_the_time() -> None:
+    """Two groups 16 ms late at once make the iteration 16 ms longer and not 32."""
+    both = [played(0, 0, 0, 116, 100, group) for group in ("a", "b")]
+    assert parts_of(both, 1.0) == [8, 8]
+    # The other one is on the wire as the twin says: nothing is added to the iteration.
+    assert parts_of([played(0, 0, 0, 116, 100, "a"), played(0, 0, 0, 200, 200, "b")], 1.0) == [0, 0]
+    assert parts_of([played(0, 0, 0, 116, 100, "a"), played(0, 0, 50, 60, 60, "b")], 1.0) == [6, 0]
 
 
 def test_in_words() -> None:
     carriers = [
-        Carrier("all_reduce", "0", 1, 3 * MIB // 2, 100, 0.61),
-        Carrier("all_to_all", "expert", 4, MIB, 50, 0.3),
+        Carrier("reduce_scatter", "2", 13, 545 << 10, 16_800_000, 0.16),
+        Carrier("all_to_all", "expert", 4, MIB, 5 * MS, 0.05),
+        Carrier("all_reduce", "0", 1, MIB, 4 * MS, 0.04),
     ]
-    assert cost_in_words(Cost(1, 1, 0.21)) == "21 % an iteration"
-    assert cost_in_words(Cost(1, 1, 0.21, carriers[:1])) == "21 % an iteration, 61 % of it in all_reduce 1 (1.5 MiB)"
-    assert cost_in_words(Cost(1, 1, 0.21, carriers)).endswith("(1.5 MiB), 30 % in 1 more")
-    assert cost_in_words(Cost(1, 1, 0.21, carriers[1:])).endswith("30 % of it in all_to_all 4 of expert (1 MiB)")
+    first = "iterations take 16 % longer (+104 ms); +16.8 ms of it in reduce_scatter #13 of group 2 (545 KiB)"
+    assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16)) == "iterations take 16 % longer (+104 ms)"
+    assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16, carriers[:1])) == first
+    assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16, carriers)) == f"{first}, +9 ms in 2 more"
+    assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16, carriers[2:])).endswith("of it in all_reduce #1 (1 MiB)")

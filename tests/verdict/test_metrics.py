@@ -54,6 +54,15 @@ def with_counters(live: Run) -> Run:
     return live
 
 
+@pytest.mark.parametrize(("by_tier", "kind"), [("", "links"), ("paths changed during the run", "tiers")])
+def test_coverage_of_links_between_switches(tmp_path: Path, by_tier: str, kind: str) -> None:
+    coverage = {"nics": {"judged": 8, "total": 8}, "links": {"judged": 2, "total": 8}, "by_tier": by_tier}
+    found = written(tmp_path, Source("nightly", "gpt", "lab", None, {"result": "inconclusive", "coverage": coverage}))
+    assert of(found, "genie_judged_ratio", kind="nics") == 1
+    assert of(found, "genie_judged_ratio", kind=kind) == 0.25
+    assert of(found, "genie_verdict_result", result="inconclusive") == 1
+
+
 def test_a_verdict_with_a_slow_nic(tmp_path: Path) -> None:
     live, twin = run_pair(1, Noise(), Fault(5, 0.5))
     verdict = judge(live, twin)
@@ -63,6 +72,7 @@ def test_a_verdict_with_a_slow_nic(tmp_path: Path) -> None:
     assert of(found, "genie_exit_code") == 1
     assert of(found, "genie_verdict_result", result="fail") == 1
     assert of(found, "genie_verdict_result", result="pass") == 0
+    assert of(found, "genie_judged_ratio", kind="nics") == verdict.judged.nics.judged / 8 < 1
     suspect = of(found, "genie_suspect", kind="nic", name=verdict.suspects[0].name)
     assert suspect == pytest.approx(2.0, rel=0.15)
     iterations = [item.measured_ns / item.simulated_ns for item in verdict.iterations]

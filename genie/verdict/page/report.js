@@ -4,7 +4,6 @@ const LEAST = 640;
 function drawBandwidth() {
   const rows = data.iterations, left = 56, right = widthOf("bandwidth", LEAST) - 16, top = 26, bottom = 218;
   const svg = canvas("bandwidth", 262, "Bus bandwidth of each iteration, measured over simulated", LEAST);
-  if (!rows.length) return;
   const high = Math.max(1.1, ...rows.map(r => r.ratio * 1.08));
   const step = (right - left) / rows.length;
   const y = value => bottom - (value / high) * (bottom - top);
@@ -95,7 +94,9 @@ function drawPairs() {
   });
 }
 
-drawn(drawBandwidth);
-drawn(drawPairs);
-drawn(drawParts, "parts-choice");
+// A job without collectives or payload has no such figure.
+const has = id => document.getElementById(id) !== null;
+if (has("bandwidth")) drawn(drawBandwidth);
+if (has("pairs")) drawn(drawPairs);
+if (has("parts")) drawn(drawParts, "parts-choice");
 drawn(drawWorlds, "lanes-choice");

@@ -1,0 +1,32 @@
+"""Remarks of a command: each is said once on standard error, and kept for the records of the runs that it writes."""
+
+from __future__ import annotations
+
+import sys
+
+_said: set[str] = set()
+_kept: dict[str, None] = {}
+
+
+def remark(text: str, *, aloud: bool = True) -> None:
+    """Say it the first time, and keep it. `aloud`: False on ranks for which another one speaks."""
+    _kept[text] = None
+    if aloud and text not in _said:
+        _said.add(text)
+        print(f"genie: {text}", file=sys.stderr, flush=True)
+
+
+def kept_remarks() -> list[str]:
+    """Those since the record of another run was begun."""
+    return list(_kept)
+
+
+def begin_record() -> None:
+    """What is remarked from now on belongs to another run's record."""
+    _kept.clear()
+
+
+def forget_remarks() -> None:
+    """Another command begins, which says its own."""
+    _kept.clear()
+    _said.clear()

@@ -1,0 +1,180 @@
+"""Coverage: how many NICs and links between switches a run has judged, which ones it has not, and why.
+
+Judged is what the run accuses, and what it shows to be no slower than its peers by what matters. A NIC counts with its
+cable and its switch port, in each direction in which its rank moves payload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from genie.verdict.bounds import named
+from genie.verdict.links import PATHS_MIN, TIER_MIN
+from genie.verdict.series import DIRECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from genie.record import Run
+    from genie.verdict.align import Aligned
+    from genie.verdict.bounds import Bounds, JudgedLinks
+    from genie.verdict.links import Ways
+    from genie.verdict.tiers import Between
+
+Require = Literal["links", "nics", "none"]
+NO_PAYLOAD = "no payload sent or received"
+NOT_CROSSED = "no traffic between ranks crosses them"
+FEW_PAIRS = f"fewer than {PATHS_MIN} pairs of ranks use them"
+UNTESTED = f"fewer than {TIER_MIN} links of their tier carry enough traffic to be compared"
+TOO_NOISY = "too noisy"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of component."""
+
+    name: str
+    judged: int
+    total: int
+    not_judged: dict[str, tuple[str, ...]] = field(default_factory=dict)  # why -> which
+
+    @property
+    def is_whole(self) -> bool:
+        return self.judged == self.total
+
+    def words(self) -> str:
+        return f"{self.judged} of {self.total} {self.name}"
+
+    def reasons(self) -> str:
+        """`leaf0->spine0, leaf0->spine1 (fewer than 3 pairs of ranks use them), ...`"""
+        return ", ".join(f"{named(list(names))} ({why})" for why, names in self.not_judged.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"judged": self.judged, "total": self.total, "not_judged": self.not_judged}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a headline counts."""
+
+    nics: Part
+    links: Part | None = None  # between switches; None: the fabric has none
+    by_tier: str = ""  # why tiers of links are counted, and not links
+    one_way: int = 0  # NICs judged that moved payload in one direction only
+
+    def words(self) -> str:
+        """`8 of 8 NICs and 0 of 8 links between switches judged`."""
+        nics = self.nics.words()
+        if self.one_way:
+            nics += f" ({self.one_way} in the one direction that {'it uses' if self.one_way == 1 else 'they use'})"
+        return f"{nics} and {self.links.words()} judged" if self.links else f"{nics} judged"
+
+    def default(self) -> Require:
+        """All that the fabric has."""
+        return "links" if self.links else "nics"
+
+    def lacking(self, require: Require) -> list[Part]:
+        """The parts that have to be whole and are not."""
+        parts = [] if require == "none" else [self.nics]
+        if require == "links" and self.links is not None:
+            parts.append(self.links)
+        return [part for part in parts if not part.is_whole]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.lacking("links")
+
+    @property
+    def is_empty(self) -> bool:
+        return self.nics.judged == 0 and (self.links is None or self.links.judged == 0)
+
+
+@dataclass(frozen=True)
+class Nics:
+    """Which NICs of which direction are decided."""
+
+    judged: frozenset[tuple[str, int]]  # (direction, rank)
+    moved: dict[str, frozenset[int]]
+
+    def is_judged(self, rank: int) -> bool:
+        used = [direction for direction in DIRECTIONS if rank in self.moved.get(direction, ())]
+        return bool(used) and all((direction, rank) in self.judged for direction in used)
+
+    def directions(self, rank: int) -> int:
+        return sum(rank in self.moved.get(direction, ()) for direction in DIRECTIONS)
+
+
+def nics_of(aligned: Aligned, bounds: Bounds, suspected: set[tuple[str, int]], practical: float) -> Nics:
+    """`suspected`: (direction, rank) of NICs that are suspects themselves; rivals of a suspect are not decided."""
+    passed = {
+        (direction, rank)
+        for direction, ranks in aligned.moved.items()
+        for rank in ranks
+        if (bound := bounds.upper.get(f"rank {rank} {direction}")) is not None and bound < practical
+    }
+    return Nics(frozenset(passed | suspected), aligned.moved)
+
+
+def coverage_of(
+    live: Run, aligned: Aligned, bounds: Bounds, nics: Nics, links: JudgedLinks, ways: Ways, between: Between,
+    tiers: dict[str, str],
+) -> Coverage:  # fmt: skip
+    """Counts of a run. `tiers`: tier -> why it is not judged, where no single link can be."""
+    ranks = range(max(int(live.info.get("ranks") or 0), 1 + max(aligned.ranks, default=-1)))
+    missing: dict[str, list[str]] = {}
+    reasons = {(entry.direction, entry.rank): entry.reason for entry in bounds.not_judged}
+    for rank in (rank for rank in ranks if not nics.is_judged(rank)):
+        unknown = [d for d in DIRECTIONS if rank in aligned.moved.get(d, ()) and (d, rank) not in nics.judged]
+        why = next((reasons[d, rank] for d in unknown if (d, rank) in reasons), TOO_NOISY if unknown else NO_PAYLOAD)
+        missing.setdefault(why, []).append(f"rank {rank}")
+    judged = [rank for rank in ranks if nics.is_judged(rank)]
+    one_way = sum(nics.directions(rank) == 1 for rank in judged)
+    part = Part("NICs", len(judged), len(ranks), _frozen(missing))
+    if not between.tiers and not ways.columns and not ways.few:
+        return Coverage(part, None, "", one_way)
+    if tiers:
+        return Coverage(part, _by_tier(between, tiers), links.problem or _unknown(between), one_way)
+    return Coverage(part, _by_link(nics, links, ways, between), "", one_way)
+
+
+def _unknown(between: Between) -> str:
+    return "the fabric spreads the packets of a flow over paths" if between.spreads else "the run's paths are not known"
+
+
+def _by_tier(between: Between, tiers: dict[str, str]) -> Part:
+    names = f"tier{'s' if len(tiers) > 1 else ''} of links between switches"
+    missing: dict[str, list[str]] = {}
+    for tier, why in tiers.items():
+        if why:
+            missing.setdefault(why, []).append(tier)
+    return Part(names, sum(not why for why in tiers.values()), len(tiers), _frozen(missing))
+
+
+def _by_link(nics: Nics, links: JudgedLinks, ways: Ways, between: Between) -> Part:
+    owner = {link: key for key, names in ways.of_nic.items() for link in names}
+    seen = [link for column in (*ways.columns, *ways.few) for link in column.links]
+    every = list(dict.fromkeys([*between.links, *seen]))
+    passed = {name.removeprefix("link ") for name in links.upper}
+    known = {
+        **dict.fromkeys(links.untested, UNTESTED),
+        **dict.fromkeys(links.few, FEW_PAIRS),
+        **dict.fromkeys(links.unsure, TOO_NOISY),
+    }
+    missing: dict[str, list[str]] = {}
+    for link in every:
+        if link in passed or link in links.accused or owner.get(link) in nics.judged:
+            continue
+        default = "they carry one rank's traffic, whose NIC is not judged" if link in owner else NOT_CROSSED
+        missing.setdefault(known.get(link, default), []).append(link)
+    lacking = sum(map(len, missing.values()))
+    return Part("links between switches", len(every) - lacking, len(every), _frozen(missing))
+
+
+def _frozen(missing: dict[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {why: tuple(names) for why, names in missing.items()}
+
+
+def unjudged(parts: Iterable[Part]) -> str:
+    """What is not judged of some parts, with the reasons."""
+    return "; ".join(f"not judged: {reasons}" for part in parts if (reasons := part.reasons()))

@@ -1,0 +1,192 @@
+"""The three outcomes: their headline, which claims nothing of what was not judged, and the one thing to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from genie.page.words import duration, percent
+from genie.verdict.bounds import named, reasons_named
+from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
+from genie.verdict.words import cost_in_words
+
+if TYPE_CHECKING:
+    from genie.verdict.bounds import NotJudged
+    from genie.verdict.coverage import Require
+    from genie.verdict.model import Verdict
+
+RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
+
+
+def conclude(verdict: Verdict) -> Verdict:
+    """Fail goes before inconclusive, and inconclusive before pass."""
+    if verdict.suspects:
+        return _accused(verdict)
+    if verdict.fleet.result == "fail":
+        return replace(
+            verdict,
+            result="fail",
+            summary=f"{verdict.fleet.words}; {verdict.judged.words()}",
+            action="Compare the fabric file with the fabric: a rate, an MTU or a shared link is not what the twin "
+            "assumes.",
+        )
+    if not verdict.has_traffic:
+        return _without_traffic(verdict)
+    blocking, aside = _open_questions(verdict)
+    if blocking:
+        summary = "; ".join([verdict.judged.words(), *blocking, *aside, _detectable(verdict)])
+        return replace(verdict, result="inconclusive", summary=summary, action=_next_step(verdict))
+    return _passed(verdict, aside)
+
+
+def required(verdict: Verdict) -> Require:
+    """The coverage that is enough for a pass."""
+    return verdict.options.require_coverage or verdict.judged.default()
+
+
+def _accused(verdict: Verdict) -> Verdict:
+    first = verdict.suspects[0]
+    others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
+    cost = [cost_in_words(verdict.cost)] if verdict.cost else []
+    rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
+    return replace(
+        verdict,
+        result="fail",
+        summary="; ".join([first.evidence.split(";")[0] + others, *cost, verdict.judged.words()]),
+        action=f"Check {first.name}{rivals}, then run again to confirm.",
+    )
+
+
+def _without_traffic(verdict: Verdict) -> Verdict:
+    spans = verdict.coverage["iteration_ns"]
+    took = f"an iteration takes {duration(spans['live'])}"
+    if "twin" in spans:
+        took += f", {duration(spans['twin'])} in the twin"
+    ended = [f"the live run did not end properly ({verdict.cut_short})"] if verdict.cut_short else []
+    return replace(
+        verdict,
+        result="inconclusive",
+        summary="; ".join(["no payload went between ranks: no NIC or link judged", *ended, took]),
+        action="Play a workload whose ranks send payload to each other.",
+    )
+
+
+def _passed(verdict: Verdict, aside: list[str]) -> Verdict:
+    practical, judged = percent(verdict.options.practical), verdict.judged
+    if judged.is_whole:
+        claim = f"{judged.words()}: none is slower than its peers by {practical} or more"
+    else:
+        claim = (
+            f"{judged.words()}: no judged one is slower than its peers by {practical} or more, the others may be "
+            f"(--require-coverage {required(verdict)})"
+        )
+    again = [f"but {verdict.sent_again}"] if verdict.sent_again else []
+    action = "Look for drops on that rank's paths, in the counters of NICs and switches."
+    return replace(
+        verdict,
+        result="pass",
+        summary="; ".join([claim, *aside, _detectable(verdict), *again]),
+        action=action if again else "Nothing to do.",
+    )
+
+
+def _detectable(verdict: Verdict) -> str:
+    """Speaks of NICs that send, because their series are all that faults were put into."""
+    seen = verdict.smallest_detectable["whole"]
+    if not seen:
+        return "no slow-down of a sending NIC could have been seen"
+    tested = verdict.coverage["ranks_judged"]["egress"]
+    which = "a NIC" if tested == verdict.judged.nics.total else f"one of {tested} NICs"
+    return f"{which} that sends {percent(seen)} slower, or more, would have been seen"
+
+
+def _open_questions(verdict: Verdict) -> tuple[list[str], list[str]]:
+    """Why a run without suspects is no pass; and what else a reader should know, which required coverage leaves out."""
+    need = required(verdict)
+    of_nics, of_links = _of_nics(verdict), _of_links(verdict)
+    blocking: list[str] = []
+    aside: list[str] = []
+    if verdict.cut_short:
+        blocking.append(f"the live run did not end properly ({verdict.cut_short})")
+    if verdict.fleet.result == "inconclusive":
+        blocking.append(verdict.fleet.words)
+    if verdict.judged.is_empty:
+        blocking += [*of_nics, *of_links]
+        return blocking or ["nothing is judged"], []
+    (aside if need == "none" else blocking).extend(of_nics)
+    (blocking if verdict.judged.links in verdict.judged.lacking(need) else aside).extend(of_links)
+    return blocking, aside
+
+
+def _of_nics(verdict: Verdict) -> list[str]:
+    if verdict.judged.nics.is_whole:
+        return []
+    if not verdict.upper_bound:
+        return ["no NIC had peers to be compared with"]
+    result = []
+    if verdict.not_judged:
+        result.append(f"not judged: {reasons_named(list(verdict.not_judged))}")
+    nics = {name: bound for name, bound in verdict.upper_bound.items() if name.startswith("rank ")}
+    few = [name for name, bound in nics.items() if bound is None]
+    if any(name not in verdict.little for name in few):
+        return [*result, f"{verdict.noise.units} repetitions are too few to judge"]
+    if few:
+        result.append(f"not judged: {named(few)} (too little traffic beside the others)")
+    practical = verdict.options.practical
+    wide = [(bound, name) for name, bound in nics.items() if bound is not None and bound >= practical]
+    if wide:
+        bound, name = max(wide)
+        why = "too little traffic to be sure" if name in verdict.little else "too noisy"
+        others = f", and {len(wide) - 1} more are not surely below {percent(practical)}" if len(wide) > 1 else ""
+        result.append(f"{why}: {name} may be up to {percent(bound)} slower than its peers{others}")
+    return result or [unjudged([verdict.judged.nics])]
+
+
+def _of_links(verdict: Verdict) -> list[str]:
+    links = verdict.judged.links
+    if links is None:
+        return []
+    result = []
+    if slow := verdict.coverage["links"]["slow"]:
+        practical = percent(verdict.options.practical)
+        result.append(f"link {named(slow)} looks slower than its peers by {practical} or more, not surely")
+    if verdict.judged.by_tier:
+        result.append(f"single links are not judged: {verdict.judged.by_tier}")
+    if not links.is_whole:
+        result.append(unjudged([links]))
+    return result
+
+
+def _next_step(verdict: Verdict) -> str:
+    """One thing to do about an inconclusive result."""
+    if verdict.cut_short:
+        return "Mend what ended the run early, then run again."
+    lacking = verdict.judged.lacking(required(verdict))
+    if verdict.judged.nics in lacking:
+        if _unknown_nics(verdict):
+            return "Play a workload in which every rank has peers that move as much as it does."
+        if NO_PAYLOAD in verdict.judged.nics.not_judged:
+            return (
+                "Play a workload in which every rank sends and receives, or say that what was judged is enough: "
+                "--require-coverage none."
+            )
+        return f"{RUN_AGAIN}."
+    if verdict.judged.links in lacking and verdict.judged.links is not None:
+        enough = "or say that NICs are enough: --require-coverage nics."
+        if verdict.judged.by_tier:
+            return f"Run again with --trace-paths on where the network answers it, {enough}"
+        missing = verdict.judged.links.not_judged
+        if FEW_PAIRS in missing or UNTESTED in missing:
+            return (
+                "Run again with --source-ports pinned, or a workload in which more pairs of ranks use each link, such "
+                f"as an all-to-all, {enough}"
+            )
+        if NOT_CROSSED in missing:
+            return f"Place ranks so that their traffic crosses all links, {enough}"
+        return f"{RUN_AGAIN}, {enough}"
+    return f"{RUN_AGAIN}."
+
+
+def _unknown_nics(verdict: Verdict) -> list[NotJudged]:
+    """NICs that moved payload and were judged in no direction."""
+    return [entry for entry in verdict.not_judged if not entry.otherwise]

@@ -1,0 +1,150 @@
+"""Tiers of links between switches: judged as a whole where no single link can be, because paths are not known.
+
+A tier is judged by the pairs of ranks whose packets cross it. Whichever of its links a pair's packets take, a slow one
+makes the pair slow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from genie.verdict.evidence import upper_median
+from genie.verdict.series import phase_column, standardise
+
+if TYPE_CHECKING:
+    from genie.record import Run
+    from genie.verdict.align import Aligned
+
+ECMP = "ecmp"  # the balancing in which a flow keeps to one path
+MISSED_MAX = 0.01  # chance that hashing leaves a link of a tier without a flow
+ASIDE_MIN = 3  # pairs that do not cross a tier, for it to be compared with them
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Between:
+    """The fabric's links between switches, as the twin's record has them."""
+
+    tiers: dict[str, tuple[str, ...]]  # "links 1-2" -> names
+    edges: frozenset[str]  # switches that hosts hang on
+    crossed: dict[str, frozenset[Pair]]  # tier -> pairs of ranks whose packets cross it; empty where it is not known
+    spreads: bool  # the packets of one flow take several paths
+
+    @property
+    def links(self) -> list[str]:
+        return [link for links in self.tiers.values() for link in links]
+
+
+def between_switches(twin: Run) -> Between:
+    """Empty for a record that says no tiers: of one switch, or of an older version."""
+    tiers: dict[str, list[str]] = defaultdict(list)
+    joined: dict[bool, set[str]] = {True: set(), False: set()}
+    of_link: dict[str, str] = {}
+    for entry in twin.counters.get("links") or []:
+        name, tier = entry["link"], entry.get("tier")
+        joined[tier is not None].update(name.split("->"))
+        if tier is not None:
+            tiers[tier].append(name)
+            of_link[name] = tier
+    crossed: dict[str, set[Pair]] = defaultdict(set)
+    for tier, pairs in (twin.counters.get("crossed") or {}).items():
+        for pair in pairs:
+            source, _, target = pair.partition("->")
+            crossed[tier].add((int(source), int(target)))
+    if twin.paths is not None:
+        for source, target, link in twin.paths.select("src", "dst", "link").unique().iter_rows():
+            if link in of_link:
+                crossed[of_link[link]].add((source, target))
+    return Between(
+        {tier: tuple(links) for tier, links in sorted(tiers.items())},
+        frozenset(joined[True] & joined[False]),
+        {tier: frozenset(pairs) for tier, pairs in crossed.items()},
+        str(twin.info.get("load_balancing", ECMP)) != ECMP,
+    )
+
+
+def judged_tiers(aligned: Aligned, twin: Run, between: Between, practical: float) -> dict[str, str]:
+    """Tier -> why it is not judged, "" where it is: no pair that crosses it is slower than matters."""
+    bounds = _Bounds(aligned)
+    return {tier: _problem(tier, aligned, twin, between, bounds, practical) for tier in between.tiers}
+
+
+def _problem(tier: str, aligned: Aligned, twin: Run, between: Between, bounds: _Bounds, practical: float) -> str:
+    moved = set(aligned.transfers.select("src", "dst").unique().rows())
+    crossing = moved & between.crossed.get(tier, frozenset())
+    if not crossing:
+        return "no rank's traffic crosses it" if between.crossed else "which traffic crosses it is not known"
+    if between.edges - _edges(twin, crossing, 0) or between.edges - _edges(twin, crossing, 1):
+        return "traffic crosses it from and to some switches only"
+    if not between.spreads and not _covers(len(crossing), len(between.tiers[tier])):
+        return f"{len(crossing)} pairs of ranks are too few to surely cross all {len(between.tiers[tier])} of its links"
+    worst: tuple[float, Pair] | None = None
+    for pair in sorted(crossing):
+        bound = bounds.of(pair)
+        if not np.isfinite(bound):
+            return f"too few repetitions of the traffic from rank {pair[0]} to rank {pair[1]}"
+        worst = max(worst or (bound, pair), (bound, pair))
+    assert worst is not None
+    if worst[0] >= np.log1p(practical):
+        (bound, (source, target)) = worst
+        return f"rank {source} to rank {target} may be up to {100 * np.expm1(bound):.0f} % slower than its peers"
+    aside = bounds.beside(crossing)
+    if aside >= np.log1p(practical):
+        return "its traffic may be slower than traffic that does not cross it"
+    return ""
+
+
+def _edges(twin: Run, pairs: set[Pair], end: int) -> set[str]:
+    """Switches next to the ranks at one end of these pairs."""
+    switch = {entry["rank"]: entry.get("switch", "") for entry in twin.info.get("hosts") or []}
+    return {switch.get(pair[end], "") for pair in pairs}
+
+
+def _covers(flows: int, links: int) -> bool:
+    """Whether so many hashed flows leave no link of a tier out; each takes one of those of its direction."""
+    one_way = max(1, links // 2)
+    return one_way * (1 - 1 / one_way) ** flows <= MISSED_MAX
+
+
+class _Bounds:
+    """95 % upper bounds of ln(slow-down) beside the like, of pairs of ranks."""
+
+    def __init__(self, aligned: Aligned) -> None:
+        size = pl.col("size_bytes")
+        self._table = (
+            standardise(phase_column(aligned.transfers))
+            .group_by("iteration", "phase", "src", "dst")
+            .agg(((pl.col("excess") * size).sum() / size.sum()).alias("value"), size.sum())
+            .sort("iteration", "phase", "src", "dst")
+        )
+        self._values = {
+            (int(key[0]), int(key[1])): part["value"].to_numpy()
+            for key, part in self._table.group_by("src", "dst", maintain_order=True)
+        }
+
+    def of(self, pair: Pair) -> float:
+        """Infinite with too few units."""
+        return upper_median(self._values[pair])
+
+    def beside(self, crossing: set[Pair]) -> float:
+        """Of a tier's traffic beside that which does not cross it; minus infinity where there is too little of that."""
+        number = pl.col("src").cast(pl.Int64) * 2**32 + pl.col("dst")
+        inside = number.is_in([src * 2**32 + dst for src, dst in sorted(crossing)])
+        if len(self._values) - len(crossing) < ASIDE_MIN:
+            return -np.inf
+        size = pl.col("size_bytes")
+        table = (
+            self._table.with_columns(inside.alias("inside"))
+            .group_by("iteration", "phase", "inside")
+            .agg((pl.col("value") * size).sum() / size.sum())
+            .pivot("inside", index=["iteration", "phase"], values="value")
+            .drop_nulls()
+        )
+        if not {"true", "false"} <= set(table.columns):
+            return -np.inf
+        return upper_median((table["true"] - table["false"]).to_numpy())
