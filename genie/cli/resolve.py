@@ -28,6 +28,7 @@ from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.analytic import CostModel
+from simtwin.effects import idle_compute, idle_options
 from simtwin.fabric import loopback_fabric, with_host_latency
 from simtwin.fabric_files import read_fabric_file
 from simtwin.fabric_schema import Fabric, Frame, SingleSwitch, Transport
@@ -80,7 +81,9 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
     """Load all ranks, with durations; or only the world's size and groups, for a rank that loads its own trace."""
     workload = load(play.workload, ranks=() if shape_only else None)
     if not shape_only:
-        fill_durations(workload, None if play.compute is None else parse_compute(play.compute))
+        filled = fill_durations(workload, None if play.compute is None else parse_compute(play.compute))
+        for text in idle_compute(play.compute, filled):
+            remark(text)
     if play.ranks is not None and play.ranks != workload.world_size:
         raise UsageError(
             f"--ranks {play.ranks}: {play.workload} is a job of {workload.world_size} ranks; leave --ranks out or give "
@@ -363,6 +366,9 @@ def settings_of(
     settings = with_verbs(settings, hosts, transport, live) if uses_verbs else settings
     for text in idle_faults(settings):
         remark(f"{live.faults}: {text}")
+    # A rank that a launcher has started knows the shape of the workload, and its own part later.
+    for text in idle_options(play, workload, lowering, transport, seed=play.seed) if workload.ranks else ():
+        remark(text)
     return msgspec.structs.replace(settings, remarks=kept_remarks())
 
 

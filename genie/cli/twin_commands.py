@@ -31,11 +31,11 @@ from genie.config.congestion import Hpcc
 from genie.live.launcher import refuse_running
 from genie.live.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
+from simtwin.effects import idle_options
 from simtwin.levels import PACKET
 from simtwin.run import simulate_to_folder
 from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.watching import Watch
-from simtwin.wire import within_servers
 
 SIMULATE_EXAMPLES = """
 Examples:
@@ -157,12 +157,8 @@ def simulate(
     elif threads > twin.threads:
         remark(f"level {level} plays in one thread: --threads 1 is used")
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
-    inside, collectives = within_servers(loaded, lowering)
-    if inside:
-        remark(
-            f"{inside} of {collectives} collectives stay within servers and take no time: --ranks-per-node 1 plays "
-            "them on the fabric"
-        )
+    for text in idle_options(play, loaded, lowering, built.transport, level, seed):
+        remark(text)
     refuse_running(out)
     prepare_folder(out, TWIN)
     with StopSignals() as stop, Progress() as progress:
