@@ -131,3 +131,24 @@ def test_names_cannot_end_the_script(tmp_path: Path) -> None:
     text = report(judge(live, twin), live, twin)
     assert text.count("</script>") == 2
     assert "<b>nic" not in text
+
+
+def test_a_run_without_payload_has_a_page_without_its_figures(browser: Any, tmp_path: Path) -> None:
+    live, twin = run_pair(2, iterations=4, warmup=2)
+    for run in (live, twin):
+        run.timeline = run.timeline.filter(run.timeline["kind"] == "comp")
+        run.transfers = run.transfers.clear()
+    live.info["remarks"] = ["fault [[rate]] of rank 1 has no effect: factor is 1"]
+    path = tmp_path / "report.html"
+    write_report(path, judge(live, twin), live, twin)
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(path.as_uri())
+    assert errors == []
+    assert "No payload went between ranks: no NIC or link judged" in tab.inner_text("#verdict")
+    assert "live: fault [[rate]] of rank 1 has no effect: factor is 1" in tab.inner_text("#remarks")
+    assert tab.locator("#remarks").bounding_box()["y"] < 600
+    assert tab.locator("#lanes .slice").count() >= 16
+    assert [tab.locator(name).count() for name in ("#bandwidth", "#parts", "#pairs")] == [0, 0, 0]
+    tab.close()
