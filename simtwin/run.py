@@ -172,9 +172,22 @@ def _ending(stopped: Stopped | None) -> dict[str, Any]:
 
 
 def _complete_iterations(live: Run, ranks: int) -> pl.DataFrame:
-    """Rows of the iterations in which every node of every rank ended."""
+    """Rows of the iterations in which every node of every rank ended. Raises FollowError when one lacks its start."""
     import polars as pl
 
+    # One that has ended has started: of a null, any comparison would say neither.
+    for name, lacking in (
+        ("end_ns", pl.col("end_ns").is_null()),
+        ("start_ns", (pl.col("end_ns") >= 0) & ~(pl.col("start_ns") >= 0).fill_null(value=False)),
+    ):
+        row = live.timeline.with_row_index("row").filter(lacking).head(1)
+        if row.height:
+            first = row.row(0, named=True)
+            raise FollowError(
+                f"{live.path / 'timeline.parquet'}: row {first['row']} (iteration {first['iteration']}, rank "
+                f"{first['rank']}, node {first['node_id']}) has {name} {first[name]}: nothing to follow; make the run "
+                "again"
+            )
     ended = (
         live.timeline.group_by("iteration")
         .agg(unfinished=(pl.col("end_ns") < 0).sum(), ranks=pl.col("rank").n_unique())
