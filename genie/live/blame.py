@@ -40,12 +40,10 @@ def blame(seen: Evidence) -> str | None:
         return None  # its record says more, and mpirun ends the others of a job in which one has failed
     if len(seen.seen) < seen.ranks and _all_at_once(seen, ends):
         return _unseen(seen, ends)
-    tied = [end for end in ends if not end.watched]
-    if len(tied) > 1:
-        span_ms = _span_ms(tied)
-        named = ranks_text(end.who for end in tied)
-        return f"{named} ended within {span_ms} ms, and it cannot be told which was first"
-    first = tied[0] if tied else ends[0]
+    if len(ends) > 1 and not all(end.watched for end in ends):
+        named = ranks_text(end.who for end in ends)
+        return f"{named} ended within {_span_ms(ends)} ms, and it cannot be told which was first"
+    first = ends[0]
     return f"rank {first.who} died {seen.when[first.who]}: its process {first.pid} {_how(seen.signals[first.who])}"
 
 

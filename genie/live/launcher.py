@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -43,6 +44,7 @@ from genie.live.merge import failures, remove_halves, try_to_salvage
 from genie.live.rendezvous import STOPPED
 from genie.live.settings import RunSettings
 from genie.live.watch import Watch, still_running
+from genie.record import write_whole
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
@@ -114,7 +116,7 @@ def _launch_file(settings: RunSettings) -> Path:
 
 def write_launch_file(settings: RunSettings) -> None:
     """Leave the settings where ranks, and people, find them."""
-    _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    write_whole(_launch_file(settings), msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
 def refuse_running(out: Path) -> None:
@@ -147,17 +149,15 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment[LAUNCHED] = launcher_identity()
     log = settings.out_path / PARTS / LOG_FILE
-    with _Signals() as told:
+    with _Signals() as told, ExitStack() as stack:
+        watch = Watch(settings)
+        stack.callback(watch.close)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        watch = Watch(settings, process.pid)
-        try:
-            found = _watch(settings, process, watch, told, limit_s)
-        finally:
-            _end(process)
-            watch.close()
+        stack.callback(_end, process)
+        found = _watch(settings, process, watch, told, limit_s)
     if found is not None and found.gone:
         return found  # and nothing of it may be made again
     if told.number is None and _complete(settings):
@@ -172,7 +172,11 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
 
 def _complete(settings: RunSettings) -> bool:
     """Whether rank 0 has written everything: `run.json` is the last, and before it no rank ends."""
-    return (settings.out_path / "run.json").exists() and not failures(settings)
+    try:
+        json.loads((settings.out_path / "run.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not failures(settings)
 
 
 def _tidy_up(settings: RunSettings) -> None:
@@ -207,6 +211,7 @@ def _watch(
     began = time.monotonic()
     ready_at: float | None = None
     failed_at: float | None = None
+    watch.begin(process.pid)
     while process.poll() is None:
         watch.look(POLL_S)
         if told.number is not None:

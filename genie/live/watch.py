@@ -19,17 +19,21 @@ STARTING_POLL_S = 0.01  # until each rank has a process that is watched
 class Watch:
     """Looks at the ranks of a run; of other machines only what is on a common disk."""
 
-    def __init__(self, settings: RunSettings, mpirun: int) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self._out = settings.out_path
         self._folder = settings.out_path / PARTS
-        self._identity = _identity(self._out)
+        self._folders = {path: _identity(path) for path in (self._out, self._folder)}
         self._ranks = settings.ranks
         self._total = settings.iterations + settings.warmup
         self._shown = 0
-        self._mpirun = mpirun
+        self._mpirun = -1
         self._order = EndOrder()
-        self._order.watch(MPIRUN, mpirun)
         self._segments: set[str] = set()
+
+    def begin(self, mpirun: int) -> None:
+        """Watch mpirun's process, and those that it will start."""
+        self._mpirun = mpirun
+        self._order.watch(MPIRUN, mpirun)
 
     def look(self, wait_s: float) -> None:
         """Note which processes have come and gone, for at most so long, and print progress."""
@@ -66,9 +70,16 @@ class Watch:
 
     def removed(self) -> str | None:
         """Which folder of the run is gone, or another one now."""
-        if _identity(self._out) != self._identity:
-            return f"{self._out} was removed during the run"
-        return None if self._folder.is_dir() else f"{self._folder} was removed during the run"
+        for path, identity in self._folders.items():
+            try:
+                now = _identity(path)
+            except FileNotFoundError:
+                now = None
+            except OSError:
+                continue  # a network's disk that does not answer for now
+            if now != identity:
+                return f"{path} was removed during the run"
+        return None
 
     def failed(self) -> bool:
         """Whether a rank has said that it failed."""
@@ -178,11 +189,8 @@ def _signed(folder: Path) -> dict[int, int]:
     return found
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
+def _identity(path: Path) -> tuple[int, int]:
+    stat = path.stat()
     return stat.st_dev, stat.st_ino
 
 
