@@ -122,11 +122,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=positive, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0), default=1, help="of all that is drawn (default: %(default)s)")
+    parser.add_argument("--first", type=whole(0), default=0, help="number of the first one (default: %(default)s)")
     parser.add_argument("--only", type=whole(0), metavar="NUMBER", help="this one alone")
     add_json(parser)
     given = parser.parse_args()
     rows: list[Row] = []
-    for number in range(given.kills) if given.only is None else [given.only]:
+    numbers = range(given.first, given.first + given.kills)
+    for number in numbers if given.only is None else [given.only]:
         row = carried_out(given.seed, number)
         rows.append(row)
         bad = row.judged == WRONG or row.left
@@ -134,7 +136,7 @@ def main() -> int:
             print(f"{row.judged}: {row.kill}; exit codes {row.codes}; said {row.said}; left {row.left}", flush=True)
             print(f"  again: python benchmarks/kills.py --seed {given.seed} --only {number}", flush=True)
         elif sys.stderr.isatty():
-            print(f"kill {number + 1}/{given.kills}: {row.judged}", file=sys.stderr, flush=True)
+            print(f"kill {len(rows)}/{given.kills}: {row.judged}", file=sys.stderr, flush=True)
     print(table(rows))
     if given.json:
         given.json.write_text(json.dumps({"seed": given.seed, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")

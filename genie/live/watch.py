@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from genie.live.endings import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
 from genie.live.rendezvous import MPI_RANK_VARIABLES, SEGMENT, ranks_text
 from genie.live.settings import RunSettings
 
+ORPHAN_S = 0.05
 STARTING_POLL_S = 0.01  # until each rank has a process that is watched
 
 
@@ -28,7 +30,7 @@ class Watch:
         self._shown = 0
         self._mpirun = -1
         self._order = EndOrder()
-        self._segments: set[str] = set()
+        self._began = time.time()
 
     def begin(self, mpirun: int) -> None:
         """Watch mpirun's process, and those that it will start."""
@@ -40,9 +42,6 @@ class Watch:
         ready = self.anyone_ready()
         self._order.look(wait_s if ready else STARTING_POLL_S)
         self._find_processes()
-        if not ready:
-            for pid in self._order.pids().values():
-                self._segments |= _segments_of(pid)
         self._show_progress()
 
     def _find_processes(self) -> None:
@@ -127,10 +126,15 @@ class Watch:
         )
 
     def close(self) -> None:
-        """Stop watching, and remove the names of memory that MPICH shared between ranks that could not remove them."""
+        """Stop watching, once no process of the run is left. Ranks that have met have no names in memory any more."""
         self._order.close()
-        for name in self._segments:
-            Path(name).unlink(missing_ok=True)
+        if self.anyone_ready():
+            return
+        orphans = _orphan_segments(self._began)
+        if orphans:
+            time.sleep(ORPHAN_S)  # another job's, which opens it just now, is in use then
+            for name in orphans & _orphan_segments(self._began):
+                Path(name).unlink(missing_ok=True)
 
     def stopped(self) -> str | None:
         """A rank of this machine whose process is stopped."""
@@ -218,10 +222,16 @@ def _rank_of(pid: int) -> int | None:
     return None
 
 
-def _segments_of(pid: int) -> set[str]:
-    """The memory that MPICH shares between the ranks of a node, as a process has it mapped under a name."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return set()
-    return {line.split()[-1] for line in lines if SEGMENT in line and not line.endswith("(deleted)")}
+def _orphan_segments(since: float) -> set[str]:
+    """Names of memory that MPICH shares between a node's ranks: this user's, newer than that, and in no process."""
+    found: set[str] = set()
+    for path in Path(SEGMENT).parent.glob(f"{Path(SEGMENT).name}*"):
+        with suppress(OSError):
+            stat = path.stat()
+            if stat.st_uid == os.geteuid() and stat.st_ctime >= since:
+                found.add(str(path))
+    for maps in Path("/proc").glob("[0-9]*/maps") if found else ():
+        with suppress(OSError):
+            text = maps.read_text(errors="replace")
+            found = {name for name in found if name not in text}
+    return found
