@@ -17,6 +17,7 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from arguments import add_json, positive, whole
 from kill_scenes import MOMENTS, WAYS, Kill, Scene, drawn, shared_memory
 
 ATTEMPTS_MAX = 20
+STAYS_S = 15.0
 RIGHT, UNTOLD, COMPLETE, WRONG = "right", "cannot be told", "complete", "WRONG"
 # What blames a rank, or several; a rank that only reports ("rank 0: nothing came ...") is not blamed.
 BLAMED = re.compile(
@@ -93,8 +95,18 @@ def _row(number: int, kill: Kill, scene: Scene, codes: list[int], said: list[str
     if kill.way != "launcher" or kill.victim == "launcher":
         code = scene.next_command()
         left = [f"the next command ended with {code}"] if code else scene.left()
-    left += sorted(shared_memory() - before)
+    left += _left_in_memory(before)
     return Row(number, kill, judge(kill, codes, said, problem), codes, said, left)
+
+
+def _left_in_memory(before: set[str]) -> list[str]:
+    """Names of shared memory that have come and stay; those of other runs on this machine go again."""
+    names = shared_memory() - before
+    deadline = time.monotonic() + STAYS_S
+    while names and time.monotonic() < deadline:
+        time.sleep(0.5)
+        names &= shared_memory()
+    return sorted(names)
 
 
 def table(rows: list[Row]) -> str:

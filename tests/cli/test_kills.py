@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -16,10 +17,10 @@ from pathlib import Path
 import pytest
 from live_runs import Command, genie, loopback, marked, pid_of, played, rings, started
 
-from genie.live.end_order import state_of
 from genie.record import open_run
 
 KILLS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "kills.py"
+LIMIT_S = 30.0
 SEED = 5  # its first kills: a rank in three phases, two at once, mpirun, the launcher
 
 
@@ -69,9 +70,10 @@ def test_the_first_of_all_ranks_is_named(job: tuple[str, ...], tmp_path: Path) -
         os.kill(launcher, signal.SIGSTOP)  # which looks afterwards
         for pid in [pid_of(out, rank) or 0 for rank in (3, 1, 0, 2)]:
             with suppress(ProcessLookupError):  # mpirun may have ended it meanwhile
+                end_of = os.pidfd_open(pid)
                 os.kill(pid, signal.SIGKILL)
-            while state_of(pid):
-                time.sleep(0.001)
+                assert select.select([end_of], [], [], LIMIT_S)[0], "it lives on"
+                os.close(end_of)
         os.kill(launcher, signal.SIGCONT)
         ended = command.end()
     assert (ended.code, ended.left, len(ended.said)) == (1, [], 1)
