@@ -213,7 +213,8 @@ def _save_rings(folder: Path) -> None:
     """All-reduces of 64 KiB with 0.2 ms of compute before each."""
     workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], {})
     for rank in range(RANKS):
-        builder, last = RankBuilder(rank), ()
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
         for _ in range(4):
             pause = builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=200_000)
             last = (

@@ -185,7 +185,9 @@ def try_to_salvage(settings: RunSettings, problem: str) -> str:
     parts = settings.out_path / PARTS
     try:
         salvaged = salvage(settings, problem)
-    except Exception as error:  # whatever it is, the first problem is the one to report
+    except BaseException as error:  # whatever it is, the first problem is the one to report
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # which polars ends with
+            raise
         return f"what was recorded stays in {parts} ({' '.join(str(error).split())})"
     remove_parts(settings)
     return f"what was recorded is in {settings.out_path}" if salvaged else ""
@@ -218,6 +220,11 @@ def _complete(path: Path) -> None:
             f"{path / LAUNCH_FILE}: cannot be read ({why}): the parts beside it cannot be put together; make the run "
             "again"
         ) from error
+    if not settings.ranks == len(settings.addresses) == len(settings.ports) == len(settings.host_names):
+        raise RecordError(
+            f"{path / LAUNCH_FILE}: ranks is {settings.ranks} and there are {len(settings.addresses)} addresses, "
+            f"{len(settings.ports)} ports and {len(settings.host_names)} hosts: make the run again"
+        )
     settings = msgspec.structs.replace(settings, out=str(path.resolve()))
     said = try_to_salvage(settings, "cut off: whoever gathers the records was gone")
     if not (path / RUN_FILES[0]).exists():

@@ -51,6 +51,13 @@ def test_a_launch_file_that_is_missing_is_named(tmp_path: Path) -> None:
         open_live_run(tmp_path)
 
 
+def test_a_launch_file_whose_ranks_have_no_addresses_is_refused(tmp_path: Path) -> None:
+    settings = cut_off(tmp_path)
+    (tmp_path / LAUNCH_FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(settings, ranks=2**62)))
+    with pytest.raises(RecordError, match="ranks is 4611686018427387904 and there are 2 addresses"):
+        open_live_run(tmp_path)
+
+
 def test_parts_that_cannot_be_put_together_stay_and_are_named(tmp_path: Path) -> None:
     cut_off(tmp_path)
     with pytest.raises(RecordError, match=r"what was recorded stays in .*parts \(.*nowhere"):
