@@ -161,7 +161,8 @@ class Watch:
     def _when(self, rank: int) -> str:
         if not self._sign(rank, FACTS).exists():
             return "at its start"
-        return f"in iteration {sum(1 for _ in self._folder.glob(f'{rank:05d}-?????.npz'))}"
+        done = sum(1 for _ in self._folder.glob(f"{rank:05d}-?????.npz"))
+        return f"in iteration {done}" if done < self._total else "after its last iteration"
 
     def _sign(self, rank: int, name: str) -> Path:
         return self._folder / f"{rank:05d}{name}"
