@@ -1,4 +1,4 @@
-# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make clean
+# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make kills | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs clean
+.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs kills clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -89,6 +89,12 @@ fuzz: $(VENV)/.tools
 INPUT_CASES ?= 100000
 fuzz-inputs: build
 	@$(WITH_VENV) $(BIN)/python tests/inputs/fuzz_inputs.py --cases $(INPUT_CASES) --seed $(FUZZ_SEED)
+
+# Ranks, mpirun and the launcher are killed at drawn moments: is the right one named, and is nothing left?
+KILLS ?= 200
+KILLS_SEED ?= 1
+kills: develop
+	@$(BIN)/python benchmarks/kills.py --kills $(KILLS) --seed $(KILLS_SEED)
 
 clean:
 	rm -rf build $(VENV) runs

@@ -17,6 +17,7 @@ from genie.record import TWIN, begin_record, let_go_of_folders, prepare_folder, 
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
+from simtwin.effects import idle_compute, idle_options
 from simtwin.fabric_schema import Fabric
 from simtwin.levels import BUILT_LEVELS, FLOW, LEVELS, Level
 from simtwin.options import SimulateOptions, in_keywords
@@ -111,7 +112,10 @@ def play(
     # The caller's graphs keep their own durations.
     graphs = {rank: replace(graph, duration_ns=graph.duration_ns.copy()) for rank, graph in workload.ranks.items()}
     workload = replace(workload, ranks=graphs)
-    fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
+    filled = fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
+    idle = idle_options(options, workload, lowering, built.transport, options.level, options.seed)
+    for text in (*idle_compute(options.compute, filled), *idle):
+        remark(in_keywords(text))
     above = {
         variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
         for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))

@@ -11,6 +11,7 @@ from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
 from genie.record import RecordWriteError, Run, kept_remarks, open_run, remark
 from genie.workload.graph import Workload
+from simtwin.effects import missed_faults
 from simtwin.levels import ANALYTIC, PACKET
 from simtwin.played_paths import PlayedPaths
 from simtwin.simulated import Simulated
@@ -119,6 +120,8 @@ def simulated(
             f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
             f"instead of the run's: {paths.facts['why']}"
         )
+    for text in missed_faults(twin.fabric, result.timeline) if result.stopped is None and not failure else ():
+        remark(text)
     info = {
         "world": "twin",
         **twin.level.facts(),
@@ -178,11 +181,26 @@ def _ending(stopped: Stopped | None) -> dict[str, Any]:
 
 
 def _complete_iterations(live: Run, workload: Workload) -> pl.DataFrame:
-    """Rows of the iterations in which every node of every rank that has any ended."""
+    """Rows of the iterations in which every node of every rank that has any ended.
+
+    Raises FollowError when a node lacks its start.
+    """
     import polars as pl
 
     ranks = sum(len(graph) > 0 for graph in workload.ranks.values())
-
+    # One that has ended has started: of a null, any comparison would say neither.
+    for name, lacking in (
+        ("end_ns", pl.col("end_ns").is_null()),
+        ("start_ns", (pl.col("end_ns") >= 0) & ~(pl.col("start_ns") >= 0).fill_null(value=False)),
+    ):
+        row = live.timeline.with_row_index("row").filter(lacking).head(1)
+        if row.height:
+            first = row.row(0, named=True)
+            raise FollowError(
+                f"{live.path / 'timeline.parquet'}: row {first['row']} (iteration {first['iteration']}, rank "
+                f"{first['rank']}, node {first['node_id']}) has {name} {first[name]}: nothing to follow; make the run "
+                "again"
+            )
     ended = (
         live.timeline.group_by("iteration")
         .agg(unfinished=(pl.col("end_ns") < 0).sum(), ranks=pl.col("rank").n_unique())

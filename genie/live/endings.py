@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
-from genie.inputs.fault import MEMORY_SHORT, fault_line
+from genie.inputs.fault import fault_line
 from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
@@ -23,7 +25,8 @@ PARTS = "parts"  # the folder in which ranks leave, while they run:
 CUT = ".cut"  # in the name of an iteration's records that were not played to the end
 FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
 STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
-LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID" of it
+LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
+LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID NAMESPACE" of it
 LAUNCHER_GONE = "the launcher was killed"
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE_SPACE = "free some space or choose another -o"
@@ -43,10 +46,34 @@ class RankError(Exception):
 
 
 def unexpected(error: BaseException) -> RankError:
-    """What ends a rank for lack of memory, or a fault of ours as one line that names the file with its traceback."""
+    """Memory that ran out as what it is; a fault of ours as one line that names the file with its traceback."""
     if isinstance(error, MemoryError):
-        return RankError(MEMORY_SHORT, EXIT_ENVIRONMENT)
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        return RankError(f"memory ran out{where}: {memory_advice()}", EXIT_ENVIRONMENT)
     return RankError(fault_line(error), EXIT_FAULT)
+
+
+def memory_limit_kib() -> int | None:
+    """What `ulimit -v` says in this process; None where there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit // 1024
+
+
+def memory_advice() -> str:
+    """What to do when memory is too small."""
+    limit = memory_limit_kib()
+    if limit is None:
+        return "use a machine with more memory, or fewer ranks on it"
+    return f"ulimit -v is {limit} KiB here, raise it (ulimit -v unlimited)"
+
+
+def unwritable_part(settings: RunSettings, path: Path, error: OSError) -> RankError:
+    """A file among the parts that cannot be written; mostly since the disk is full, or the folder was removed."""
+    if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+        folder = path.parent if settings.out_path.is_dir() else settings.out_path
+        return RankError(f"{folder} was removed during the run", EXIT_ENVIRONMENT)
+    return RankError(f"{path} cannot be written: {error.strerror}; {FREE_SPACE}", EXIT_ENVIRONMENT)
 
 
 def check_size(settings: RunSettings, size: int) -> None:
@@ -59,11 +86,29 @@ def check_size(settings: RunSettings, size: int) -> None:
     raise RankError(text, EXIT_USAGE, agreed=True)
 
 
+def launcher_identity() -> str:
+    """This process, as LAUNCHED says it: its machine, its id, and where that id is valid."""
+    return f"{os.uname().nodename} {os.getpid()} {_pid_namespace()}"
+
+
 def launcher_process() -> Path | None:
-    """Where the kernel shows the launcher, when it is a process of this machine."""
-    node, _, pid = os.environ.get(LAUNCHED, "").partition(" ")
-    path = Path("/proc") / (pid or "none")
-    return path if node == os.uname().nodename and path.exists() else None
+    """Where the kernel shows the launcher, or showed it, when it is or was a process of this machine."""
+    node, pid, namespace = (*os.environ.get(LAUNCHED, "").split(), "", "", "")[:3]
+    here = node == os.uname().nodename and pid.isdecimal() and namespace == _pid_namespace()
+    return Path("/proc") / pid if here else None
+
+
+def launcher_gone() -> bool:
+    """Whether the launcher of this rank ended before it: nobody else tidies up."""
+    launcher = launcher_process()
+    return launcher is not None and not launcher.exists()
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "unknown"
 
 
 def reserve(settings: RunSettings, rank: int) -> None:
@@ -128,12 +173,12 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
 
 def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:
     """Complete the run folder as the launcher would."""
+    time.sleep(wait_s)
     if iteration < 0:
         remove_parts(settings)
         return
     from genie.live.merge import try_to_salvage  # here, because it imports much
 
-    time.sleep(wait_s)
     try_to_salvage(settings, problem)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -27,23 +29,31 @@ from genie.live.endings import (
     EXIT_USAGE,
     LAUNCH_FILE,
     LAUNCHED,
+    LOG_FILE,
     PARTS,
     RankError,
+    launcher_identity,
+    memory_advice,
+    memory_limit_kib,
     name_rank,
     remove_parts,
     reserve,
 )
-from genie.live.merge import failures, try_to_salvage
+from genie.live.memory import salvage_apart, save_memory
+from genie.live.merge import failures, remove_halves, try_to_salvage
 from genie.live.rendezvous import STOPPED
 from genie.live.settings import RunSettings
 from genie.live.watch import Watch, still_running
-from genie.record import mark
+from genie.record import mark, write_whole
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
+MPIRUN_ENDS_S = 1.0  # for mpirun to end once all ranks have
 RANK_MODULE = "genie.live.rank"  # what a rank runs
-LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
 LOG_KIND = "mpirun-log"
+
+# In what was seen of ranks that may have had too little.
+SHORT_OF_MEMORY = re.compile("memory|alloc|SIGABRT|SIGSEGV|SIGBUS|did not start|did not meet", re.IGNORECASE)
 
 
 class LaunchError(Exception):
@@ -60,6 +70,7 @@ class Outcome:
 
     code: int
     problem: str | None = None  # what went wrong, and where what was recorded is
+    gone: bool = False  # the run folder has been removed: there is nothing to tidy up
 
 
 def find_mpirun() -> str:
@@ -106,7 +117,7 @@ def _launch_file(settings: RunSettings) -> Path:
 
 def write_launch_file(settings: RunSettings) -> None:
     """Leave the settings where ranks, and people, find them."""
-    _launch_file(settings).write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    write_whole(_launch_file(settings), msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
 def refuse_running(out: Path) -> None:
@@ -127,6 +138,8 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
 
     `limit_s`: how long they may take once they are set up; None: as long as there is progress.
     """
+    if problem := save_memory():
+        raise LaunchError(problem)
     write_launch_file(settings)
     try:
         for rank in range(settings.ranks):
@@ -135,21 +148,41 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
         remove_parts(settings)
         raise LaunchError(str(error), error.code) from error
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment[LAUNCHED] = _identity()
+    environment[LAUNCHED] = launcher_identity()
     log = settings.out_path / PARTS / LOG_FILE
-    with _Signals() as told:
+    with _Signals() as told, ExitStack() as stack:
+        watch = Watch(settings)
+        stack.callback(watch.close)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        try:
-            found = _watch(settings, process, told, limit_s)
-        finally:
-            _end(process)
-    if found is None and process.returncode == 0 and (settings.out_path / "run.json").exists():
-        remove_parts(settings)
+        stack.callback(_end, process)
+        found = _watch(settings, process, watch, told, limit_s)
+    if found is not None and found.gone:
+        return found  # and nothing of it may be made again
+    if told.number is None and _complete(settings):
+        if found is not None:
+            print(f"genie: {found.problem}, after all had been recorded: the run is complete", file=sys.stderr)
+        _tidy_up(settings)
         return Outcome(EXIT_OK)
-    return _failed(settings, found, process.returncode)
+    outcome = _failed(settings, found, process.returncode)
+    remove_halves(settings.out_path)
+    return outcome
+
+
+def _complete(settings: RunSettings) -> bool:
+    """Whether rank 0 has written everything: `run.json` is the last, and before it no rank ends."""
+    try:
+        json.loads((settings.out_path / "run.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not failures(settings)
+
+
+def _tidy_up(settings: RunSettings) -> None:
+    remove_parts(settings)
+    remove_halves(settings.out_path)
 
 
 class _Signals:
@@ -173,40 +206,37 @@ class _Signals:
 
 
 def _watch(
-    settings: RunSettings, process: subprocess.Popen[bytes], told: _Signals, limit_s: float | None
+    settings: RunSettings, process: subprocess.Popen[bytes], watch: Watch, told: _Signals, limit_s: float | None
 ) -> Outcome | None:
     """Wait for the end; what went wrong that no rank could say."""
-    watch = Watch(settings)
     began = time.monotonic()
     ready_at: float | None = None
     failed_at: float | None = None
-    found: Outcome | None = None
+    watch.begin(process.pid)
     while process.poll() is None:
-        time.sleep(POLL_S)
-        watch.look()
+        watch.look(POLL_S)
         if told.number is not None:
             name = (
                 "interrupted" if told.number == signal.SIGINT else f"told to end by {signal.Signals(told.number).name}"
             )
             return Outcome(128 + told.number, name)  # as shells say it
+        if removed := watch.removed():
+            return Outcome(EXIT_ENVIRONMENT, removed, gone=True)
         now = time.monotonic()
         if limit_s is not None:
             ready_at = now if ready_at is None and watch.anyone_ready() else ready_at
             if ready_at is not None and now - ready_at > limit_s:
                 return Outcome(EXIT_FAILED, f"not done in {limit_s:g} s")
         if failed_at is None:
-            if gone := watch.vanished():
-                if not watch.anyone_ready() and _ends_within(process, 1.0):
-                    return None  # mpirun could not start all, and has ended those that it had
-                found = Outcome(EXIT_FAILED, gone)
+            if watch.vanished() or watch.failed():
+                failed_at = now
             elif now - began > settings.join_s and (missing := watch.not_started()):
                 return Outcome(EXIT_ENVIRONMENT, f"{missing} within {settings.join_s:g} s")
-            if found or watch.failed():
-                failed_at = now
         elif now - failed_at > GRACE_S or watch.nobody_runs():
+            _ends_within(process, MPIRUN_ENDS_S)  # how it ends says whether it was the first
             break
-    stopped = watch.stopped()
-    return found or (Outcome(EXIT_FAILED, stopped) if stopped else None)
+    found = watch.verdict(process.poll()) or watch.stopped()
+    return Outcome(EXIT_FAILED, found) if found else None
 
 
 def _ends_within(process: subprocess.Popen[bytes], limit_s: float) -> bool:
@@ -230,15 +260,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
     # mpirun may have gone before its ranks, and what it starts other machines' ranks with has groups of its own.
-    mark = f"{LAUNCHED}={_identity()}".encode()
+    mark = f"{LAUNCHED}={launcher_identity()}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if mark in path.read_bytes().split(b"\0"):
                 os.kill(int(path.parent.name), signal.SIGKILL)
-
-
-def _identity() -> str:
-    return f"{os.uname().nodename} {os.getpid()}"
 
 
 def _last_words(settings: RunSettings) -> str:
@@ -281,5 +307,8 @@ def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None
         elif code in (EXIT_FAILED, EXIT_ENVIRONMENT):
             words, log = _last_words(settings), _keep_log(settings)
             problem += (f"; last words: {words}" if words else "") + (f"; see {log}" if log else "")
-    where = try_to_salvage(settings, problem)
+    limited = memory_limit_kib() is not None
+    if limited and "ulimit" not in problem and SHORT_OF_MEMORY.search(problem):
+        problem += f"; {memory_advice()}"
+    where = (salvage_apart if limited else try_to_salvage)(settings, problem)
     return Outcome(code, f"{problem}; {where}" if where else problem)

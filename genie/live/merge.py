@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from genie.record import (
     Run,
     launch_mark,
     open_run,
+    whole_name,
     write_run,
 )
 from genie.workload.graph import Workload
@@ -199,37 +201,72 @@ def try_to_salvage(settings: RunSettings, problem: str) -> str:
     parts = settings.out_path / PARTS
     try:
         salvaged = salvage(settings, problem)
-    except Exception as error:  # whatever it is, the first problem is the one to report
+    except BaseException as error:  # whatever it is, the first problem is the one to report
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # which polars ends with
+            raise
         return f"what was recorded stays in {parts} ({' '.join(str(error).split())})"
     remove_parts(settings)
     return f"what was recorded is in {settings.out_path}" if salvaged else ""
 
 
 def open_live_run(path: Path) -> Run:
-    """Open a run folder; one whose run was cut off before anyone could gather its parts is completed first."""
-    if not (path / RUN_FILES[0]).exists() and any((path / PARTS).glob("*-*.npz")):
+    """Open a run folder; one whose run was cut off before anyone could gather its parts is completed first.
+
+    Raises RecordError.
+    """
+    whole = (path / RUN_FILES[0]).exists()
+    if (path / PARTS).is_dir() and (whole or any((path / PARTS).glob("*-*.npz"))):
         busy = still_running(path)
-        if busy is not None:
+        if busy is not None and not whole:
             raise RecordError(
                 f"{path}: rank {busy[0]} is still running (process {busy[1]}); wait until the run has ended"
             )
-        settings = msgspec.json.decode((path / LAUNCH_FILE).read_bytes(), type=RunSettings)
-        settings = msgspec.structs.replace(settings, out=str(path.resolve()))
-        try_to_salvage(settings, "cut off: whoever gathers the records was gone")
+        if not whole:
+            _complete(path)
     return open_run(path)
+
+
+def _complete(path: Path) -> None:
+    """Gather the parts of a run that was cut off. Raises RecordError when they cannot be."""
+    try:
+        settings = msgspec.json.decode((path / LAUNCH_FILE).read_bytes(), type=RunSettings)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise RecordError(
+            f"{path / LAUNCH_FILE}: cannot be read ({why}): the parts beside it cannot be put together; make the run "
+            "again"
+        ) from error
+    if not settings.ranks == len(settings.addresses) == len(settings.ports) == len(settings.host_names):
+        raise RecordError(
+            f"{path / LAUNCH_FILE}: ranks is {settings.ranks} and there are {len(settings.addresses)} addresses, "
+            f"{len(settings.ports)} ports and {len(settings.host_names)} hosts: make the run again"
+        )
+    settings = msgspec.structs.replace(settings, out=str(path.resolve()))
+    said = try_to_salvage(settings, "cut off: whoever gathers the records was gone")
+    if not (path / RUN_FILES[0]).exists():
+        raise RecordError(f"{path}: {said or 'no part in it can be read'}; make the run again")
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove what killed processes have left half written among a run folder's files."""
+    for path in folder.glob("*.part"):
+        if whole_name(path.name) != path.name:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text())  # type: ignore[no-any-return]
-    except (OSError, ValueError):
+        facts = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
         return None
+    return facts if isinstance(facts, dict) else None
 
 
 def _readable(path: Path) -> bytes:
     """The part, or nothing when its writer was killed half-way."""
-    data = path.read_bytes()
     try:
+        data = path.read_bytes()
         unpack(data)
     except Exception:
         return b""
@@ -238,10 +275,13 @@ def _readable(path: Path) -> bytes:
 
 def failures(settings: RunSettings) -> list[dict[str, Any]]:
     """What failed ranks have left, first failure first."""
+    kinds = {"rank": int, "code": int, "error": str, "time_ns": int}
     records = []
     for path in sorted((settings.out_path / PARTS).glob(f"*{FAILED}")):
         try:
-            records.append(json.loads(path.read_text()))
-        except (OSError, ValueError):
+            record = json.loads(path.read_text())
+        except (OSError, ValueError, RecursionError):
             continue
+        if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+            records.append(record)
     return sorted(records, key=lambda record: record["time_ns"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +20,15 @@ from genie.live.endings import (
     EXIT_FAULT,
     EXIT_USAGE,
     FINISHED,
-    FREE_SPACE,
     LAUNCHED,
+    LOG_FILE,
     PARTS,
     RUNNING,
     SIGN,
     STARTING,
+    launcher_gone,
     record_failure,
+    unwritable_part,
 )
 from genie.live.rendezvous import Rendezvous, RendezvousError, expected_rank, join
 from genie.live.settings import RunSettings
@@ -40,6 +43,7 @@ def main(path: str) -> int:
 
 def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
     """Be a rank of what a launch file of this kind of settings says: meet the others, and do `body`."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH tells ranks that one of them has gone
     install_thread_handler()
     try:
         with safe_streams():
@@ -79,10 +83,10 @@ def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> i
     if code == 0:
         with contextlib.suppress(OSError):
             _sign(settings, rank, FINISHED)
-    if code == 0 and LAUNCHED not in os.environ:  # otherwise the launcher tidies up
+    if code == 0 and (LAUNCHED not in os.environ or launcher_gone()):  # otherwise the launcher tidies up
         with contextlib.suppress(OSError):
-            for path in sign.parent.glob(f"{rank:05d}*"):
-                path.unlink()
+            for path in [*sign.parent.glob(f"{rank:05d}*"), sign.parent / LOG_FILE]:
+                path.unlink(missing_ok=True)
             sign.parent.rmdir()  # by the last rank of each disk
     return code
 
@@ -90,10 +94,11 @@ def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> i
 def _sign(settings: RunSettings, rank: int, state: str) -> Path:
     path = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if state != FINISHED:  # a folder that was removed during the run stays away
+            path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.uname().nodename} {os.getpid()} {state}")
     except OSError as error:
-        text = f"{path} cannot be written: {error.strerror}; {FREE_SPACE}"
+        text = str(unwritable_part(settings, path, error))
         if not record_failure(settings, rank, -1, text, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
             print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
         os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others

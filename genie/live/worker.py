@@ -22,7 +22,6 @@ from genie.live.endings import (
     EXIT_OK,
     EXIT_USAGE,
     FACTS,
-    FREE_SPACE,
     LAUNCHED,
     LAUNCHER_GONE,
     PARTS,
@@ -33,6 +32,7 @@ from genie.live.endings import (
     leave,
     reserve,
     unexpected,
+    unwritable_part,
 )
 from genie.live.gather import gather
 from genie.live.path_mtu import discover, path_problem
@@ -239,8 +239,8 @@ class Rank:
             with suppress(OSError):
                 path.unlink()
             if not cut:
-                problem = f"iteration {iteration}: {path} cannot be written: {error.strerror}"
-                raise RankError(f"{problem}; {FREE_SPACE}", EXIT_ENVIRONMENT) from error
+                problem = unwritable_part(self.settings, path, error)
+                raise RankError(f"iteration {iteration}: {problem}", problem.code) from error
 
     def _leave_facts(self) -> None:
         """Put on disk what the record says about this rank, in case it cannot say so itself at the end."""

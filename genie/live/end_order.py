@@ -1,0 +1,125 @@
+"""In which order the processes of this machine ended, and by which signal: the kernel's own account of both."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# linux/pidfd.h. The answer has the exit status since Linux 6.15, once the process has been reaped.
+INFO = struct.Struct("=QQ11Ii")  # mask, cgroup, eleven ids, exit code
+INFO_EXIT = 1 << 3
+GET_INFO = 3 << 30 | INFO.size << 16 | 0xFF << 8 | 11
+EXIT_CODE_FIELD = 49  # in /proc/PID/stat behind the command: of a process that waits to be reaped
+
+
+@dataclass(frozen=True)
+class End:
+    """A process that has ended."""
+
+    who: int  # as it was given to `watch`
+    pid: int
+    noticed_s: float  # time.monotonic()
+    watched: bool  # False: it had gone before it could be watched, so that its place in the order is unknown
+
+
+class EndOrder:
+    """Watches processes of this machine, and lists their ends in the order in which they came.
+
+    Each process is a pidfd in one epoll set. The kernel appends a pidfd to the set's list when its process ends, before
+    that process can be reaped: the order is right however late it is read, and comes before what a parent does next.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, int]] = {}  # who -> process, pidfd
+        self._by_descriptor: dict[int, int] = {}  # pidfd -> who, of those that run
+
+    def pids(self) -> dict[int, int]:
+        """Processes that were given, ended ones too: who -> process."""
+        return {who: pid for who, (pid, _) in self._watched.items()}
+
+    def watch(self, who: int, pid: int) -> None:
+        """Watch a process from now on; another process of the same name takes its place."""
+        known = self._watched.get(who)
+        if known is not None and known[0] == pid:
+            return
+        if known is not None:
+            self._forget(who)
+        descriptor = -1
+        with suppress(OSError):  # it has gone, or descriptors have run out
+            descriptor = os.pidfd_open(pid)
+        self._watched[who] = (pid, descriptor)
+        if not state_of(pid):
+            self.ends.append(End(who, pid, time.monotonic(), watched=False))
+        elif descriptor >= 0:
+            self._by_descriptor[descriptor] = who
+            self._epoll.register(descriptor, select.EPOLLIN)
+
+    def look(self, wait_s: float = 0.0) -> None:
+        """Note what has ended; waits so long for an end."""
+        for descriptor, _ in self._epoll.poll(wait_s, max(len(self._by_descriptor), 1)):
+            self._epoll.unregister(descriptor)
+            who = self._by_descriptor.pop(descriptor)
+            self.ends.append(End(who, self._watched[who][0], time.monotonic(), watched=True))
+        noted = {end.who for end in self.ends}
+        for who, (pid, descriptor) in self._watched.items():
+            if descriptor < 0 and who not in noted and not state_of(pid):
+                self.ends.append(End(who, pid, time.monotonic(), watched=False))
+
+    def signal_of(self, who: int) -> int | None:
+        """The signal that ended a process, 0 when it ended by itself, None where the kernel does not say."""
+        status = self._status(*self._watched[who])
+        return None if status is None else status & 0x7F
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for who in list(self._watched):
+            self._forget(who)
+        self._epoll.close()
+
+    def _forget(self, who: int) -> None:
+        pid, descriptor = self._watched.pop(who)
+        self.ends = [end for end in self.ends if (end.who, end.pid) != (who, pid)]
+        self._by_descriptor.pop(descriptor, None)
+        if descriptor >= 0:
+            os.close(descriptor)  # which takes it out of the set
+
+    @staticmethod
+    def _status(pid: int, descriptor: int) -> int | None:
+        """A wait status: from /proc while a process waits to be reaped, afterwards from its descriptor."""
+        with suppress(OSError, IndexError, ValueError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if fields[0] == "Z":
+                return int(fields[EXIT_CODE_FIELD])
+        answer = bytearray(INFO.size)
+        INFO.pack_into(answer, 0, INFO_EXIT, *[0] * 13)
+        with suppress(OSError):
+            fcntl.ioctl(descriptor, GET_INFO, answer)
+            mask, *_, status = INFO.unpack(answer)
+            return int(status) if mask & INFO_EXIT else None
+        return None
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process: R, S, T, ...; "" when it is gone or only waits to be reaped."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return "" if letter in ("Z", "X") else letter
+
+
+def in_words(number: int) -> str:
+    """A signal's name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

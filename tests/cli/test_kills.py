@@ -1,0 +1,132 @@
+"""What is killed is named, and nothing is left: a share of what `make kills` does, and the cases one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from live_runs import Command, genie, loopback, marked, pid_of, played, rings, started
+
+from genie.record import open_run
+
+KILLS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "kills.py"
+LIMIT_S = 30.0
+SEED = 5  # its first kills: a rank in three phases, two at once, mpirun, the launcher
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[str, ...]:
+    """Arguments of a run of four ranks that would go on for minutes."""
+    ranks = rings(tmp_path / "rings")
+    return ("run", ranks, "--hosts", loopback(tmp_path), "--rate", "200Mb/s", "-n", "5000", "--stall", "2")
+
+
+def process_of(command: Command, name: str) -> int:
+    """The process of a run whose command line begins with this program."""
+    return next(pid for pid, line in marked(command.mark).items() if Path(line.split()[0]).name == name)
+
+
+@pytest.mark.slow
+def test_six_kills_at_drawn_moments(tmp_path: Path) -> None:
+    results = tmp_path / "kills.json"
+    line = [sys.executable, str(KILLS), "--kills", "6", "--seed", str(SEED), "--json", str(results)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert len(rows) == 6
+    assert {row["judged"] for row in rows} <= {"right", "complete", "cannot be told"}
+    assert [row["left"] for row in rows] == [[]] * 6
+    assert sum(row["judged"] == "right" for row in rows) >= 3, done.stdout
+
+
+def test_mpirun_is_killed_and_no_rank_is_named(job: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with started(*job, "-o", str(out)) as command:
+        command.until(lambda: played(out, 2, 2))
+        pid = process_of(command, "mpirun")
+        os.kill(pid, signal.SIGKILL)
+        ended = command.end()
+    assert (ended.code, ended.left) == (1, [])
+    assert ended.said == [f"genie: mpirun was ended by SIGKILL (process {pid}); what was recorded is in {out}"]
+    assert open_run(out).info["complete"] is False
+
+
+def test_the_first_of_all_ranks_is_named(job: tuple[str, ...], tmp_path: Path) -> None:
+    """They go one after another, faster than anybody looks; the last in order of folders goes first."""
+    out = tmp_path / "out"
+    with started(*job, "-o", str(out)) as command:
+        command.until(lambda: played(out, 2, 2))
+        launcher = command.process.pid
+        os.kill(launcher, signal.SIGSTOP)  # which looks afterwards
+        for pid in [pid_of(out, rank) or 0 for rank in (3, 1, 0, 2)]:
+            with suppress(ProcessLookupError):  # mpirun may have ended it meanwhile
+                end_of = os.pidfd_open(pid)
+                os.kill(pid, signal.SIGKILL)
+                assert select.select([end_of], [], [], LIMIT_S)[0], "it lives on"
+                os.close(end_of)
+        os.kill(launcher, signal.SIGCONT)
+        ended = command.end()
+    assert (ended.code, ended.left, len(ended.said)) == (1, [], 1)
+    assert "rank 3 died in iteration" in ended.said[0]
+
+
+def test_a_run_folder_that_is_removed(job: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with started(*job, "-o", str(out)) as command:
+        command.until(lambda: played(out, 2, 2))
+        out.rename(tmp_path / "elsewhere")  # at once, as a removal with ranks that write is not
+        shutil.rmtree(tmp_path / "elsewhere")
+        ended = command.end()
+    assert (ended.code, ended.left) == (3, [])
+    assert ended.said == [f"genie: {out} was removed during the run"]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("limit_kib", [300_000, 600_000])
+def test_too_little_memory_leaves_no_parts(limit_kib: int, job: tuple[str, ...], tmp_path: Path) -> None:
+    """Either it suffices and the run is there, or one line says what to raise."""
+    out = tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    arguments = [*job[:-4], "-n", "3", "-o", str(out)]
+    resource.setrlimit(resource.RLIMIT_AS, (limit_kib * 1024, before[1]))
+    try:
+        command = Command([sys.executable, "-m", "genie.cli.main", *arguments], {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    ended = command.end()
+    assert ended.left == []
+    assert not (out / "parts").exists()
+    if ended.code == 0:
+        assert open_run(out).info["complete"] is True
+    else:
+        assert ended.code == 3
+        assert len(ended.said) == 1, ended.stderr
+        assert f"ulimit -v is {limit_kib} KiB here, raise it" in ended.said[0]
+        assert list(out.glob("*.parquet")) == []
+
+
+def test_the_launcher_is_killed_before_any_rank_has_begun(job: tuple[str, ...], tmp_path: Path) -> None:
+    """Ranks that start without it end by themselves, and the next command over the folder works."""
+    out = tmp_path / "out"
+    with started(*job, "-o", str(out)) as command:
+        command.until(lambda: any("mpirun" in line for line in marked(command.mark).values()))
+        command.process.kill()
+        command.process.wait()
+        command.process.communicate()
+        deadline = time.monotonic() + 20
+        while marked(command.mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert marked(command.mark) == {}, "ranks outlived their launcher"
+        assert not (out / "parts").exists()
+    again = [*job[:-4], "-n", "1", "-o", str(out)]
+    assert genie(*again).code == 0
