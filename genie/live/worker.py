@@ -162,6 +162,7 @@ class Rank:
             self.transport.connect([msgspec.convert(card, Card) for card in cards])
         except TransportError as error:
             raise RankError(str(error), error.code) from error
+        self.transport.expect(self.meet.agree(self.transport.ports()))  # those that were free
 
     def _watch_devices(self) -> None:
         mine = devices_of(self.settings.addresses[self.rank], self.transport.rdma_port)
@@ -214,7 +215,7 @@ class Rank:
 
     def _explain(self, problem: str) -> str:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
-        if "gave up" not in text and "cannot send" not in text and "disagree" not in text:
+        if "gave up" not in text and "cannot send" not in text and "disagree" not in text and "ended its" not in text:
             text = f"nothing came for {self.stall_s:.3g} s: {text}"
         waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
         if waiting and waiting not in text:
@@ -291,6 +292,7 @@ class Rank:
             "origins_ns": self.origins_ns,
             "run_queue_ns": self.run_queue_ns,
             "counters": dict(self.transport.counters()),
+            "refused_senders": self.transport.refused_senders(),
             "devices": self.watched.counted(),
             "paths": self.transport.paths(),
             "sleeping_nodes": int(np.isin(own.kind, (Kind.COMP, Kind.MEM)).sum()),

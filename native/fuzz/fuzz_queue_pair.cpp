@@ -101,6 +101,8 @@ class Host {
     readable_.push_back({address, size_bytes});
     return true;
   }
+  bool readable(QueuePair&) { return true; }
+  void refused(QueuePair&, const Packet& packet, Refusal) { REQUIRE(receiving_ == &packet); }
   std::int64_t receives_left(QueuePair&) { return counted_ ? static_cast<std::int64_t>(receives_) : -1; }
   bool take_receive(QueuePair&) {
     if (receives_ == 0) return false;

@@ -86,6 +86,8 @@ struct World {
     }
     bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
     bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
+    bool readable(QueuePair&) { return true; }
+    void refused(QueuePair&, const Packet&, roce::Refusal) {}
     std::int64_t receives_left(QueuePair&) { return world.credits ? end.receives : -1; }
     bool take_receive(QueuePair&) { return end.receives < 0 || end.receives-- > 0 || (end.receives = 0); }
     bool place(QueuePair&, const Packet& packet, std::uint64_t address) {

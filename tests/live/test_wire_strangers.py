@@ -98,6 +98,20 @@ def test_nothing_of_it_reaches_memory(nics: Nics, name: str) -> None:
     assert events == []
 
 
+@pytest.mark.parametrize("readable_bytes", [0, MEMORY_BYTES])
+def test_a_blind_read_does_not_end_the_connection(readable_bytes: int) -> None:
+    """A READ behind, of which nothing but address, port and queue pair is right: it is dropped, and the job goes on."""
+    blind = Nics((NEAR, FAR), memory_bytes=MEMORY_BYTES, receives_counted=True, readable_bytes=readable_bytes)
+    near = blind.ends[0]
+    for behind in (1, 1000, (1 << 23) - 1):
+        Attacker(FAR).send(packet(READ_REQUEST, reth(rkey=0xBAD), psn=(PSN - behind) % (1 << 24)))
+    blind.until(lambda: near.counters()["datagrams_received"] == 3)
+    assert (near.counters()["refused"], near.counters()["reads_dropped"]) == (0, 3)
+    blind.ends[1].post_send(0, "write", 64, handle=4, rkey=RKEY)
+    blind.until(lambda: bool(blind.events[1]))
+    assert blind.events[1][0][:4] == ("sent", 0, 4, "ok")
+
+
 def test_what_the_peer_may_write_is_written(nics: Nics) -> None:
     """The same attacker's packet when all is right: the tests above fail for their own reasons only."""
     nics.ends.pop()
