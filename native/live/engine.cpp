@@ -242,6 +242,8 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
                 config_.queue_pair.retry_limit, static_cast<double>(config_.queue_pair.ack_timeout) / 1e9);
   error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
            std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
+  const std::string sender = nic_.sender_of_packet();
+  if (!sender.empty()) error_ += "; a packet from " + sender + " says so";
   if (!nic_.last_refusal().empty()) error_ += "; the system refused to send: " + nic_.last_refusal();
 }
 

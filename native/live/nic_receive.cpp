@@ -109,7 +109,6 @@ void SoftNic::datagram(const Incoming& incoming) {
   if (found == nullptr) return;
   Connection& connection = *found;
   if (!icrc_right(connection, incoming)) return turn_away(counters_.bad_icrc, "bad_icrc", incoming);
-  last_received_ = incoming.time;  // what strangers send does not count
   roce::Packet packet;
   packet.opcode = header.opcode;
   packet.ack_request = header.ack_request;
@@ -128,6 +127,8 @@ void SoftNic::datagram(const Incoming& incoming) {
   incoming_ = &incoming;
   Sink sink{*this, connection, incoming.time};
   connection.queue_pair.receive(packet, incoming.time, sink);
+  // Neither what strangers send nor what is refused is progress.
+  if (incoming_ != nullptr) last_received_ = incoming.time;
   incoming_ = nullptr;
 }
 
@@ -160,18 +161,22 @@ void SoftNic::turn_away(std::uint64_t& counter, const char* name, const Incoming
   refused_senders_.add(name, IpAddress::of(incoming.from), port_of(incoming.from));
 }
 
+std::string SoftNic::sender_of_packet() const {
+  if (incoming_ == nullptr) return "";
+  return IpAddress::of(incoming_->from).text() + " port " + std::to_string(port_of(incoming_->from));
+}
+
 // A packet that its connection has not taken: all about it is right for its peer but what it asks for.
 void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packet, roce::Refusal refusal) {
   if (incoming_ == nullptr) return;
-  const IpAddress address = IpAddress::of(incoming_->from);
-  const std::uint16_t port = port_of(incoming_->from);
-  refused_senders_.add(roce::counter_of(refusal), address, port);
+  const std::string sender = refusal == roce::Refusal::kForGood ? sender_of_packet() : "";
+  refused_senders_.add(roce::counter_of(refusal), IpAddress::of(incoming_->from), port_of(incoming_->from));
+  incoming_ = nullptr;
   if (refusal != roce::Refusal::kForGood || ended_) return;
   char detail[160];
   std::snprintf(detail, sizeof detail, " %s with PSN %u to queue pair 0x%06x, of %u bytes",
                 roce::describe(packet.opcode), packet.psn, qpn(queue_pair), packet.payload_bytes);
-  ended_ = Ended{queue_pair, "it refused from " + address.text() + " port " + std::to_string(port) + " a" +
-                                 detail};
+  ended_ = Ended{queue_pair, "it refused from " + sender + " a" + detail};
   if (!roce::has_reth(packet.opcode)) return;
   std::snprintf(detail, sizeof detail, " with key 0x%08x for %u bytes at address %llu", packet.rkey,
                 packet.message_bytes, static_cast<unsigned long long>(packet.remote_address));

@@ -157,6 +157,8 @@ class SoftNic {
     std::string text;
   };
   const std::optional<Ended>& ended() const { return ended_; }
+  // Address and port of the packet that is being received; "" while none is.
+  std::string sender_of_packet() const;
   const RefusedSenders& refused_senders() const { return refused_senders_; }
   const NicCounters& counters() const { return counters_; }
   roce::QueuePairCounters totals() const;
