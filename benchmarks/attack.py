@@ -28,7 +28,8 @@ from hostile_packets import KINDS, PSN_COUNT, WINDOW, Forger, Kind, Link, Listen
 
 from genie.record import open_run
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind as NodeKind, Op, Workload
+from genie.workload.graph import Group, Op, Workload
+from genie.workload.graph import Kind as NodeKind
 from genie.workload.write import save
 
 GENIE = Path(sys.executable).parent / "genie"

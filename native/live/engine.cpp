@@ -305,9 +305,8 @@ void Engine::look_for_errors() {
   if (const auto& ended = nic_.ended();
       ended && error_.empty() && !nic_.queue_pair(ended->queue_pair).has_control())
     error_ = "rank " + std::to_string(config_.rank) + " ended its connection with rank " +
-             std::to_string(rank_of(ended->queue_pair)) + ": " + ended->text +
-             "; if rank " + std::to_string(rank_of(ended->queue_pair)) +
-             " did not send it, something forges its packets";
+             std::to_string(rank_of(ended->queue_pair)) + ": " + ended->text + "; if rank " +
+             std::to_string(rank_of(ended->queue_pair)) + " did not send it, something forges its packets";
   if (!nic_.error() || !error_.empty()) return;
   const SoftNic::SendError& failed = *nic_.error();
   error_ = cannot_send(rank_of(failed.queue_pair),

@@ -176,7 +176,7 @@ void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packe
   char detail[160];
   std::snprintf(detail, sizeof detail, " %s with PSN %u to queue pair 0x%06x, of %u bytes",
                 roce::describe(packet.opcode), packet.psn, qpn(queue_pair), packet.payload_bytes);
-  ended_ = Ended{queue_pair, "it refused from " + sender + " a" + detail};
+  ended_ = Ended{queue_pair, "it refused from " + sender + detail};
   if (!roce::has_reth(packet.opcode)) return;
   std::snprintf(detail, sizeof detail, " with key 0x%08x for %u bytes at address %llu", packet.rkey,
                 packet.message_bytes, static_cast<unsigned long long>(packet.remote_address));

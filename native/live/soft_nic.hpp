@@ -35,7 +35,7 @@ struct NicConfig {
   IpAddress address;
   std::uint16_t port = roce::kUdpPort;
   std::int32_t local_rank =
-      0;                // among the ranks that share this address: the high byte of its queue pair numbers
+      0;  // among the ranks that share this address: the high byte of its queue pair numbers
   bool draw_numbers = false;  // queue pair numbers are secrets; otherwise they follow one another
   bool offload = true;        // segmentation and receive offload
   bool see_headers = false;   // check ICRCs with the identifications that came (IPv4): needs CAP_NET_RAW

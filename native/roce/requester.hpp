@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/time.hpp"
+#include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
 #include "roce/send_queue.hpp"
 #include "roce/sender_control.hpp"
@@ -96,15 +97,10 @@ class Requester {
   // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
 
-  // A congestion notification packet (A17.9.3). It has no PSN to be told by: one that no packet of ours can
-  // have caused, for lack of any or of ECN in them, is not the peer's.
+  // A congestion notification packet (A17.9.3).
   template <class Sink>
   void notified(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
-    if (counters.data_sent == 0 || !congestion::needs_notifications(config_->congestion.control) ||
-        config_->congestion.notify_in_acks) {
-      ++counters.forged_cnps;
-      return sink.refused(packet, Refusal::kNotified);
-    }
+    if (!may_be_notified(config_->congestion, counters)) return refuse_notification(packet, counters, sink);
     ++counters.cnps_received;
     control_.notified(now);
   }
@@ -121,8 +117,8 @@ class Requester {
     // A NAK's PSN itself is not acknowledged, but it has been sent.
     const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
     const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
-    if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0)
-      return ghost(packet, psn_diff(next, end) > 0 || is_fatal(packet), counters, sink);
+    if (psn_diff(next, end) > 0) return refuse_answer(packet, counters, sink);
+    if (psn_diff(next, unacked_psn_) < 0) return late_answer(packet, unacked_psn_, counters, sink);
     if (state_ == RequesterState::kIdle) return;
     if (positive) take_credits(packet);
     const std::uint32_t before = unacked_psn_;
@@ -158,9 +154,9 @@ class Requester {
   template <class Sink>
   void response(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     if (state_ == RequesterState::kError) return;
-    const bool ahead = psn_diff(packet.psn, sent_end_psn_) >= 0;
-    if (psn_diff(packet.psn, unacked_psn_) < 0 || ahead) return ghost(packet, ahead, counters, sink);
-    if (!is_reading(packet.psn)) return ghost(packet, true, counters, sink);
+    if (psn_diff(packet.psn, unacked_psn_) < 0) return late_answer(packet, unacked_psn_, counters, sink);
+    if (psn_diff(packet.psn, sent_end_psn_) >= 0 || !queue_.is_reading(packet.psn))
+      return refuse_answer(packet, counters, sink);
     advance_to(packet.psn, now, sink);
     if (state_ == RequesterState::kError) return;
     if (packet.psn != unacked_psn_ || queue_.empty() || queue_.at(0).request.verb != Verb::kRead ||
@@ -214,34 +210,6 @@ class Requester {
 
  private:
   using Entry = SendQueue::Entry;
-
-  // The farthest behind that an answer is late and not forged: what a network can hold.
-  static constexpr std::int32_t kLatestPackets = 1 << 20;
-
-  static bool is_fatal(const Packet& packet) {
-    return (packet.syndrome & kSyndromeKind) == kSyndromeNak &&
-           (packet.syndrome & kSyndromeValid) != nak(NakCode::kSequence);
-  }
-
-  // An answer that changes nothing (section 9.7.6.1). A late one is the network's, others are forged: those to
-  // what was never sent, and NAKs that would have ended the connection when they were sent.
-  template <class Sink>
-  void ghost(const Packet& packet, bool forged, QueuePairCounters& counters, Sink& sink) {
-    if (!forged && psn_diff(unacked_psn_, packet.psn) <= kLatestPackets) return;
-    const bool negative = packet.opcode == Opcode::kAcknowledge &&
-                          (packet.syndrome & kSyndromeKind) != kSyndromePositive;
-    ++(negative ? counters.forged_naks : counters.forged_acks);
-    sink.refused(packet, negative ? Refusal::kRefused : Refusal::kAcknowledged);
-  }
-
-  // Whether a READ that is not complete asked for the data with this PSN.
-  bool is_reading(std::uint32_t psn) const {
-    for (std::uint32_t place = 0; place < queue_.size(); ++place) {
-      const Entry& entry = queue_.at(place);
-      if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) return entry.request.verb == Verb::kRead;
-    }
-    return false;
-  }
 
   // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
   // also outlives an outage of seconds; devices do the like ("adaptive retransmission").

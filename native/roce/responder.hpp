@@ -10,6 +10,7 @@
 
 #include "congestion/notification_point.hpp"
 #include "core/time.hpp"
+#include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
 
@@ -227,11 +228,12 @@ class Responder {
     nak_psn_ = psn;
   }
 
-  // A request in sequence that can never be right: the connection is of no more use to its requester.
+  // A request in sequence, or a READ that was answered before, which can never be right now: the connection
+  // is of no more use to its requester.
   template <class Sink>
   void refuse_for_good(NakCode code, const Packet& packet, QueuePairCounters& counters, Sink& sink) {
     ++counters.refused;
-    refuse(nak(code));
+    refuse(nak(code), packet.psn);
     broken_ = true;
     sink.refused(packet, Refusal::kForGood);
   }
@@ -251,6 +253,8 @@ class Responder {
     }
     // Whoever sends any other knows neither PSN nor key: its NAK would end the connection of those who do.
     if (!was_answered(packet)) return drop_read(packet, counters, sink);
+    if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
+      return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
     // What follows it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
     answering_ = !reads_.empty();

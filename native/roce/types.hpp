@@ -62,35 +62,6 @@ constexpr const char* describe(Status status) {
   return "unknown error";
 }
 
-// A packet that its connection does not take, and why. All but the first are dropped and change nothing.
-enum class Refusal : std::uint8_t {
-  kForGood,        // a request in sequence that can never be right: it ends the connection
-  kRead,           // a READ that was not answered before, or where nothing is readable
-  kTooFarAhead,    // a request that the peer's window does not reach
-  kAcknowledged,   // an answer to what was not asked: an acknowledgement or a READ's data
-  kRefused,        // a NAK or RNR NAK of what was not asked
-  kNotified,       // a congestion notification that nothing could have caused
-};
-
-// The counter that it is counted by.
-constexpr const char* counter_of(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::kForGood:
-      return "refused";
-    case Refusal::kRead:
-      return "reads_dropped";
-    case Refusal::kTooFarAhead:
-      return "forged_requests";
-    case Refusal::kAcknowledged:
-      return "forged_acks";
-    case Refusal::kRefused:
-      return "forged_naks";
-    case Refusal::kNotified:
-      return "forged_cnps";
-  }
-  return "";
-}
-
 enum class Verb : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead };
 
 struct SendRequest {
