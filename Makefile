@@ -1,4 +1,4 @@
-# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make kills | make clean
+# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make fuzz-inputs | make attack | make kills | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs kills clean
+.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -73,6 +73,11 @@ thread-test: $(VENV)/.tools
 	@$(BIN)/cmake -S . -B build/threads -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug -DGENIE_NATIVE_TESTS=ON -DGENIE_SANITIZE=thread >/dev/null
 	@$(BIN)/cmake --build build/threads --target test_twin
 	@$(BIN)/ctest --test-dir build/threads --output-on-failure -R '^test_twin$$'
+
+# Hostile packets by name against runs; the table is build/attack.json too. Root, for raw sockets.
+attack: build
+	@mkdir -p build
+	@$(BIN)/python benchmarks/attack.py --json build/attack.json
 
 # Each fuzzer for FUZZ_SECONDS, as many at once as there are cores, from the corpus in native/fuzz/corpus; what broke
 # stays in build/fuzz.

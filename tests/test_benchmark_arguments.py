@@ -14,8 +14,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "detection", "first_aid", "load_trace", "location", "ns3_reference", "softroce_goodput", "truth",
-    "twin_packets", "twin_threads", "walker_steps", "wire",
+    "accuracy", "attack", "detection", "first_aid", "load_trace", "location", "ns3_reference", "softroce_goodput",
+    "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
@@ -24,6 +24,8 @@ WRONG = [
     ("accuracy", "--dilations 1,0", "argument --dilations: 0: give 1 to 1000"),
     ("accuracy", "--cases x", "argument --cases: x: give some of dlrm, collectives"),
     ("accuracy", "--iterations 0", f"argument --iterations: 0: {ONE_OR_MORE}"),
+    ("attack", "--iterations 0", f"argument --iterations: 0: {ONE_OR_MORE}"),
+    ("attack", "--levels x", "argument --levels: x: give some of stranger, wrong port, old numbers, blind"),
     ("detection", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("detection", "--conditions x", "argument --conditions: x: give some of clean, nic-50, nic-80"),
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),

@@ -84,11 +84,17 @@ def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> di
     """counters.json: by rank, what its transport counted; what devices counted meanwhile; what should not have grown.
 
     `ranks` are totals since the rank opened its transport, which the iterations, warm-up included, are all of;
-    `devices` are differences over the same time.
+    `devices` are differences over the same time; `refused_senders`, by rank: where packets came from that it refused.
     """
     ranks = [fact["counters"] if fact else None for fact in facts]
     devices = [device for fact in facts if fact for device in fact.get("devices", [])]
-    return {"ranks": ranks, "devices": devices, "remarks": remarks_of(ranks, settings.host_names, devices)}
+    senders = [(fact or {}).get("refused_senders", []) for fact in facts]
+    return {
+        "ranks": ranks,
+        "devices": devices,
+        "refused_senders": senders,
+        "remarks": remarks_of(ranks, settings.host_names, devices, senders, settings.addresses),
+    }
 
 
 def _frames(

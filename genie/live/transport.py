@@ -7,7 +7,7 @@ the transport's own clock, which starts when it is made.
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -64,11 +64,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     address: str  # IP address of the data network; "" on InfiniBand
     local_rank: int  # among the ranks of its address
     mtu_bytes: int  # path MTU: payload of a full packet
-    seed: int  # rank 0's draws the first PSNs of all connections
     rkey: int
     memory_address: int  # base of the memory that peers write to
     memory_bytes: int
     queue_pairs: list[list[int]]  # by peer, then by connection: the numbers of this rank's queue pairs
+    first_psns: list[list[int]]  # by peer, then by connection: of what this rank sends
+    window_packets: int = 0  # that it has under way on a queue pair, at most; 0: its device knows
     gid: str = ""  # of its device's port, as an IPv6 address; "": that of the address
     lid: int = 0  # InfiniBand only
     # Where a rank checks messages once they are there: queue pair by queue pair they take turns in `slots` places of
@@ -80,7 +81,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     def queue_pairs_for(self, peer: int, count: int) -> list[int]:
         """The numbers of this rank's queue pairs that `peer` sends to. Raises ValueError when there are not so many."""
         numbers = self.queue_pairs[peer]
-        if len(numbers) != count:
+        if len(numbers) != count or len(self.first_psns[peer]) != count:
             raise ValueError(
                 f"rank {self.rank} has {len(numbers)} queue pairs for rank {peer}, which wants {count}: start all "
                 "ranks with the same settings"
@@ -106,6 +107,12 @@ class Transport(Protocol):
     def connect(self, cards: Sequence[Card]) -> None:
         """Make connections to all other ranks; `cards` in rank order, the own one included."""
 
+    def ports(self) -> list[list[int]]:
+        """By peer, then by connection: the UDP source ports that it sends from, 0 where it does not know; connected."""
+
+    def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Take a peer's packets from these ports alone, where they are not 0: what each rank's ports() says."""
+
     def set_plan(self, plan: genie_core.Plan) -> None:
         """What to play: the only rank of the plan."""
 
@@ -129,6 +136,9 @@ class Transport(Protocol):
 
     def counters(self) -> Mapping[str, int]:
         """What has been counted since the start; the names are the transport's own."""
+
+    def refused_senders(self) -> list[tuple[str, str, int, int]]:
+        """Where packets came from that it refused: counter, address, UDP port of the first, how many."""
 
     def paths(self) -> list[str]:
         """By peer: what tells its path from others, such as UDP source ports; "" for the own rank."""
@@ -154,18 +164,14 @@ class Transport(Protocol):
         """The monotonic clock at the transport's time 0."""
 
 
-def first_psn(seed: int, sender: int, receiver: int, connection: int = 0) -> int:
-    """The packet sequence number that one direction of a connection begins with: both ends draw the same.
-
-    `connection` counts the queue pairs between the two ranks.
-    """
-    extra = f"/{connection}" if connection else ""
-    return random.Random(f"{seed}/{sender}/{receiver}/psn{extra}").getrandbits(24)
+def draw_psns(count: int) -> list[int]:
+    """First packet sequence numbers of `count` queue pairs, which nobody but the ranks of the run can know."""
+    return [secrets.randbits(24) for _ in range(count)]
 
 
-def memory_key(seed: int, rank: int) -> int:
-    """The rkey of a rank that chooses its own."""
-    return random.Random(f"{seed}/{rank}/rkey").getrandbits(32)
+def draw_key() -> int:
+    """The rkey of a rank that chooses its own; nobody but the ranks of the run can know it."""
+    return secrets.randbits(32)
 
 
 def make_transport(seat: Seat) -> Transport:

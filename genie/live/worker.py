@@ -52,6 +52,8 @@ SLICE_NS = 250_000_000  # between two looks for alarms while playing
 IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
 # From the agreement on an iteration's origin until it starts. MPI shows a message at the second look after it was sent.
 LEAD_NS = 2 * IDLE_NS + 2_000_000
+CAUSE_WAIT_S = 2 * SLICE_NS / 1e9  # for what the peer says that has ended a connection: rank 0 passes it on
+ENDED, REFUSED = "ended its connection", "the peer refused"  # in what an engine says of its end
 REAL_TIME_PRIORITY = 10
 
 
@@ -162,6 +164,7 @@ class Rank:
             self.transport.connect([msgspec.convert(card, Card) for card in cards])
         except TransportError as error:
             raise RankError(str(error), error.code) from error
+        self.transport.expect(self.meet.agree(self.transport.ports()))  # those that were free
 
     def _watch_devices(self) -> None:
         mine = devices_of(self.settings.addresses[self.rank], self.transport.rdma_port)
@@ -197,7 +200,7 @@ class Rank:
                 if alarm is not None and state != "failed":
                     raise RankError(alarm)
             if state == "failed":
-                raise RankError(self._explain(self.transport.error))
+                raise RankError(self._cause_elsewhere() or self._explain(self.transport.error))
             self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
@@ -209,12 +212,22 @@ class Rank:
             raise
         self.save(iteration)
 
+    def _cause_elsewhere(self) -> str | None:
+        """What a peer says that refused a packet of ours: it knows which, and whose it was."""
+        deadline = time.monotonic() + CAUSE_WAIT_S
+        while REFUSED in self.transport.error and time.monotonic() < deadline:
+            alarm = self.meet.alarmed()
+            if alarm is not None:
+                return alarm if ENDED in alarm else None
+            _sleep_a_little()
+        return None
+
     def _launcher_gone(self) -> str | None:
         return None if self.launcher is None or self.launcher.exists() else LAUNCHER_GONE
 
     def _explain(self, problem: str) -> str:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
-        if "gave up" not in text and "cannot send" not in text and "disagree" not in text:
+        if "gave up" not in text and "cannot send" not in text and "disagree" not in text and ENDED not in text:
             text = f"nothing came for {self.stall_s:.3g} s: {text}"
         waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
         if waiting and waiting not in text:
@@ -291,6 +304,7 @@ class Rank:
             "origins_ns": self.origins_ns,
             "run_queue_ns": self.run_queue_ns,
             "counters": dict(self.transport.counters()),
+            "refused_senders": self.transport.refused_senders(),
             "devices": self.watched.counted(),
             "paths": self.transport.paths(),
             "sleeping_nodes": int(np.isin(own.kind, (Kind.COMP, Kind.MEM)).sum()),

@@ -100,12 +100,13 @@ void register_live(nb::module_& m) {
              std::vector<std::uint32_t> first_psns, std::vector<std::uint32_t> our_first_psns,
              std::vector<std::uint16_t> source_ports, bool exact_ports, std::uint32_t rkey,
              std::uint64_t memory_address, bool foreign, std::vector<std::uint64_t> places,
-             std::uint64_t slot_bytes, std::uint32_t slots) {
+             std::uint64_t slot_bytes, std::uint32_t slots, std::uint32_t window_packets) {
             new (self) Peer{address_of(address),
                             std::move(qpns),
                             std::move(first_psns),
                             std::move(our_first_psns),
                             std::move(source_ports),
+                            window_packets,
                             exact_ports,
                             rkey,
                             memory_address,
@@ -121,7 +122,8 @@ void register_live(nb::module_& m) {
           },
           nb::kw_only(), "address"_a, "qpns"_a, "first_psns"_a, "our_first_psns"_a, "source_ports"_a,
           "exact_ports"_a = false, "rkey"_a = 0, "memory_address"_a = 0, "foreign"_a = false,
-          "places"_a = std::vector<std::uint64_t>{}, "slot_bytes"_a = 0, "slots"_a = 0);
+          "places"_a = std::vector<std::uint64_t>{}, "slot_bytes"_a = 0, "slots"_a = 0,
+          "window_packets"_a = 0);
 
   nb::class_<Engine>(m, "Engine",
                      "softroce: walker and queue pairs of one rank on UDP sockets and the wall clock.")
@@ -180,6 +182,14 @@ void register_live(nb::module_& m) {
       .def("records", [](const Engine& engine) { return records_of(*engine.walker()); })
       .def("counters", &engine_counters)
       .def("source_ports", &Engine::source_ports, "peer"_a, "UDP source ports of the queue pairs to a rank.")
+      .def("certain_ports", &Engine::certain_ports, "peer"_a,
+           "The same, but 0 where another may take its place when the socket is opened.")
+      .def("expect_ports", &Engine::expect_ports, "peer"_a, "ports"_a,
+           "Refuse what a rank's address sends to these queue pairs from other UDP ports; 0: nothing.")
+      .def(
+          "refused_senders", [](const Engine& engine) { return refused_senders_of(engine.nic()); },
+          nb::sig("def refused_senders(self) -> list[tuple[str, str, int, int]]"),
+          "Where packets came from that were refused: counter, address, UDP port of the first, packets.")
       .def("waiting", &Engine::waiting)
       .def_prop_ro("error", &Engine::error)
       .def_prop_ro("now_ps", &Engine::now)

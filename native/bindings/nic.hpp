@@ -11,5 +11,7 @@ namespace genie::bindings {
 live::IpAddress address_of(const std::string& text);
 // Counters of the NIC and of all its queue pairs.
 nb::dict nic_counters_of(const live::SoftNic& nic);
+// Where refused packets came from: (counter, address, UDP port of the first, packets).
+nb::list refused_senders_of(const live::SoftNic& nic);
 
 }  // namespace genie::bindings

@@ -57,6 +57,11 @@ nb::dict counters_of(const roce::QueuePairCounters& counters) {
   out["congestion_marks"] = counters.congestion_marks;
   out["cnps_sent"] = counters.cnps_sent;
   out["cnps_received"] = counters.cnps_received;
+  out["reads_dropped"] = counters.reads_dropped;
+  out["forged_requests"] = counters.forged_requests;
+  out["forged_acks"] = counters.forged_acks;
+  out["forged_naks"] = counters.forged_naks;
+  out["forged_cnps"] = counters.forged_cnps;
   return out;
 }
 
@@ -74,6 +79,8 @@ void register_roce_config(nb::module_& m) {
       .def_rw("rnr_timer", &QueuePairConfig::rnr_timer)
       .def_rw("rnr_unit_ps", &QueuePairConfig::rnr_unit)
       .def_rw("reads_max", &QueuePairConfig::reads_max)
+      .def_rw("peer_window_packets", &QueuePairConfig::peer_window_packets,
+              "Requests farther ahead are not the peer's; 0: not known.")
       .def_rw("reordering_packets", &QueuePairConfig::reordering_packets)
       .def_rw("selective_repeat", &QueuePairConfig::selective_repeat)
       .def_rw("congestion", &QueuePairConfig::congestion);

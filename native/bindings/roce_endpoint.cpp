@@ -48,6 +48,8 @@ struct Endpoint {
   bool may_read(QueuePair& queue_pair, std::uint32_t key, std::uint64_t address, std::uint32_t size_bytes) {
     return may_write(queue_pair, key, address, size_bytes);
   }
+  bool readable(QueuePair&) const { return memory_readable; }
+  void refused(QueuePair&, const Packet&, roce::Refusal) {}  // the counters say it
   std::int64_t receives_left(QueuePair&) const { return credits ? receives : -1; }
   bool take_receive(QueuePair&) {
     if (receives == 0) return false;
@@ -72,6 +74,7 @@ struct Endpoint {
   nb::list effects;
   std::int64_t receives = -1;  // posted; -1: as many as are asked for
   bool credits = false;        // ACKs say how many
+  bool memory_readable = true;
   std::uint32_t rkey = 0;
   std::uint64_t memory_start = 0, memory_bytes = ~std::uint64_t{0};
 };
@@ -198,6 +201,7 @@ void register_roce_endpoint(nb::module_& m) {
           },
           "rkey"_a, "start"_a, "size_bytes"_a, "Where the peer may write; at first everywhere, with rkey 0.")
       .def_rw("receives", &Endpoint::receives, "Receives posted; -1: as many as are asked for.")
+      .def_rw("readable", &Endpoint::memory_readable, "Whether the peer may read anything at all.")
       .def_rw("credits", &Endpoint::credits, "Whether acknowledgements say how many receives are left.")
       .def(
           "receives_posted", [](Endpoint& e) { e.pair.receives_posted(e); },

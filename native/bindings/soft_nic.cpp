@@ -38,11 +38,19 @@ nb::dict nic_counters_of(const SoftNic& nic) {
   out["identifications_unseen"] = counters.identifications_unseen;
   out["malformed"] = counters.malformed;
   out["strangers"] = counters.strangers;
+  out["wrong_port"] = counters.wrong_port;
   out["bad_pkey"] = counters.bad_pkey;
   out["wrong_rank"] = counters.wrong_rank;
   out["injected_losses"] = counters.injected_losses;
   out["offload_refused"] = counters.offload_refused;
   out["latest_departure_ns"] = counters.latest_departure / kPsPerNs;
+  return out;
+}
+
+nb::list refused_senders_of(const SoftNic& nic) {
+  nb::list out;
+  for (const live::RefusedSenders::Sender& sender : nic.refused_senders().list())
+    out.append(nb::make_tuple(sender.counter, sender.address.text(), sender.port, sender.packets));
   return out;
 }
 
@@ -79,6 +87,8 @@ void register_config(nb::module_& m) {
           [](NicConfig& c, const std::string& text) { c.address = address_of(text); }, "IPv4 or IPv6.")
       .def_rw("port", &NicConfig::port)
       .def_rw("local_rank", &NicConfig::local_rank)
+      .def_rw("draw_numbers", &NicConfig::draw_numbers,
+              "Whether queue pair numbers are secrets, or follow one another.")
       .def_rw("offload", &NicConfig::offload)
       .def_rw("see_headers", &NicConfig::see_headers, "Check ICRCs with the identifications that came.")
       .def_rw("rate_bps", &NicConfig::rate_bps)
@@ -225,6 +235,24 @@ void register_soft_nic(nb::module_& m) {
           "remote_address"_a = 0, "rkey"_a = 0, "timeout_s"_a = 60.0,
           "Round-trip times, ps, at the end that begins.")
       .def("counters", [](const Endpoint& e) { return nic_counters_of(e.nic()); })
+      .def(
+          "refused_senders", [](const Endpoint& e) { return refused_senders_of(e.nic()); },
+          nb::sig("def refused_senders(self) -> list[tuple[str, str, int, int]]"),
+          "Where packets came from that were refused: counter, address, UDP port of the first, packets.")
+      .def_prop_ro(
+          "ended", [](const Endpoint& e) { return e.nic().ended() ? e.nic().ended()->text : std::string(); },
+          "The first packet that ended a connection, in words; '' while none has.")
+      .def(
+          "open_path",
+          [](Endpoint& e, std::uint32_t id) {
+            check(e.nic().open_path(known(e, id)));
+            return e.nic().source_port(id);
+          },
+          "queue_pair"_a, "Open the socket that it sends from; its UDP port.")
+      .def(
+          "expect_port",
+          [](Endpoint& e, std::uint32_t id, std::uint16_t port) { e.nic().expect_port(known(e, id), port); },
+          "queue_pair"_a, "port"_a, "Refuse what its peer's address sends from another UDP port; 0: nothing.")
       .def_prop_ro(
           "memory",
           [](Endpoint& e) {

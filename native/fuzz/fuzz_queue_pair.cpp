@@ -101,6 +101,8 @@ class Host {
     readable_.push_back({address, size_bytes});
     return true;
   }
+  bool readable(QueuePair&) { return true; }
+  void refused(QueuePair&, const Packet& packet, Refusal) { REQUIRE(receiving_ == &packet); }
   std::int64_t receives_left(QueuePair&) { return counted_ ? static_cast<std::int64_t>(receives_) : -1; }
   bool take_receive(QueuePair&) {
     if (receives_ == 0) return false;
@@ -312,10 +314,12 @@ class Host {
     REQUIRE(counters.acks_sent + counters.naks_sent + counters.rnr_naks_sent + counters.cnps_sent ==
             controls_taken_);
     REQUIRE(counters.acks_received == acks_received_ && counters.data_received == requests_received_);
-    REQUIRE(counters.cnps_received == notifications_ && counters.cnps_sent <= counters.congestion_marks);
+    REQUIRE(counters.cnps_received + counters.forged_cnps == notifications_);
+    REQUIRE(counters.cnps_sent <= counters.congestion_marks);
     REQUIRE(counters.naks_received + counters.rnr_naks_received <= counters.acks_received);
     REQUIRE(counters.duplicates + counters.out_of_sequence <= counters.data_received);
     REQUIRE(counters.refused <= std::min<std::uint64_t>(counters.data_received, 1));
+    REQUIRE(counters.reads_dropped + counters.forged_requests <= counters.data_received);
     REQUIRE(pair_.pending() == posted_.size() - over_);
     const bool reads = std::any_of(posted_.begin() + static_cast<std::ptrdiff_t>(over_), posted_.end(),
                                    [](const SendRequest& request) { return request.verb == Verb::kRead; });

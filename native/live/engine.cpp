@@ -38,8 +38,12 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
     return std::to_string(peers.size()) + " ranks with " + std::to_string(each) +
            " queue pairs each are more than a queue pair number can tell apart (65,536)";
   // Queue pair k of a connection to rank r has the number k * ranks + r.
+  roce::QueuePairConfig config = config_.queue_pair;
   for (std::uint32_t at = 0; at < each; ++at) {
-    for (std::size_t rank = 0; rank < peers.size(); ++rank) nic_.add_queue_pair(config_.queue_pair, false);
+    for (const Peer& peer : peers) {
+      config.peer_window_packets = peer.window_packets;
+      nic_.add_queue_pair(config, false);
+    }
   }
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     const Peer& peer = peers[rank];
@@ -238,6 +242,8 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
                 config_.queue_pair.retry_limit, static_cast<double>(config_.queue_pair.ack_timeout) / 1e9);
   error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
            std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
+  const std::string sender = nic_.sender_of_packet();
+  if (!sender.empty()) error_ += "; a packet from " + sender + " says so";
   if (!nic_.last_refusal().empty()) error_ += "; the system refused to send: " + nic_.last_refusal();
 }
 
@@ -295,6 +301,12 @@ TimePs Engine::next_due(TimePs now) const {
 }
 
 void Engine::look_for_errors() {
+  // Not before the peer has been told.
+  if (const auto& ended = nic_.ended();
+      ended && error_.empty() && !nic_.queue_pair(ended->queue_pair).has_control())
+    error_ = "rank " + std::to_string(config_.rank) + " ended its connection with rank " +
+             std::to_string(rank_of(ended->queue_pair)) + ": " + ended->text + "; if rank " +
+             std::to_string(rank_of(ended->queue_pair)) + " did not send it, something forges its packets";
   if (!nic_.error() || !error_.empty()) return;
   const SoftNic::SendError& failed = *nic_.error();
   error_ = cannot_send(rank_of(failed.queue_pair),
@@ -311,6 +323,20 @@ std::vector<std::uint16_t> Engine::source_ports(std::int32_t peer) const {
   for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
     ports.push_back(nic_.source_port(static_cast<std::uint32_t>(id)));
   return ports;
+}
+
+std::vector<std::uint16_t> Engine::certain_ports(std::int32_t peer) const {
+  std::vector<std::uint16_t> ports;
+  for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
+    ports.push_back(nic_.certain_port(static_cast<std::uint32_t>(id)));
+  return ports;
+}
+
+void Engine::expect_ports(std::int32_t peer, const std::vector<std::uint16_t>& ports) {
+  for (std::size_t at = 0; at < ports.size(); ++at) {
+    const std::size_t id = at * links_.size() + static_cast<std::size_t>(peer);
+    if (id < nic_.queue_pairs()) nic_.expect_port(static_cast<std::uint32_t>(id), ports[at]);
+  }
 }
 
 }  // namespace genie::live

@@ -39,6 +39,7 @@ struct Peer {
   std::vector<std::uint32_t> first_psns;      // of what it sends to us
   std::vector<std::uint32_t> our_first_psns;  // of what we send to it
   std::vector<std::uint16_t> source_ports;    // of what we send to it
+  std::uint32_t window_packets = 0;           // what it has under way at most; 0: not known
   bool exact_ports = false;                   // these, whoever else has them
   std::uint32_t rkey = 0;
   std::uint64_t memory_address = 0;  // where it takes messages
@@ -88,6 +89,10 @@ class Engine final : private NicOwner {
   const EngineCounters& counters() const { return counters_; }
   std::int32_t rank_of(std::uint32_t queue_pair) const;
   std::vector<std::uint16_t> source_ports(std::int32_t peer) const;
+  // Those that no other can take the place of; 0 for the others.
+  std::vector<std::uint16_t> certain_ports(std::int32_t peer) const;
+  // A peer's packets come from these; 0: from any.
+  void expect_ports(std::int32_t peer, const std::vector<std::uint16_t>& ports);
 
  private:
   struct Link {  // to one other rank

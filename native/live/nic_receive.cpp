@@ -2,6 +2,7 @@
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "live/nic_buffers.hpp"
@@ -102,30 +103,12 @@ void SoftNic::datagram(const Incoming& incoming) {
   counters_.bytes_received += bytes.size();
   roce::PacketHeader header;
   std::span<const std::byte> payload;
-  if (roce::decode(bytes, header, payload) != roce::DecodeError::kNone) {
-    ++counters_.malformed;
-    return;
-  }
-  if (header.dest_qpn >> 16 != static_cast<std::uint32_t>(config_.local_rank + 1)) {
-    ++counters_.wrong_rank;
-    return;
-  }
-  const std::uint32_t id = header.dest_qpn & 0xFFFF;
-  if (id >= connections_.size() || !connections_[id].connected ||
-      !(connections_[id].remote.address == IpAddress::of(incoming.from))) {
-    ++counters_.strangers;
-    return;
-  }
-  if ((header.pkey & kPkeyMember) != kPkeyMember) {
-    ++counters_.bad_pkey;
-    return;
-  }
-  Connection& connection = connections_[id];
-  if (!icrc_right(connection, incoming)) {
-    ++counters_.bad_icrc;
-    return;
-  }
-  last_received_ = incoming.time;  // what strangers send does not count
+  if (roce::decode(bytes, header, payload) != roce::DecodeError::kNone)
+    return turn_away(counters_.malformed, "malformed", incoming);
+  Connection* const found = connection_of(header, incoming);
+  if (found == nullptr) return;
+  Connection& connection = *found;
+  if (!icrc_right(connection, incoming)) return turn_away(counters_.bad_icrc, "bad_icrc", incoming);
   roce::Packet packet;
   packet.opcode = header.opcode;
   packet.ack_request = header.ack_request;
@@ -141,8 +124,63 @@ void SoftNic::datagram(const Incoming& incoming) {
   packet.message_bytes = header.reth.length_bytes;
   packet.remote_address = header.reth.va;
   payload_ = payload;
+  incoming_ = &incoming;
   Sink sink{*this, connection, incoming.time};
   connection.queue_pair.receive(packet, incoming.time, sink);
+  // Neither what strangers send nor what is refused is progress.
+  if (incoming_ != nullptr) last_received_ = incoming.time;
+  incoming_ = nullptr;
+}
+
+// Whose packet it is by its queue pair, address, UDP port and partition; null when it is turned away.
+SoftNic::Connection* SoftNic::connection_of(const roce::PacketHeader& header, const Incoming& incoming) {
+  if (!numbers_.of_this_rank(header.dest_qpn)) {
+    turn_away(counters_.wrong_rank, "wrong_rank", incoming);
+    return nullptr;
+  }
+  const std::uint32_t id = numbers_.index(header.dest_qpn);
+  if (id >= connections_.size() || !connections_[id].connected ||
+      !(connections_[id].remote.address == IpAddress::of(incoming.from))) {
+    turn_away(counters_.strangers, "strangers", incoming);
+    return nullptr;
+  }
+  Connection& connection = connections_[id];
+  if (connection.remote.peer_port != 0 && connection.remote.peer_port != port_of(incoming.from)) {
+    turn_away(counters_.wrong_port, "wrong_port", incoming);
+    return nullptr;
+  }
+  if ((header.pkey & kPkeyMember) != kPkeyMember) {
+    turn_away(counters_.bad_pkey, "bad_pkey", incoming);
+    return nullptr;
+  }
+  return &connection;
+}
+
+void SoftNic::turn_away(std::uint64_t& counter, const char* name, const Incoming& incoming) {
+  ++counter;
+  refused_senders_.add(name, IpAddress::of(incoming.from), port_of(incoming.from));
+}
+
+std::string SoftNic::sender_of_packet() const {
+  if (incoming_ == nullptr) return "";
+  return IpAddress::of(incoming_->from).text() + " port " + std::to_string(port_of(incoming_->from));
+}
+
+// A packet that its connection has not taken: all about it is right for its peer but what it asks for.
+void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packet, roce::Refusal refusal) {
+  if (incoming_ == nullptr) return;
+  const std::string sender = refusal == roce::Refusal::kForGood ? sender_of_packet() : "";
+  refused_senders_.add(roce::counter_of(refusal), IpAddress::of(incoming_->from), port_of(incoming_->from));
+  incoming_ = nullptr;
+  if (refusal != roce::Refusal::kForGood || ended_) return;
+  char detail[160];
+  std::snprintf(detail, sizeof detail, " %s with PSN %u to queue pair 0x%06x, of %u bytes",
+                roce::describe(packet.opcode), packet.psn, qpn(queue_pair), packet.payload_bytes);
+  ended_ = Ended{queue_pair, "it refused from " + sender + detail};
+  if (!roce::has_reth(packet.opcode)) return;
+  std::snprintf(detail, sizeof detail, " with key 0x%08x for %u bytes at address %llu", packet.rkey,
+                packet.message_bytes, static_cast<unsigned long long>(packet.remote_address));
+  ended_->text += detail;
 }
 
 // A plain socket does not show the IPv4 identification. Ours is 0, or the segment's number in an offloaded

@@ -29,6 +29,10 @@ struct SoftNic::Sink {
   bool may_read(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
     return rkey == nic.config_.rkey && nic.holds(address, size_bytes, nic.config_.readable_bytes);
   }
+  bool readable(roce::QueuePair&) { return nic.config_.readable_bytes > 0; }
+  void refused(roce::QueuePair& queue_pair, const roce::Packet& packet, roce::Refusal refusal) {
+    nic.refused_packet(queue_pair.id(), packet, refusal);
+  }
   bool take_receive(roce::QueuePair&) {
     if (!connection.receives) return true;  // posted again as they are used
     if (connection.receives->posted.empty()) return false;

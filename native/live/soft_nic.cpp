@@ -36,7 +36,8 @@ SoftNic::SoftNic(const NicConfig& config, NicOwner& owner)
       epoch_ns_(steady_ns()),
       memory_(config.memory_bytes),
       port_(config.debt_limit),
-      receive_buffer_(kReceiveMessages * kReceiveBytes) {
+      receive_buffer_(kReceiveMessages * kReceiveBytes),
+      numbers_(config.local_rank) {
   config_.writable_bytes = std::min<std::uint64_t>(config.writable_bytes, config.memory_bytes);
   config_.readable_bytes = std::min<std::uint64_t>(config.readable_bytes, config.memory_bytes);
   raise_descriptor_limit();
@@ -57,6 +58,10 @@ std::string SoftNic::open_with(int descriptor) {
 
 std::string SoftNic::prepare() {
   prepare_receiver(receiver_, config_.address.v6, config_.offload);
+  if (config_.draw_numbers) {
+    std::string problem = numbers_.draw();
+    if (!problem.empty()) return problem;
+  }
   if (!config_.see_headers || config_.address.v6) return "";  // IPv6 has no identification
   std::string error = headers_.open(config_.address, config_.port, config_.local_rank);
   // The port stays taken, so that nobody is told that it is unreachable.
@@ -71,10 +76,6 @@ std::uint32_t SoftNic::add_queue_pair(const roce::QueuePairConfig& config, bool 
   connection.config = &configs_.back();
   if (receives_counted) connection.receives = std::make_unique<ReceiveQueue>();
   return id;
-}
-
-std::uint32_t SoftNic::qpn(std::uint32_t queue_pair) const {
-  return (static_cast<std::uint32_t>(config_.local_rank + 1) << 16) | queue_pair;
 }
 
 std::string SoftNic::connect(std::uint32_t queue_pair, std::uint32_t first_psn, const Remote& remote) {
@@ -170,6 +171,12 @@ std::string SoftNic::open_path(std::uint32_t queue_pair) {
 std::uint16_t SoftNic::source_port(std::uint32_t queue_pair) const {
   const Connection& connection = connections_[queue_pair];
   return connection.sender == kNoSender ? connection.remote.source_port : senders_[connection.sender].port;
+}
+
+std::uint16_t SoftNic::certain_port(std::uint32_t queue_pair) const {
+  const Connection& connection = connections_[queue_pair];
+  const bool certain = connection.sender != kNoSender || connection.remote.exact_port;
+  return connection.connected && certain ? source_port(queue_pair) : 0;
 }
 
 roce::QueuePairCounters SoftNic::totals() const {

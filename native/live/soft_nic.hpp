@@ -21,6 +21,8 @@
 #include "core/time.hpp"
 #include "live/header_socket.hpp"
 #include "live/ip_address.hpp"
+#include "live/queue_pair_numbers.hpp"
+#include "live/refused_senders.hpp"
 #include "live/udp_socket.hpp"
 #include "roce/icrc.hpp"
 #include "roce/nic_port.hpp"
@@ -33,8 +35,9 @@ struct NicConfig {
   IpAddress address;
   std::uint16_t port = roce::kUdpPort;
   std::int32_t local_rank =
-      0;                // among the ranks that share this address: the high byte of its queue pair numbers
-  bool offload = true;  // segmentation and receive offload
+      0;  // among the ranks that share this address: the high byte of its queue pair numbers
+  bool draw_numbers = false;  // queue pair numbers are secrets; otherwise they follow one another
+  bool offload = true;        // segmentation and receive offload
   bool see_headers = false;   // check ICRCs with the identifications that came (IPv4): needs CAP_NET_RAW
   std::int64_t rate_bps = 0;  // 0: as fast as it goes
   TimePs debt_limit = 2000 * kPsPerUs;
@@ -52,6 +55,7 @@ struct Remote {
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;    // of what it sends to us
   std::uint16_t source_port = 0;  // of what we send to it
+  std::uint16_t peer_port = 0;    // of what it sends to us, and of nothing else; 0: any
   bool exact_port = false;        // that one, whoever else has it; otherwise the next that is free
   bool foreign = false;           // no softroce: its IP identifications are unknown
 };
@@ -65,7 +69,8 @@ struct Receive {
 struct NicCounters {
   std::uint64_t datagrams_sent = 0, datagrams_received = 0, bytes_sent = 0, bytes_received = 0;
   std::uint64_t send_calls = 0, receive_calls = 0, sleeps = 0;
-  std::uint64_t bad_icrc = 0, malformed = 0, strangers = 0, bad_pkey = 0, wrong_rank = 0, injected_losses = 0;
+  std::uint64_t bad_icrc = 0, malformed = 0, strangers = 0, wrong_port = 0, bad_pkey = 0, wrong_rank = 0;
+  std::uint64_t injected_losses = 0;
   std::uint64_t identifications_unseen =
       0;                              // ICRC right for one of the 2^16 identifications that it may have had
   std::uint64_t offload_refused = 0;  // 1: the device segments nothing
@@ -106,10 +111,14 @@ class SoftNic {
   // A queue pair's index here; the number that peers use is qpn(). Receives are counted where they are
   // posted: with `receives_counted` off there is always one.
   std::uint32_t add_queue_pair(const roce::QueuePairConfig& config, bool receives_counted);
-  std::uint32_t qpn(std::uint32_t queue_pair) const;
+  std::uint32_t qpn(std::uint32_t queue_pair) const { return numbers_.number(queue_pair); }
   std::string connect(std::uint32_t queue_pair, std::uint32_t first_psn, const Remote& remote);
   // Opens the socket that the queue pair sends from, otherwise done at its first packet.
   std::string open_path(std::uint32_t queue_pair);
+  // From now on its peer's packets come from this UDP port; 0: from any.
+  void expect_port(std::uint32_t queue_pair, std::uint16_t port) {
+    connections_[queue_pair].remote.peer_port = port;
+  }
   // "" or why not: a place outside of the memory.
   std::string post(std::uint32_t queue_pair, const roce::SendRequest& request);
   std::string post_receive(std::uint32_t queue_pair, const Receive& receive);
@@ -132,6 +141,8 @@ class SoftNic {
   std::size_t queue_pairs() const { return connections_.size(); }
   const Remote& remote(std::uint32_t queue_pair) const { return connections_[queue_pair].remote; }
   std::uint16_t source_port(std::uint32_t queue_pair) const;
+  // The same, or 0 where another may take its place when the socket is opened.
+  std::uint16_t certain_port(std::uint32_t queue_pair) const;
 
   // A send that the system refuses for good.
   struct SendError {
@@ -140,6 +151,15 @@ class SoftNic {
   };
   const std::optional<SendError>& error() const { return error_; }
   const std::string& last_refusal() const { return last_refusal_; }
+  // The first packet that ended a connection: which one, from where, and of what it was made.
+  struct Ended {
+    std::uint32_t queue_pair = 0;
+    std::string text;
+  };
+  const std::optional<Ended>& ended() const { return ended_; }
+  // Address and port of the packet that is being received; "" while none is.
+  std::string sender_of_packet() const;
+  const RefusedSenders& refused_senders() const { return refused_senders_; }
   const NicCounters& counters() const { return counters_; }
   roce::QueuePairCounters totals() const;
 
@@ -224,6 +244,9 @@ class SoftNic {
   bool receive_datagrams();
   bool receive_packets();
   void datagram(const Incoming& incoming);
+  Connection* connection_of(const roce::PacketHeader& header, const Incoming& incoming);
+  void turn_away(std::uint64_t& counter, const char* name, const Incoming& incoming);
+  void refused_packet(std::uint32_t queue_pair, const roce::Packet& packet, roce::Refusal refusal);
   bool icrc_right(Connection& connection, const Incoming& incoming);
   bool stage(TimePs now);
   void build(const roce::Packet& packet, std::uint32_t connection, TimePs departure, Datagram& out) const;
@@ -260,6 +283,10 @@ class SoftNic {
   NicCounters counters_;
   std::optional<SendError> error_;
   std::string last_refusal_;  // of the system to send, which may pass
+  QueuePairNumbers numbers_;
+  const Incoming* incoming_ = nullptr;  // the packet being received
+  RefusedSenders refused_senders_;
+  std::optional<Ended> ended_;
 };
 
 }  // namespace genie::live

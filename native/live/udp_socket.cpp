@@ -89,11 +89,13 @@ void prepare_receiver(const Socket& receiver, bool v6, bool offload) {
 Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
                    std::string& error) {
   Socket sender(socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  // "Don't fragment", and no heed to ICMP: the path MTU is known by now, and whoever forges a message that it
+  // is smaller needs no number of the connection to end it.
   const bool ready =
       sender.open() &&
-      (address.v6 ? set_option(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+      (address.v6 ? set_option(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&
                         set_option(sender.get(), IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
-                  : set_option(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+                  : set_option(sender.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
                         set_option(sender.get(), IPPROTO_IP, IP_TOS, traffic_class)) &&
       (!exact || set_option(sender.get(), SOL_SOCKET, SO_REUSEADDR, 1));
   for (int tries = 0; ready && tries < (exact ? 1 : 0x4000); ++tries) {

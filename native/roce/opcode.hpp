@@ -81,6 +81,15 @@ constexpr bool has_aeth(Opcode code) {
          code == Opcode::kAtomicAcknowledge;
 }
 
+// The packet in words, for whoever reads of it.
+constexpr const char* describe(Opcode code) {
+  if (code == Opcode::kReadRequest) return "a READ request";
+  if (code == Opcode::kCompareSwap || code == Opcode::kFetchAdd) return "an atomic request";
+  if (is_send(code)) return is_first(code) ? "a SEND" : "a part of a SEND";
+  if (is_write(code)) return is_first(code) ? "a WRITE" : "a part of a WRITE";
+  return is_request(code) ? "a request of an unknown kind" : "an answer";
+}
+
 inline constexpr std::uint32_t kBthBytes = 12, kRethBytes = 16, kAethBytes = 4, kImmediateBytes = 4,
                                kIcrcBytes = 4;
 

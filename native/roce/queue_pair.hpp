@@ -11,6 +11,7 @@
 //   void arm_timer(at)                     call timer() then; times armed before stay pending
 //   void sent(handle, status, resent)      a request is over; packets sent again
 //   bool may_write(rkey, address, bytes)   whether a peer may write there
+//   bool readable()                        whether peers may read anything at all
 //   bool may_read(rkey, address, bytes)    whether a peer may read there
 //   bool take_receive()                    uses one posted receive; false: none left
 //   std::int64_t receives_left()           posted receives, which ACKs say; -1: not counted
@@ -18,6 +19,7 @@
 //                                          in a SEND; false: a SEND longer than its receive
 //   void fetched(packet, local_address)    the payload of a READ belongs there
 //   void delivered(delivery)               a message is complete
+//   void refused(packet, refusal)          the packet was not taken
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -85,8 +87,7 @@ class QueuePair {
       return;
     }
     if (packet.opcode == Opcode::kCnp) {
-      ++counters_.cnps_received;
-      requester_.notified(now);
+      requester_.notified(packet, now, counters_, bound);
       return;
     }
     responder_.look_for_marks(packet.congested, now, counters_);
@@ -137,11 +138,13 @@ class QueuePair {
     bool may_read(std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
       return sink.may_read(pair, rkey, address, size_bytes);
     }
+    bool readable() { return sink.readable(pair); }
     bool take_receive() { return sink.take_receive(pair); }
     std::int64_t receives_left() { return sink.receives_left(pair); }
     bool place(const Packet& packet, std::uint64_t address) { return sink.place(pair, packet, address); }
     void fetched(const Packet& packet, std::uint64_t address) { sink.fetched(pair, packet, address); }
     void delivered(const Delivery& delivery) { sink.delivered(pair, delivery); }
+    void refused(const Packet& packet, Refusal refusal) { sink.refused(pair, packet, refusal); }
   };
 
   // In this order what every packet asks for lies together: the first counters, and the responder's end with

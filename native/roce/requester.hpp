@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/time.hpp"
+#include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
 #include "roce/send_queue.hpp"
 #include "roce/sender_control.hpp"
@@ -97,21 +98,28 @@ class Requester {
   void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
 
   // A congestion notification packet (A17.9.3).
-  void notified(TimePs now) { control_.notified(now); }
+  template <class Sink>
+  void notified(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (!may_be_notified(config_->congestion, counters)) return refuse_notification(packet, counters, sink);
+    ++counters.cnps_received;
+    control_.notified(now);
+  }
 
   // An acknowledgement or NAK (section 9.7.6). A ghost, for a PSN that is not in flight, changes nothing
   // (9.7.6.1).
   template <class Sink>
   void acknowledged(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink,
                     const congestion::Telemetry* telemetry) {
-    if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
+    if (state_ == RequesterState::kError) return;
     const std::uint8_t kind = packet.syndrome & kSyndromeKind;
     const bool positive = kind == kSyndromePositive;
     if (!positive && kind != kSyndromeRnrNak && kind != kSyndromeNak) return;  // reserved
     // A NAK's PSN itself is not acknowledged, but it has been sent.
     const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
     const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
-    if (psn_diff(next, unacked_psn_) < 0 || psn_diff(next, end) > 0) return;
+    if (psn_diff(next, end) > 0) return refuse_answer(packet, counters, sink);
+    if (psn_diff(next, unacked_psn_) < 0) return late_answer(packet, unacked_psn_, counters, sink);
+    if (state_ == RequesterState::kIdle) return;
     if (positive) take_credits(packet);
     const std::uint32_t before = unacked_psn_;
     const bool progress = advance_to(next, now, sink);
@@ -145,8 +153,10 @@ class Requester {
   // A packet of a READ's data; it acknowledges all requests before the READ too (section 9.7.6.1).
   template <class Sink>
   void response(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
-    if (state_ == RequesterState::kError || state_ == RequesterState::kIdle) return;
-    if (psn_diff(packet.psn, unacked_psn_) < 0 || psn_diff(packet.psn, sent_end_psn_) >= 0) return;
+    if (state_ == RequesterState::kError) return;
+    if (psn_diff(packet.psn, unacked_psn_) < 0) return late_answer(packet, unacked_psn_, counters, sink);
+    if (psn_diff(packet.psn, sent_end_psn_) >= 0 || !queue_.is_reading(packet.psn))
+      return refuse_answer(packet, counters, sink);
     advance_to(packet.psn, now, sink);
     if (state_ == RequesterState::kError) return;
     if (packet.psn != unacked_psn_ || queue_.empty() || queue_.at(0).request.verb != Verb::kRead ||

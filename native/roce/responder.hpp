@@ -10,6 +10,7 @@
 
 #include "congestion/notification_point.hpp"
 #include "core/time.hpp"
+#include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
 
@@ -98,9 +99,15 @@ class Responder {
   void request(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     if (broken_) return;
     const std::int32_t ahead = psn_diff(packet.psn, expected_psn_);
+    // Where nothing is readable no READ is the peer's, and its NAK would end what a blind sender cannot see.
+    if (packet.opcode == Opcode::kReadRequest && !sink.readable()) return drop_read(packet, counters, sink);
     if (ahead < 0) {
       ++counters.duplicates;
       duplicate(packet, counters, sink);
+    } else if (config_->peer_window_packets > 0 &&
+               ahead >= static_cast<std::int32_t>(config_->peer_window_packets)) {
+      ++counters.forged_requests;
+      sink.refused(packet, Refusal::kTooFarAhead);
     } else if (ahead > 0) {
       // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2), or
       // kept.
@@ -156,6 +163,10 @@ class Responder {
     std::uint32_t size_bytes = 0, sent_bytes = 0;
     std::uint64_t address = 0;
     bool again = false;  // asked for once more
+  };
+  struct Answered {  // a READ that may be asked for once more, whole or in part
+    std::uint32_t psn = 0, rkey = 0, size_bytes = 0;
+    std::uint64_t address = 0;
   };
 
   Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
@@ -217,14 +228,20 @@ class Responder {
     nak_psn_ = psn;
   }
 
-  // A request that can never be right: the connection is of no more use to its requester.
-  void refuse_for_good(NakCode code, QueuePairCounters& counters) {
-    refuse_for_good(code, expected_psn_, counters);
-  }
-  void refuse_for_good(NakCode code, std::uint32_t psn, QueuePairCounters& counters) {
+  // A request in sequence, or a READ that was answered before, which can never be right now: the connection
+  // is of no more use to its requester.
+  template <class Sink>
+  void refuse_for_good(NakCode code, const Packet& packet, QueuePairCounters& counters, Sink& sink) {
     ++counters.refused;
-    refuse(nak(code), psn);
+    refuse(nak(code), packet.psn);
     broken_ = true;
+    sink.refused(packet, Refusal::kForGood);
+  }
+
+  template <class Sink>
+  void drop_read(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
+    ++counters.reads_dropped;
+    sink.refused(packet, Refusal::kRead);
   }
 
   // A duplicate is not executed again but acknowledged; a READ's data is sent again (section 9.7.5.1.5).
@@ -234,16 +251,25 @@ class Responder {
       if (!nak_due_) ack_due_ = true;
       return;
     }
-    if (too_long(packet) ||
-        psn_diff(psn_add(packet.psn, packets_of(packet.message_bytes, config_->mtu_bytes)), expected_psn_) >
-            0)
-      return;  // not a part of what was asked for before
+    // Whoever sends any other knows neither PSN nor key: its NAK would end the connection of those who do.
+    if (!was_answered(packet)) return drop_read(packet, counters, sink);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
-      return refuse_for_good(NakCode::kRemoteAccess, packet.psn, counters);
+      return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
     // What follows it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
     answering_ = !reads_.empty();
     if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
+  }
+
+  // Whether it is a READ that was answered before, or the rest of one from a packet on (section 9.7.5.1.5).
+  bool was_answered(const Packet& packet) const {
+    return std::ranges::any_of(answered_, [&](const Answered& read) {
+      const std::int32_t after = psn_diff(packet.psn, read.psn);
+      const std::uint64_t offset = std::uint64_t{config_->mtu_bytes} * static_cast<std::uint32_t>(after);
+      return after >= 0 && packet.rkey == read.rkey && offset <= read.size_bytes &&
+             (after == 0 || offset < read.size_bytes) && packet.remote_address == read.address + offset &&
+             packet.message_bytes <= read.size_bytes - offset;
+    });
   }
 
   // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.
@@ -254,13 +280,16 @@ class Responder {
       std::erase_if(reads_, [](const Read& pending) { return pending.again; });
     answering_ = !reads_.empty();
     if (in_message_ || too_long(packet) || reads_.size() >= config_->reads_max)
-      return refuse_for_good(NakCode::kInvalidRequest, counters);
+      return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
-      return refuse_for_good(NakCode::kRemoteAccess, counters);
+      return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
     nak_outstanding_ = nak_due_ = false;
     ack_due_ = false;  // the data acknowledges all before it
     expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes, config_->mtu_bytes));
     msn_ = (msn_ + 1) & kPsnMask;
+    // No more can be asked for again than may be under way at once.
+    if (answered_.size() >= config_->reads_max) answered_.erase(answered_.begin());
+    answered_.push_back({packet.psn, packet.rkey, packet.message_bytes, packet.remote_address});
     answer(packet, msn_, false);
   }
 
@@ -284,7 +313,7 @@ class Responder {
     const bool in_sequence = first != in_message_ && (first || is_send(packet.opcode) == message_is_send_);
     const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
     if (!known || !in_sequence || packet.payload_bytes < least || packet.payload_bytes > config_->mtu_bytes)
-      return refuse_for_good(NakCode::kInvalidRequest, counters);
+      return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     if (first) {
       message_is_send_ = is_send(packet.opcode);
       message_received_ = 0;
@@ -292,7 +321,7 @@ class Responder {
       if (!message_is_send_) {
         if (packet.message_bytes > 0 &&
             !sink.may_write(packet.rkey, packet.remote_address, packet.message_bytes))
-          return refuse_for_good(NakCode::kRemoteAccess, counters);
+          return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
         write_address_ = packet.remote_address;
         message_bytes_ = packet.message_bytes;
       }
@@ -300,7 +329,7 @@ class Responder {
     const std::uint64_t end = std::uint64_t{message_received_} + packet.payload_bytes;
     const std::uint64_t most = message_is_send_ ? kMessageMaxBytes : message_bytes_;
     if (end > most || (last && !message_is_send_ && end != most))
-      return refuse_for_good(NakCode::kInvalidRequest, counters);
+      return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     // A receive is used by a SEND's first packet and by an immediate (section 9.7.5.2.8).
     const bool uses_receive = message_is_send_ ? first : has_immediate(packet.opcode);
     if (uses_receive && !sink.take_receive()) {
@@ -311,7 +340,7 @@ class Responder {
     nak_outstanding_ = nak_due_ = false;
     if (packet.payload_bytes > 0 &&
         !sink.place(packet, message_is_send_ ? message_received_ : write_address_ + message_received_))
-      return refuse_for_good(NakCode::kInvalidRequest, counters);  // longer than the receive: 9.7.4.1.6
+      return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);  // 9.7.4.1.6: too long
     message_received_ += packet.payload_bytes;
     expected_psn_ = psn_add(expected_psn_, 1);
     if (packet.ack_request) ack_due_ = true;
@@ -328,6 +357,7 @@ class Responder {
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
   std::vector<Read> reads_;            // to be answered, oldest first; at most config.reads_max
+  std::vector<Answered> answered_;     // the latest, as many as may be under way
   std::vector<Early> early_;           // by PSN, a ring
   std::uint32_t kept_ = 0;             // of it
   std::uint32_t asked_end_psn_ = 0;    // before it, what is missing has been asked for

@@ -34,6 +34,16 @@ class SendQueue {
     --count_;
   }
 
+  // Whether one of them is a READ whose data has this PSN.
+  bool is_reading(std::uint32_t psn) const {
+    for (std::uint32_t place = 0; place < count_; ++place) {
+      const Entry& entry = at(place);
+      if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0)
+        return entry.request.verb == Verb::kRead;
+    }
+    return false;
+  }
+
   // A packet of a message, by its place there.
   static void describe(const Entry& entry, std::uint32_t index, std::uint32_t mtu_bytes, Packet& packet) {
     const std::uint32_t offset = index * mtu_bytes;

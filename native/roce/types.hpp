@@ -113,6 +113,8 @@ struct QueuePairConfig {
   std::uint8_t rnr_timer = 12;        // sent in RNR NAKs: index of kRnrDelay10us
   TimePs rnr_unit = 10 * kPsPerUs;    // of that table; dilation stretches it
   std::uint32_t reads_max = 16;       // READs under way, at most, asked for and answered
+  // The peer's window: requests beyond it are not the peer's. 0: not known.
+  std::uint32_t peer_window_packets = 0;
   // Packets that come early are kept, and missing ones asked for when one comes so many PSNs after them; 0:
   // none is kept. Only where payload needs no place of its own (the twin).
   std::uint32_t reordering_packets = 0;
@@ -128,6 +130,8 @@ struct QueuePairCounters {
   std::uint64_t rnr_naks_sent = 0, rnr_naks_received = 0, timeouts = 0, refused = 0;
   std::uint64_t responses_sent = 0, responses_received = 0;  // data of READs, in packets
   std::uint64_t congestion_marks = 0, cnps_sent = 0, cnps_received = 0;
+  // Dropped, because the peer cannot have sent them (Refusal).
+  std::uint64_t reads_dropped = 0, forged_requests = 0, forged_acks = 0, forged_naks = 0, forged_cnps = 0;
 
   QueuePairCounters& operator+=(const QueuePairCounters& other) {
     data_sent += other.data_sent;
@@ -148,6 +152,11 @@ struct QueuePairCounters {
     congestion_marks += other.congestion_marks;
     cnps_sent += other.cnps_sent;
     cnps_received += other.cnps_received;
+    reads_dropped += other.reads_dropped;
+    forged_requests += other.forged_requests;
+    forged_acks += other.forged_acks;
+    forged_naks += other.forged_naks;
+    forged_cnps += other.forged_cnps;
     return *this;
   }
 };

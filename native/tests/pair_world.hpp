@@ -53,9 +53,17 @@ struct End {
 
 struct World {
   World(const QueuePairConfig& its_config, std::uint32_t psn_a, std::uint32_t psn_b, std::string its_name)
-      : config(its_config), name(std::move(its_name)), ends{{config, psn_a, psn_b}, {config, psn_b, psn_a}} {}
+      : config(knowing_the_window(its_config)),
+        name(std::move(its_name)),
+        ends{{config, psn_a, psn_b}, {config, psn_b, psn_a}} {}
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+
+  // Whatever the network does, no packet of one end seems forged to the other.
+  static QueuePairConfig knowing_the_window(QueuePairConfig config) {
+    config.peer_window_packets = config.window_packets;
+    return config;
+  }
 
   struct Sink {
     World& world;
@@ -86,6 +94,10 @@ struct World {
     }
     bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
     bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
+    bool readable(QueuePair&) { return true; }
+    void refused(QueuePair&, const Packet&, roce::Refusal refusal) {
+      CHECK_IN(refusal != roce::Refusal::kRead && refusal != roce::Refusal::kTooFarAhead, world.name);
+    }
     std::int64_t receives_left(QueuePair&) { return world.credits ? end.receives : -1; }
     bool take_receive(QueuePair&) { return end.receives < 0 || end.receives-- > 0 || (end.receives = 0); }
     bool place(QueuePair&, const Packet& packet, std::uint64_t address) {

@@ -234,6 +234,8 @@ void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
     void sent(QueuePair&, std::uint64_t, Status, std::uint32_t) {}
     bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
     bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+    bool readable(QueuePair&) { return true; }
+    void refused(QueuePair&, const Packet&, roce::Refusal) {}
     bool take_receive(QueuePair&) { return true; }
     std::int64_t receives_left(QueuePair&) { return -1; }
     bool place(QueuePair&, const Packet&, std::uint64_t) { return true; }

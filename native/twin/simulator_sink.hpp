@@ -41,6 +41,8 @@ struct Simulator::Sink {
   }
   bool may_write(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
   bool may_read(roce::QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+  bool readable(roce::QueuePair&) { return true; }
+  void refused(roce::QueuePair&, const roce::Packet&, roce::Refusal) {}
   bool take_receive(roce::QueuePair&) { return true; }
   std::int64_t receives_left(roce::QueuePair&) { return -1; }
   bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }

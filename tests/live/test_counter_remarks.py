@@ -112,3 +112,24 @@ def test_known_counters(kind: str, driver: str, counter: str, grows: str) -> Non
     meaning = meaning_of(kind, driver, counter)
     assert meaning is not None
     assert meaning.grows == grows
+
+
+def test_refused_packets_name_their_senders_those_of_most_first() -> None:
+    ranks: list[dict[str, int] | None] = [{"forged_cnps": 9, "strangers": 2}, {"forged_cnps": 1}]
+    senders = [
+        [("forged_cnps", "10.0.0.2", 50001, 9), ("strangers", "10.0.0.9", 7, 2)],
+        [("forged_cnps", "10.0.0.1", 50002, 1)],
+    ]
+    found = remarks_of(ranks, ["a", "b"], [], senders, ["10.0.0.1", "10.0.0.2"])
+    told = {remark["counter"]: remark["text"] for remark in found}
+    assert "forged_cnps grew by 9, by 10 in all (" in told["forged_cnps"]
+    named = ": 9 from 10.0.0.2 port 50001, the address of rank 1; 1 from 10.0.0.1 port 50002, the address of rank 0): "
+    assert named in told["forged_cnps"]
+    assert ": 2 from 10.0.0.9 port 7): " in told["strangers"]
+
+
+def test_a_flood_of_senders_is_one_sentence() -> None:
+    many = [[("strangers", f"10.0.{number}.1", 7, 1) for number in range(32)]]
+    (remark,) = remarks_of([{"strangers": 32}], ["a"], [], many)
+    assert remark["text"].count(" from 10.0.") == 3
+    assert ", and 29 more): " in remark["text"]

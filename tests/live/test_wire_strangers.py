@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+import genie_core
 import numpy as np
 import pytest
 from cable import RKEY, Nics
@@ -96,6 +97,20 @@ def test_nothing_of_it_reaches_memory(nics: Nics, name: str) -> None:
     assert counters["datagrams_received"] == 1
     assert np.array_equal(near.memory, before)
     assert events == []
+
+
+@pytest.mark.parametrize("readable_bytes", [0, MEMORY_BYTES])
+def test_a_blind_read_does_not_end_the_connection(readable_bytes: int) -> None:
+    """A READ behind, of which nothing but address, port and queue pair is right: it is dropped, and the job goes on."""
+    blind = Nics((NEAR, FAR), memory_bytes=MEMORY_BYTES, receives_counted=True, readable_bytes=readable_bytes)
+    near = blind.ends[0]
+    for behind in (1, 1000, (1 << 23) - 1):
+        Attacker(FAR).send(packet(READ_REQUEST, reth(rkey=0xBAD), psn=(PSN - behind) % (1 << 24)))
+    blind.until(lambda: near.counters()["datagrams_received"] == 3)
+    assert (near.counters()["refused"], near.counters()["reads_dropped"]) == (0, 3)
+    blind.ends[1].post_send(0, "write", 64, handle=4, rkey=RKEY)
+    blind.until(lambda: bool(blind.events[1]))
+    assert blind.events[1][0][:4] == ("sent", 0, 4, "ok")
 
 
 def test_what_the_peer_may_write_is_written(nics: Nics) -> None:
@@ -192,3 +207,49 @@ def test_a_thousand_queue_pairs_carry_messages() -> None:
     messages, size_bytes, _ = nics.stream(9000, 3000, depth=1)
     assert (messages, size_bytes) == (3000, 27_000_000)
     assert nics.ends[1].counters()["data_received"] >= 9000
+
+
+def test_a_forged_icmp_message_makes_no_packet_too_long(as_root: None) -> None:
+    """The path MTU is found before the run; who knows a packet's addresses and ports alone cannot lower it."""
+    addresses = f"{BLOCK}.206", f"{BLOCK}.207"
+    pair = genie_core.QueuePairConfig()
+    pair.mtu_bytes = 4096
+    nics = Nics(addresses, memory_bytes=MEMORY_BYTES, pair=pair)
+    quoted = struct.pack("!BBHHHBBH", 0x45, 0, 4200, 0, 0x4000, 64, 17, 0)
+    quoted += socket.inet_aton(addresses[1]) + socket.inet_aton(addresses[0])
+    quoted += struct.pack("!HHHH", nics.ends[1].open_path(0), PORT, 4180, 0)
+    message = struct.pack("!BBHHH", 3, 4, 0, 0, 600) + quoted
+    words = struct.unpack(f"!{len(message) // 2}H", message)
+    total = sum(words)
+    check = 0xFFFF - ((total & 0xFFFF) + (total >> 16))
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as forger:
+        forger.bind((f"{BLOCK}.208", 0))
+        forger.sendto(message[:2] + check.to_bytes(2, "big") + message[4:], (addresses[1], 0))
+    nics.ends[1].post_send(0, "write", 9000, handle=4, rkey=RKEY)
+    nics.until(lambda: bool(nics.events[1]) or bool(nics.ends[1].error))
+    assert nics.ends[1].error == ""
+    assert nics.events[1][0][:4] == ("sent", 0, 4, "ok")
+
+
+def test_a_queue_pair_takes_its_peers_port_alone(nics: Nics) -> None:
+    """Whoever may send from the peer's address, but not from its socket, is counted with the port that it has."""
+    near = nics.ends[0]
+    near.expect_port(0, nics.ends[1].open_path(0))
+    Attacker(FAR, 0xD123).send(packet(WRITE_ONLY, reth(100), b"\xaa" * 64))
+    nics.until(lambda: near.counters()["datagrams_received"] > 0)
+    assert (near.counters()["wrong_port"], near.counters()["acks_sent"]) == (1, 0)
+    assert near.refused_senders() == [("wrong_port", FAR, 0xD123, 1)]
+    nics.ends[1].post_send(0, "write", 64, handle=4, rkey=RKEY)
+    nics.until(lambda: bool(nics.events[1]))
+    assert nics.events[1][0][:4] == ("sent", 0, 4, "ok")
+
+
+def test_a_packet_that_ends_a_connection_is_named(nics: Nics) -> None:
+    nics.ends.pop()
+    near = nics.ends[0]
+    Attacker(FAR).send(packet(WRITE_ONLY, reth(100, RKEY + 1), bytes(64)))
+    nics.until(lambda: near.ended != "")
+    assert near.ended == (
+        f"it refused from {FAR} port {0xD000} a WRITE with PSN {PSN} to queue pair 0x010000, of 64 bytes with key "
+        f"0x{RKEY + 1:08x} for 64 bytes at address 100"
+    )

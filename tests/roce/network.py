@@ -65,6 +65,7 @@ class Network:
     """`ends[0]` and `ends[1]`; `paths[i]` carries what end i sends. `run()` plays until nothing is left to do."""
 
     def __init__(self, config: genie_core.QueuePairConfig, first_psns: tuple[int, int] = (0, 0)) -> None:
+        config.peer_window_packets = config.window_packets  # whatever the network does, no packet seems forged
         self.ends = (End(config, *first_psns), End(config, *reversed(first_psns)))
         self.paths = (Path(), Path())
         self.now_ps = 0

@@ -37,6 +37,8 @@ def check_all_arrived(network: Network) -> None:
         assert end.pair.state == "idle"
         assert end.pair.unacked_psn == peer.pair.expected_psn
         assert end.most_in_flight <= end.window
+        counters = end.pair.counters()
+        assert [name for name in counters if name.startswith(("forged", "reads_dropped")) and counters[name]] == []
 
 
 @given(

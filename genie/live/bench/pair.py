@@ -5,6 +5,7 @@ Rank 0 begins and sends, rank 1 answers and receives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -35,6 +36,7 @@ class PairCard(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str  # IP address; "" on InfiniBand
     queue_pairs: list[int]  # numbers
+    first_psns: list[int]  # of what it sends, by queue pair
     rkey: int
     memory_address: int = 0
     gid: str = ""  # of its device's port; "": that of the address
@@ -64,6 +66,12 @@ class PairEnd(Protocol):
 
     def connect(self, peer: PairCard) -> None:
         """Raises TransportError."""
+
+    def ports(self) -> list[int]:
+        """The UDP source ports that it sends from, by queue pair; none where its device chooses them."""
+
+    def expect(self, ports: Sequence[int]) -> None:
+        """Take the peer's packets from these ports alone, if there are any."""
 
     def fill(self, size_bytes: int, seed: int) -> None:
         """Put this seed's bytes where messages come from, and where the peer's arrive, which are others."""

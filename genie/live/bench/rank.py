@@ -96,6 +96,7 @@ class PairRank:
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
+        self.end.expect(self.meet.agree(self.end.ports())[1 - self.rank])
         self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time and not self.poll else 0)
         (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import genie_core
 import numpy as np
 
@@ -9,7 +11,7 @@ from genie.config.source_ports import SourcePorts
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT
 from genie.live.softroce.transport import cannot_open, nic_config, queue_pair_of
-from genie.live.transport import SOFTROCE, TransportError, first_psn, memory_key
+from genie.live.transport import SOFTROCE, TransportError, draw_key, draw_psns
 
 IDLE_S = 0.002
 
@@ -23,7 +25,8 @@ class SoftRocePair:
 
     def __init__(self, settings: PairSettings, rank: int, *, poll: bool) -> None:
         self._settings, self._rank, self._poll = settings, rank, poll
-        self._rkey = memory_key(settings.seed, rank)
+        self._rkey = draw_key()
+        self._first_psns = draw_psns(settings.queue_pairs)
         self._peer_rkey = 0
         self._answered = 0  # messages since `forget`
         self._arrive_at = max(settings.sizes_bytes)  # messages come from below it
@@ -49,6 +52,7 @@ class SoftRocePair:
         return PairCard(
             address=self._settings.addresses[self._rank],
             queue_pairs=[self._nic.qpn(number) for number in self._queue_pairs],
+            first_psns=self._first_psns,
             rkey=self._rkey,
         )
 
@@ -63,13 +67,22 @@ class SoftRocePair:
                     number,
                     address=peer.address,
                     qpn=qpn,
-                    first_psn=first_psn(settings.seed, own, other, at),
-                    peer_first_psn=first_psn(settings.seed, other, own, at),
+                    first_psn=self._first_psns[at],
+                    peer_first_psn=peer.first_psns[at],
                     source_port=ports.port(own, other, at, count, self._nic.qpn(number), qpn),
                     exact_port=ports.exact,
                 )
         except (RuntimeError, ValueError) as error:
             raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
+
+    def ports(self) -> list[int]:
+        """UDP source ports, by queue pair."""
+        return [self._nic.open_path(number) for number in self._queue_pairs]
+
+    def expect(self, ports: Sequence[int]) -> None:
+        """Take the peer's packets from these alone."""
+        for number, port in zip(self._queue_pairs, ports, strict=False):
+            self._nic.expect_port(number, port)
 
     def fill(self, size_bytes: int, seed: int) -> None:
         """Write the pattern into both halves of the memory."""
@@ -142,4 +155,4 @@ class SoftRocePair:
     @property
     def error(self) -> str:
         """The soft NIC's, "" while there is none."""
-        return self._nic.error
+        return self._nic.error or self._nic.ended

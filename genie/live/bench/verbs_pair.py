@@ -7,13 +7,14 @@ polls, which costs some microseconds a message: perftest is the measure of what 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from genie.live.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
-from genie.live.transport import VERBS, TransportError, first_psn
+from genie.live.transport import VERBS, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, open_device
 from genie.live.verbs.ports import ETHERNET, counted_since, hardware_counters
@@ -34,6 +35,7 @@ class VerbsPair:
         """Raises TransportError."""
         self._settings, self._rank = settings, rank
         self._size_bytes = max(settings.sizes_bytes)
+        self._first_psns = draw_psns(settings.queue_pairs)
         self._sleeps = settings.verbs.sleeps(poll)
         self._device, self._gid = open_device(settings, rank, self._size_bytes)
         self._port = self._device.port
@@ -82,6 +84,7 @@ class VerbsPair:
         return PairCard(
             address=self._settings.addresses[self._rank] if self.over_ip else "",
             queue_pairs=list(self._numbers),
+            first_psns=self._first_psns,
             rkey=self._device.rkey,
             memory_address=self._device.memory.address,
             gid="" if self._gid is None else self._gid.gid,
@@ -90,7 +93,6 @@ class VerbsPair:
 
     def connect(self, peer: PairCard) -> None:
         """Each queue pair with the peer's of its place. Raises TransportError."""
-        own, other, seed = self._rank, 1 - self._rank, self._settings.seed
         self._rkey, self._remote = peer.rkey, peer.memory_address
         try:
             for at, (queue_pair, number) in enumerate(zip(self._queue_pairs, peer.queue_pairs, strict=True)):
@@ -101,11 +103,18 @@ class VerbsPair:
                     queue_pair,
                     peer,
                     number=number,
-                    psns=(first_psn(seed, own, other, at), first_psn(seed, other, own, at)),
+                    psns=(self._first_psns[at], peer.first_psns[at]),
                     mtu_bytes=self._mtu_bytes,
                 )
         except DeviceError as error:
             raise self._environment(error) from error
+
+    def ports(self) -> list[int]:
+        """None: the device chooses them."""
+        return []
+
+    def expect(self, ports: Sequence[int]) -> None:
+        """Nothing: the device knows its peer by its address."""
 
     # -- measuring -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from genie.live.check.settings import CheckSettings, Flow, Rated, Sound, pair_of
 from genie.live.endings import RankError
 from genie.live.rendezvous import Rendezvous
 from genie.live.softroce.transport import nic_config, queue_pair_of
-from genie.live.transport import first_psn, memory_key
+from genie.live.transport import draw_key, draw_psns
 
 MESSAGE_BYTES = 16 << 10
 UNDER_WAY_BYTES = 128 << 10  # of a flow whose rate is measured: what one buffer takes
@@ -33,12 +33,17 @@ class Streams:
         self._peers = [
             peer for peer in stations if self.rank in stations and sound.get(pair_of(self.rank, peer), 0) > 0
         ]
-        self._rkeys = {peer: memory_key(settings.seed, peer) for peer in self._peers}
+        self._rkey = draw_key()
+        self._rkeys: dict[int, int] = {}  # by peer
         self._at: dict[tuple[int, int], int] = {}  # peer, path -> queue pair
         problem = self._open(sound) if self._peers else ""
-        card: dict[str, int] = {}
+        self._psns = dict(zip(self._at, draw_psns(len(self._at)), strict=True))
+        card: dict[str, list[int]] = {}  # number, first PSN, rkey
         if self.nic is not None:
-            card = {f"{peer} {path}": self.nic.qpn(number) for (peer, path), number in self._at.items()}
+            card = {
+                f"{peer} {path}": [self.nic.qpn(number), self._psns[peer, path], self._rkey]
+                for (peer, path), number in self._at.items()
+            }
         cards: list[Any] = meet.agree([problem, card])
         if any(text for text, _ in cards):
             raise RankError(next(text for text, _ in cards if text), agreed=True)
@@ -48,7 +53,7 @@ class Streams:
 
     def _open(self, sound: Sound) -> str:
         settings = self.settings
-        config = nic_config(settings, self.rank, 0, memory_key(settings.seed, self.rank))
+        config = nic_config(settings, self.rank, 0, self._rkey)
         config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
         self.nic = genie_core.Endpoint(config)
         try:
@@ -61,20 +66,22 @@ class Streams:
                 self._at[peer, path] = self.nic.add_queue_pair(pair, receives_counted=False)
         return ""
 
-    def _connect(self, cards: Sequence[Mapping[str, int]]) -> str:
+    def _connect(self, cards: Sequence[Mapping[str, list[int]]]) -> str:
         own, settings = self.rank, self.settings
         try:
             for (peer, path), number in self._at.items():
                 assert self.nic is not None
+                qpn, peer_first_psn, self._rkeys[peer] = cards[peer][f"{own} {path}"]
                 self.nic.connect(
                     number,
                     address=settings.addresses[peer],
-                    qpn=cards[peer][f"{own} {path}"],
-                    first_psn=first_psn(settings.seed, own, peer, path),
-                    peer_first_psn=first_psn(settings.seed, peer, own, path),
+                    qpn=qpn,
+                    first_psn=self._psns[peer, path],
+                    peer_first_psn=peer_first_psn,
                     source_port=settings.probe_ports[path],
                     exact_port=True,
                 )
+                self.nic.expect_port(number, settings.probe_ports[path])
         except (RuntimeError, ValueError) as error:
             return f"rank {own} {error}"
         return ""

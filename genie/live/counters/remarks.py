@@ -6,7 +6,7 @@ What counters mean is data, in meanings.toml beside this file.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +17,7 @@ from genie.live.counters.devices import RDMA
 
 SOFTROCE = "softroce"
 # What follows from lost packets: not judged where a fault plan has lost some.
+SENDERS_NAMED = 3  # of refused packets, in a remark
 OF_LOSSES = ("timeouts", "retransmitted", "out_of_sequence")
 
 
@@ -68,12 +69,18 @@ def meaning_of(kind: str, driver: str, counter: str) -> Meaning | None:
 
 
 def remarks_of(
-    ranks: Iterable[Mapping[str, int] | None], hosts: list[str], devices: Iterable[Mapping[str, Any]]
+    ranks: Iterable[Mapping[str, int] | None],
+    hosts: list[str],
+    devices: Iterable[Mapping[str, Any]],
+    senders: Iterable[Iterable[Sequence[Any]]] = (),
+    addresses: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Remarks as counters.json has them, the worst first.
 
-    `ranks`: by rank, what its transport has counted; `hosts`: by rank; `devices`: as Watched.counted() gives them.
+    `ranks`: by rank, what its transport has counted; `hosts`, `addresses`: by rank; `devices`: as Watched.counted()
+    gives them; `senders`: by rank, as Transport.refused_senders() does.
     """
+    came_from = _senders(senders, addresses)
     by_rank = list(ranks)
     lost = any(counters and counters.get("injected_losses") for counters in by_rank)
     places: list[tuple[str, str, str, str, Mapping[str, int]]] = [
@@ -91,14 +98,36 @@ def remarks_of(
                 continue
             known[kind, driver, counter] = meaning
             found.setdefault((kind, driver, counter), []).append((grew, host, device))
-    remarks = [_remark(known[key], key[2], grown_on) for key, grown_on in found.items()]
+    remarks = [
+        _remark(known[key], key[2], grown_on, came_from.get(key[2], "") if key[0] == SOFTROCE else "")
+        for key, grown_on in found.items()
+    ]
     return [asdict(remark) for remark in sorted(remarks, key=lambda each: (-each.severity, -each.grew, each.counter))]
 
 
-def _remark(meaning: Meaning, counter: str, grown_on: list[tuple[int, str, str]]) -> Remark:
+def _senders(senders: Iterable[Iterable[Sequence[Any]]], addresses: Sequence[str]) -> dict[str, str]:
+    """Counter -> the senders of what it counts, those of most packets first, as the datagrams name them."""
+    packets: dict[str, dict[str, int]] = {}
+    for of_rank in senders:
+        for counter, address, port, count in of_rank:
+            ranks = [str(rank) for rank, known in enumerate(addresses) if known == address]
+            of = f", the address of rank {' and '.join(ranks)}" if 0 < len(ranks) <= 4 else ""
+            name = f"{address} port {port}{of}"
+            packets.setdefault(counter, {}).setdefault(name, 0)
+            packets[counter][name] += count
+    said = {}
+    for counter, of_counter in packets.items():
+        most = sorted(of_counter.items(), key=lambda each: (-each[1], each[0]))
+        more = f", and {len(most) - SENDERS_NAMED} more" if len(most) > SENDERS_NAMED else ""
+        said[counter] = "; ".join(f"{count} from {name}" for name, count in most[:SENDERS_NAMED]) + more
+    return said
+
+
+def _remark(meaning: Meaning, counter: str, grown_on: list[tuple[int, str, str]], senders: str) -> Remark:
     grew, host, device = max(grown_on, key=lambda each: each[0])
     others = len(grown_on) - 1
     where = f"{host} {device.replace(':', ' port ')}" + (f" and {others} other{'s' * (others > 1)}" if others else "")
     total = f", by {sum(each[0] for each in grown_on)} in all" if others else ""
-    text = f"{where}: {counter} grew by {grew}{total} ({meaning.meaning}): {meaning.do}"
+    means = f"{meaning.meaning}: {senders}" if senders else meaning.meaning
+    text = f"{where}: {counter} grew by {grew}{total} ({means}): {meaning.do}"
     return Remark(meaning.severity, host, device, counter, grew, len(grown_on), text)

@@ -20,8 +20,8 @@ from genie.live.transport import (
     PlayState,
     Seat,
     TransportError,
-    first_psn,
-    memory_key,
+    draw_key,
+    draw_psns,
 )
 
 PS_PER_NS, PS_PER_S = 1000, 10**12
@@ -50,7 +50,8 @@ class SoftRoceTransport:
             self._source_ports = SourcePorts(seat.settings.source_ports, seat.ports)
         except ValueError as error:
             raise TransportError(str(error), EXIT_USAGE) from error
-        self._rkey = memory_key(seat.settings.seed, seat.rank)
+        self._rkey = draw_key()
+        self._first_psns = [draw_psns(seat.settings.queue_pairs) for _ in range(seat.settings.ranks)]
         self._shared: SharedPort | None = None
         self.turn = 0 if seat.site.local_rank == 0 else 1  # those after the first of an address get its sockets
 
@@ -92,11 +93,12 @@ class SoftRoceTransport:
             address=seat.settings.addresses[seat.rank],
             local_rank=seat.site.local_rank,
             mtu_bytes=self._mtu_bytes,
-            seed=seat.settings.seed,
             rkey=self._rkey,
             memory_address=0,
             memory_bytes=seat.memory_bytes,
             queue_pairs=[[self._engine.qpn(number * ranks + peer) for number in range(count)] for peer in range(ranks)],
+            first_psns=self._first_psns,
+            window_packets=seat.settings.window_packets,
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
@@ -109,14 +111,14 @@ class SoftRoceTransport:
         self._engine.keep_trace(self._seat.settings.keep_trace)
 
     def _peer(self, cards: Sequence[Card], peer: int) -> genie_core.Peer:
-        own, seed, card = self._seat.rank, cards[0].seed, cards[peer]
+        own, card = self._seat.rank, cards[peer]
         count = self._seat.settings.queue_pairs
         numbers, ours = card.queue_pairs_for(own, count), cards[own].queue_pairs_for(peer, count)
         return genie_core.Peer(
             address=card.address,
             qpns=numbers,
-            first_psns=[first_psn(seed, peer, own, number) for number in range(count)],
-            our_first_psns=[first_psn(seed, own, peer, number) for number in range(count)],
+            first_psns=card.first_psns[own],
+            our_first_psns=self._first_psns[peer],
             source_ports=[
                 self._source_ports.port(own, peer, number, count, ours[number], numbers[number])
                 for number in range(count)
@@ -128,7 +130,18 @@ class SoftRoceTransport:
             places=card.places[own] if card.slots else [],
             slot_bytes=card.slot_bytes,
             slots=card.slots,
+            window_packets=card.window_packets,
         )
+
+    def ports(self) -> list[list[int]]:
+        own = self._seat.rank
+        return [[] if peer == own else self._engine.certain_ports(peer) for peer in range(self._seat.settings.ranks)]
+
+    def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
+        own = self._seat.rank
+        for peer, theirs in enumerate(ports):
+            if peer != own:
+                self._engine.expect_ports(peer, list(theirs[own]))
 
     def set_plan(self, plan: genie_core.Plan) -> None:
         self._engine.set_plan(plan)
@@ -153,6 +166,9 @@ class SoftRoceTransport:
 
     def counters(self) -> Mapping[str, int]:
         return dict(self._engine.counters())
+
+    def refused_senders(self) -> list[tuple[str, str, int, int]]:
+        return self._engine.refused_senders()
 
     def paths(self) -> list[str]:
         own = self._seat.rank
@@ -229,6 +245,7 @@ def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> 
     config.frame_overhead_bytes = settings.frame_overhead_bytes
     config.traffic_class = settings.traffic_class
     config.rkey = rkey
+    config.draw_numbers = True
     return config
 
 
@@ -236,7 +253,7 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> genie_cor
     """The settings' transport at a rank; dilation stretches its timers."""
     config = genie_core.QueuePairConfig()
     config.mtu_bytes = mtu_bytes
-    config.window_packets = settings.window_packets
+    config.window_packets = config.peer_window_packets = settings.window_packets
     config.ack_every_packets = settings.ack_every_packets
     config.ack_timeout_ps = settings.ack_timeout_ns * PS_PER_NS * settings.dilation
     config.retry_limit = settings.retry_limit

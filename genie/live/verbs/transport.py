@@ -17,7 +17,7 @@ import numpy as np
 
 from genie.live.endings import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.path_mtu import GIVE_MTU
-from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, first_psn
+from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, gid_on, open_device
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
@@ -74,6 +74,7 @@ class VerbsTransport:
         self.epoch_ns = time.monotonic_ns()
         self._origin_ps = 0
         self._peers: dict[int, Peer] = {}
+        self._first_psns = [draw_psns(pairs) for _ in range(seat.settings.ranks)]
         self._of_queue_pair: dict[int, tuple[Peer, int]] = {}  # by its number: peer, and which of its queue pairs
         self._completions: list[tuple[Any, ...]] = []  # for the walker; times from the origin
         self._timers: list[tuple[int, int]] = []  # due (transport's time), handle
@@ -169,11 +170,11 @@ class VerbsTransport:
             address=seat.settings.addresses[seat.rank] if self.over_ip else "",
             local_rank=seat.site.local_rank,
             mtu_bytes=self._mtu_bytes,
-            seed=seat.settings.seed,
             rkey=device.rkey,
             memory_address=base,
             memory_bytes=seat.memory_bytes,
             queue_pairs=[self._peers[peer].numbers if peer in self._peers else [] for peer in peers],
+            first_psns=self._first_psns,
             gid="" if self._gid is None else self._gid.gid,
             lid=self._port.lid,
             places=places_for(self._layout, seat.rank, peers, base) if self._verify else [],
@@ -182,7 +183,7 @@ class VerbsTransport:
         )
 
     def connect(self, cards: Sequence[Card]) -> None:
-        own, seed = self._seat.rank, cards[0].seed
+        own = self._seat.rank
         for rank, peer in self._peers.items():
             card = cards[rank]
             peer.rkey, peer.memory_address = card.rkey, card.memory_address
@@ -201,11 +202,18 @@ class VerbsTransport:
                         queue_pair,
                         card,
                         number=numbers[which],
-                        psns=(first_psn(seed, own, rank, which), first_psn(seed, rank, own, which)),
+                        psns=(self._first_psns[rank][which], card.first_psns[own][which]),
                         mtu_bytes=min(self._mtu_bytes, card.mtu_bytes),
                     )
             except DeviceError as error:
                 raise self._environment(f"{error} (to rank {rank} at {gid_on(card) or card.lid})") from error
+
+    def ports(self) -> list[list[int]]:
+        """None: devices choose their UDP source ports."""
+        return [[] for _ in range(self._seat.settings.ranks)]
+
+    def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Nothing: the device knows its peers by their addresses."""
 
     def set_plan(self, plan: genie_core.Plan) -> None:
         self._plan = plan
@@ -395,6 +403,10 @@ class VerbsTransport:
         checker = self._checker
         checked = {"verified_bytes": checker.verified_bytes, "wrong_bytes": checker.wrong_bytes}
         return {**self._counts, **(checked if self._verify else {})}
+
+    def refused_senders(self) -> list[tuple[str, str, int, int]]:
+        """None: a device counts what it refuses and does not say whose it was."""
+        return []
 
     def paths(self) -> list[str]:
         """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""
