@@ -243,7 +243,7 @@ def _check_values(path: Path, table: pl.DataFrame) -> None:
             low, high = _limits(column)
             for found in (values.min(), values.max()):
                 if not low <= int(found) <= high:  # type: ignore[arg-type]
-                    raise RecordError(f"{path}: column {column} has the value {found}; it is from {low} to {high}")
+                    raise RecordError(f"{path}: column {column} has the value {found!r}; it is from {low} to {high}")
     if kind == "timeline":
         collectives = table.filter(pl.col("kind") == "coll")
         for column in ("op", "group", "seq"):

@@ -236,7 +236,7 @@ def _read(
     return file, tuple(notes)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """YAML without aliases: a network has no use for them, and a few make gigabytes of a few bytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
