@@ -227,7 +227,7 @@ def _preload() -> None:
 
 def play_one(seed: int, name: str, case: int, keep: Path | None) -> int:
     """One case in this process; its files stay in `keep`."""
-    folder = (keep or Path(mkdtemp(prefix="genie-fuzz-"))) / f"c{case}"
+    folder = (keep or Path(mkdtemp(prefix="genie-fuzz-"))).resolve() / f"c{case}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     outcome = run_case(FORMATS[name], case_random(seed, name, case), folder, keep=True)
