@@ -189,7 +189,7 @@ def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
     if kind is not None:
         try:
             msgspec.convert(value, kind)
-        except (msgspec.ValidationError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # half of a letter (a lone surrogate), too
             raise RecordError(f"{path}: is damaged: {_one_line(error)}; make the run again") from error
     return _readable(path, value)
 

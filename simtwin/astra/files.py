@@ -19,7 +19,7 @@ from genie.inputs.printable import shown_value
 from genie.workload.compute import Roofline
 from simtwin.astra.network import Dimension, Kind, Network
 from simtwin.fabric_schema import HOSTS_MAX
-from simtwin.imports.words import ForeignFileError
+from simtwin.imports.words import ForeignFileError, shown
 
 FILE_MAX_BYTES = 2**16
 RATE_MIN = 1e-6  # GB/s: below, times leave 64 bits
@@ -205,7 +205,7 @@ def read_remote_memory(path: Path) -> tuple[RemoteMemory, tuple[str, ...]]:
     """A remote memory file, and a line for each key that is not understood. Raises AstraError."""
     memory, notes = _read(path, msgspec.json.decode, "JSON", RemoteMemory)
     if memory.memory_type != "NO_MEMORY_EXPANSION" and memory.remote_mem_bw < RATE_MIN:
-        raise AstraError(f"{path}: remote-mem-bw: is missing or too low; give GB/s, at least {RATE_MIN:g}")
+        raise AstraError(f"{path}: remote-mem-bw: is missing; give GB/s above 0 (at least {RATE_MIN:g})")
     return memory, notes
 
 
@@ -228,9 +228,17 @@ def _read(
     known = set(into.__struct_encode_fields__) - {"path"}
     idle = without_effect or {}
     notes = [f"{path}: {key}: has no effect: {idle[key]}" for key in data if key in idle]
-    notes += [f"{path}: {key}: is not understood and left out" for key in data if key not in known and key not in idle]
+    notes += [
+        f"{path}: {shown(str(key))}: is not understood and left out"
+        for key in data
+        if key not in known and key not in idle
+    ]
     try:
         file = msgspec.convert({key: data[key] for key in data if key in known}, into, dec_hook=_parse_algorithm)
+    except UnicodeEncodeError as wrong:
+        raise AstraError(
+            f"{path}: {shown_value(wrong.object)}: has half of a letter (a lone surrogate); correct it"
+        ) from wrong
     except msgspec.ValidationError as wrong:
         raise AstraError(f"{path}: {_explain(str(wrong), data, into)}") from wrong
     return file, tuple(notes)

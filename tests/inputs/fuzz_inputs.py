@@ -15,6 +15,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ[_name] = "1"  # before what they are for is imported
 
 import argparse
+import ctypes
 import json
 import resource
 import select
@@ -43,6 +44,7 @@ PRELOADED = (
     "genie.live.rank", "genie.verdict.metrics", "hosts.lab.life", "simtwin.api", "simtwin.report", "simtwin.sweep.page",
     "simtwin.sweep.workers",
 )  # fmt: skip
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl.h
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 CASES_OF_A_WORKER = 400  # then it begins anew, so that nothing of long ago matters
 
@@ -130,6 +132,7 @@ class Worker:
 
 
 def _work(seed: int, name: str, cases: range, pipe: int, folder: Path) -> None:
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in cases:
@@ -224,7 +227,7 @@ def _preload() -> None:
 
 def play_one(seed: int, name: str, case: int, keep: Path | None) -> int:
     """One case in this process; its files stay in `keep`."""
-    folder = (keep or Path(mkdtemp(prefix="genie-fuzz-"))) / f"c{case}"
+    folder = (keep or Path(mkdtemp(prefix="genie-fuzz-"))).resolve() / f"c{case}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     outcome = run_case(FORMATS[name], case_random(seed, name, case), folder, keep=True)

@@ -39,6 +39,7 @@ def samples() -> Path:
         try:
             seeds.write_workload(folder / "w")
             seeds.write_workload(folder / "gz", "et.gz")
+            seeds.write_plain(folder / "plain")
             seeds.write_runs(folder / "runs")
             seeds.write_followed(folder / "followed")
             code = 0
@@ -54,9 +55,9 @@ def pytorch_samples() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return seeds.pytorch(samples())
 
 
-def workload() -> None:
+def workload(name: str = "w") -> None:
     """A workload that is all right, as w."""
-    shutil.copytree(samples() / "w", "w")
+    shutil.copytree(samples() / name, "w")
 
 
 def put(path: str, data: bytes) -> None:
@@ -279,7 +280,7 @@ def ns3(rng: Random) -> Command:
 
 
 def astra_network(rng: Random) -> Command:
-    workload()
+    workload("plain")
     put("network.yml", _yaml(rng, seeds.ASTRA_NETWORK))
     if rng.random() < 0.5:
         return ["convert", "fabric", "network.yml", "-o", "converted.toml"]
@@ -307,14 +308,14 @@ def _astra(network: str) -> list[str]:
 
 
 def astra_system(rng: Random) -> Command:
-    workload()
+    workload("plain")
     put("network.yml", yaml.safe_dump(seeds.ASTRA_NETWORK).encode())
     put("system.json", tree(rng, seeds.ASTRA_SYSTEM, as_json(rng)))
     return _astra("network.yml")
 
 
 def astra_logical(rng: Random) -> Command:
-    workload()
+    workload("plain")
     put("network.yml", yaml.safe_dump(seeds.ASTRA_NETWORK).encode())
     put("system.json", json.dumps(seeds.ASTRA_SYSTEM).encode())
     put("logical.json", tree(rng, {"logical-dims": ["2", "2"]}, as_json(rng)))
@@ -359,7 +360,7 @@ def followed(rng: Random) -> Command:
 
 
 def launch_file(rng: Random) -> Command:
-    put("launch.json", tree(rng, {"workload": "w", "out": "out", "ranks": 2, "addresses": ["127.0.1.1"]}, as_json(rng)))
+    put("launch.json", tree(rng, seeds.LAUNCH, as_json(rng)))
 
     def read() -> None:
         import msgspec

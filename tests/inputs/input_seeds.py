@@ -39,12 +39,13 @@ FABRICS: list[dict[str, Any]] = [
         "topology": {
             "kind": "explicit",
             "host": [{"name": "a"}, {"name": "b"}],
-            "switch": [{"name": "s", "buffer": "1MiB"}],
+            "switch": [{"name": "s"}],
             "link": [
                 {"a": "a", "b": "s", "rate": "10Gb/s", "delay": "1us"},
                 {"a": "b", "b": "s", "rate": "10Gb/s", "delay": "1us"},
             ],
         },
+        "switch": {"shared_buffer": "4MiB"},
         "pfc": {"headroom": "100KiB"},
         "fault": [{"cable": ["a", "s"], "at": "10us", "until": "20us", "rate": "1Gb/s"}],
         "routing": {"reroute_delay": "200us"},
@@ -176,6 +177,13 @@ def write_workload(folder: Path, suffix: str = "et") -> Path:
     return folder
 
 
+def write_plain(folder: Path) -> None:
+    """Two ranks with what ASTRA-sim's model has."""
+    folder.mkdir()
+    for rank in range(2):
+        write_trace(folder / f"t.{rank}.et", GlobalMetadata(version="1.1"), nodes_of(rank)[:3])
+
+
 def graph_json() -> dict[str, Any]:
     """A rank in the form {"workload_graph": [...]}."""
     return {
@@ -278,6 +286,13 @@ def write_followed(folder: Path) -> None:
     run = Twin(fabric, build_network(fabric), range(2)).play(workload, iterations=(0, 1))
     info = {"world": "live", "ranks": 2, "iterations": 2, "warmup": 0, "dilation": 1, "complete": True}
     write_run(folder / "live", info, run.timeline, run.transfers, {"ranks": [None, None]})
+
+
+LAUNCH: dict[str, Any] = {
+    "workload": "w", "out": "out", "ranks": 2, "addresses": ["127.0.1.1", "127.0.1.2"], "ports": [None, None],
+    "host_names": ["localhost", "localhost"], "rate_bps": 10**9, "dilation": 1, "iterations": 3, "warmup": 0, "seed": 1,
+    "nccl": {"channels": 2}, "faults": FAULTS, "verbs": {"hca": ""}, "congestion": {"kind": "none"},
+}  # fmt: skip
 
 
 VERDICT: dict[str, Any] = {

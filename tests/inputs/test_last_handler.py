@@ -102,6 +102,41 @@ def test_a_rank_whose_launch_file_is_damaged_says_so(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("raises", [deep, panic])
+def test_a_fault_of_a_sweep_s_run_is_its_row_s_error(
+    raises: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simtwin.sweep import workers
+    from simtwin.sweep.grid import SweepRun
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workers, "_results", lambda run, keep: raises())  # type: ignore[operator]
+    row = workers.play_run(SweepRun("x", {}, None, {}, tmp_path))  # type: ignore[arg-type]
+    (kept,) = tmp_path.iterdir()
+    assert row["error"].startswith("this is a fault of Genie: ")
+    assert f"its traceback is in {kept}" in row["error"]
+
+
+def test_a_fault_of_the_lab_s_keeper_is_kept_by_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hosts.lab import LabError, keeper, life
+
+    monkeypatch.chdir(tmp_path)
+    program = (
+        f"import runpy, sys; sys.path[:0] = []; names = runpy.run_path({keeper.__file__!r}); "
+        "names['main'].__globals__['_build'] = lambda order, held: order['nothing']; names['main']()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b'{"state": ""}\n')
+    process.stdin.flush()
+    with pytest.raises(LabError, match=r"^this is a fault of Genie, in the lab's keeper; its traceback is in ") as told:
+        life._answer(process)
+    process.communicate(timeout=20)
+    (kept,) = tmp_path.iterdir()
+    assert told.value.code == 70
+    assert "KeyError: 'nothing'" in kept.read_text()
+
+
 def test_what_is_printed_has_no_control_characters() -> None:
     raw = "a\nb\t\x1b[31m\x00\x7f\x9b\ud800\u202eabc\u2028é🙂"
     assert printable(raw) == "a\\nb\\t\\x1b[31m\\x00\\x7f\\x9b\\ud800\\u202eabc\\u2028é🙂"
