@@ -1,11 +1,14 @@
-"""`genie doctor` and `genie --version`."""
+"""`genie doctor`, and options of genie itself."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
+from genie.cli.resolve import UsageError
+from genie.inputs.content import LIMIT_VARIABLE, ContentError, content_limit_bytes
 from genie.live.doctor import findings
 from genie.plan.facts import facts_of_build
 
@@ -26,14 +29,37 @@ def _print_version(is_asked: bool) -> None:
 
 
 def without_command(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Version, and how the native core was built."
         ),
     ] = False,
+    read_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help=f"Longest content of a trace, after decompression; also {LIMIT_VARIABLE}.  [default: 1GiB]",
+        ),
+    ] = None,
 ) -> None:
-    """Options of genie itself."""
+    """Options of genie itself. Ranks and workers inherit the limit by the environment."""
+    if read_limit is None:
+        return
+    before = os.environ.get(LIMIT_VARIABLE)
+    os.environ[LIMIT_VARIABLE] = read_limit
+    context.call_on_close(lambda: _set_limit(before))
+    try:
+        content_limit_bytes()
+    except ContentError as error:
+        raise UsageError(f"--read-limit {read_limit}: give bytes, or a size such as 8GiB") from error
+
+
+def _set_limit(value: str | None) -> None:
+    os.environ.pop(LIMIT_VARIABLE, None)
+    if value is not None:
+        os.environ[LIMIT_VARIABLE] = value
 
 
 def doctor() -> int:

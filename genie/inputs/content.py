@@ -1,4 +1,4 @@
-"""Reading a file's bytes, plain or gzip, up to a limit that one environment variable raises."""
+"""Reading a file's bytes, plain or gzip, up to a limit that one option or environment variable raises."""
 
 from __future__ import annotations
 
@@ -91,5 +91,7 @@ def _gunzip(data: bytes, limit_bytes: int) -> bytes:
 
 def _too_long(what: str, limit_bytes: int) -> ContentError:
     return ContentError(
-        f"{what} is longer than {limit_bytes} bytes: set {LIMIT_VARIABLE}, such as 8GiB, to read it", limit_bytes
+        f"{what} is longer than {limit_bytes} bytes: give genie --read-limit 8GiB COMMAND, or set {LIMIT_VARIABLE}, "
+        "to read it",
+        limit_bytes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_little_that_becomes_much_stops_at_the_limit(
     monkeypatch.setenv("GENIE_READ_LIMIT", "64MiB")
     raised = in_this_process(*command.split())
     assert "longer than" not in raised.stderr, "a limit that was raised"
+    monkeypatch.delenv("GENIE_READ_LIMIT")
+    refused(
+        in_this_process("--read-limit", "2MiB", *command.split()),
+        f"what {len(bomb)} compressed bytes hold is longer than 2097152 bytes: give genie --read-limit 8GiB COMMAND",
+    )
+    assert "longer than" not in in_this_process("--read-limit", "64MiB", *command.split()).stderr
+    refused(in_this_process("--read-limit", "much", *command.split()), "--read-limit much: give bytes, or a size")
+    assert "GENIE_READ_LIMIT" not in os.environ, "the option is for one command"
     monkeypatch.setenv("GENIE_READ_LIMIT", "much")
     refused(in_this_process(*command.split()), "GENIE_READ_LIMIT='much': give bytes, or a size such as 8GiB")
 
