@@ -70,12 +70,21 @@ def in_the_clone(python: Path, clone: Path, out: Path) -> None:
     assert (out / "sweep" / "sweep.csv").is_file()
 
     # A clone that has moved on since the installation.
+    binding = clone / "native" / "bindings" / "module.cpp"
+    text = binding.read_text()
+    binding.write_text(f"{text}// moved on\n")
+    assert "does not match native/bindings/*.cpp beside genie" in refused(python, clone)
+    binding.write_text(text)
     version = clone / "genie" / "__init__.py"
     version.write_text(version.read_text().replace('"0.1.0"', '"9.9.9"'))
-    done = subprocess.run(
-        [python, "-m", "genie", "doctor"], cwd=clone, env=CLEAN, capture_output=True, text=True, check=False
-    )
+    assert "does not match genie 9.9.9" in refused(python, clone)
+
+
+def refused(python: Path, clone: Path) -> str:
+    """The line of a Genie beside which another one was built."""
+    line = [python, "-m", "genie", "doctor"]
+    done = subprocess.run(line, cwd=clone, env=CLEAN, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "does not match genie 9.9.9" in done.stderr
     assert "pip install ." in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    return done.stderr

@@ -275,7 +275,7 @@ def _validate_as_a_rank(
         loaded.append((workload, hosts, fabric))
         return _settings(play, live, out, workload, hosts, fabric)
 
-    rank, code = be_a_rank(live, ready)
+    rank, code = be_a_rank(live, ready, out)
     if rank != 0 or code != 0:
         return rank, code
     workload, hosts, fabric = loaded[0]

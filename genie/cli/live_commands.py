@@ -32,7 +32,7 @@ from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, re
 from genie.live.loopback import free_loopback_hosts
 from genie.live.rendezvous import join, launched_by
 from genie.live.settings import RunSettings
-from genie.record import LIVE, prepare_folder
+from genie.record import LIVE, VALIDATION, prepare_folder
 
 RANKS_MAX = 1024  # of a calibration on one machine
 
@@ -201,10 +201,11 @@ def refuse_launched() -> None:
         raise UsageError("this command starts ranks itself: start it by hand; under mpirun or srun give genie run")
 
 
-def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
+def be_a_rank(live: Live, ready: Callable[[], RunSettings], around: Path | None = None) -> tuple[int, int]:
     """Be one rank of a run that a launcher has started; which one, and its exit code.
 
-    `ready` checks what was given and says what to play: when one rank cannot, all leave together.
+    `ready` checks what was given and says what to play: when one rank cannot, all leave together. `around`: the folder
+    of a validation, whose live world this run is.
     """
     from genie.live.endings import EXIT_FAILED, RankError, check_size, unexpected
     from genie.live.rank import run_and_sign
@@ -217,6 +218,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings]) -> tuple[int, int]:
         settings = ready()
         check_size(settings, rendezvous.size)
         if rendezvous.rank == 0:
+            if around is not None:
+                prepare_folder(around, VALIDATION)
             prepare_folder(settings.out_path, LIVE)
             write_launch_file(settings)
     except RankError as error:

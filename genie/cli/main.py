@@ -24,7 +24,7 @@ from genie.cli import (
 )
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.cli.guard import guard
-from genie.inputs.fault import MEMORY_SHORT, fault_line, install_thread_handler
+from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
 from genie.live.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.live.rendezvous import launched_by, speaks
@@ -70,7 +70,8 @@ def main() -> None:
     """Run the command; an error is one line and an exit code, never a traceback."""
     install_thread_handler()
     forget_remarks()
-    if _HELP & set(sys.argv) or len(sys.argv) < 3:
+    given = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if _HELP & set(given) or len(sys.argv) < 3:
         _run()  # the help has colours on a terminal, and nothing of a file
     else:
         with safe_streams():
@@ -104,7 +105,7 @@ def _run() -> NoReturn:
         _drop_output()
         sys.exit(0)
     except MemoryError:
-        _say(MEMORY_SHORT)
+        _say(memory_line())
         sys.exit(EXIT_ENVIRONMENT)
     except SystemExit:
         raise

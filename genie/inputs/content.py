@@ -42,9 +42,9 @@ def read_content(path: str | os.PathLike[str]) -> bytes:
     """A trace's bytes, decompressed when it starts with gzip's magic. Raises ContentError, OSError."""
     limit_bytes = content_limit_bytes()
     with open(path, "rb") as file:
-        data = file.read(limit_bytes + 1)
-        if len(data) > limit_bytes:
-            raise _too_long("the file", limit_bytes)
+        data = _read_up_to(file, limit_bytes)  # at once it would take memory for all of the limit
+    if len(data) > limit_bytes:
+        raise _too_long("the file", limit_bytes)
     return _gunzip(data, limit_bytes) if data.startswith(GZIP_MAGIC) else data
 
 

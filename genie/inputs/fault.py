@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import threading
@@ -12,11 +13,26 @@ from pathlib import Path
 
 from genie.inputs.printable import printable
 
-MEMORY_SHORT = (
-    "memory is short: this input needs more than the machine, or its limit (ulimit -v), has left; give a smaller "
-    "input or more memory"
-)
 WORDS_MAX = 300  # of the error itself, in the line
+
+
+def memory_limit_kib() -> int | None:
+    """What `ulimit -v` says in this process; None where there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit // 1024
+
+
+def memory_advice() -> str:
+    """What to do when memory is too small."""
+    limit = memory_limit_kib()
+    if limit is None:
+        return "give a smaller input, fewer ranks on this machine, or more memory"
+    return f"ulimit -v is {limit} KiB here, raise it (ulimit -v unlimited)"
+
+
+def memory_line() -> str:
+    """The line about memory that ran out."""
+    return f"memory ran out: {memory_advice()}"
 
 
 def fault_line(error: BaseException) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 
-from genie.inputs.fault import fault_line
+from genie.inputs.fault import fault_line, memory_line
 from genie.live.rendezvous import STOPPED, Rendezvous, RendezvousError
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
@@ -48,24 +46,8 @@ class RankError(Exception):
 def unexpected(error: BaseException) -> RankError:
     """Memory that ran out as what it is; a fault of ours as one line that names the file with its traceback."""
     if isinstance(error, MemoryError):
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        return RankError(f"memory ran out{where}: {memory_advice()}", EXIT_ENVIRONMENT)
+        return RankError(memory_line(), EXIT_ENVIRONMENT)
     return RankError(fault_line(error), EXIT_FAULT)
-
-
-def memory_limit_kib() -> int | None:
-    """What `ulimit -v` says in this process; None where there is no limit."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else limit // 1024
-
-
-def memory_advice() -> str:
-    """What to do when memory is too small."""
-    limit = memory_limit_kib()
-    if limit is None:
-        return "use a machine with more memory, or fewer ranks on it"
-    return f"ulimit -v is {limit} KiB here, raise it (ulimit -v unlimited)"
 
 
 def unwritable_part(settings: RunSettings, path: Path, error: OSError) -> RankError:

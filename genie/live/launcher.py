@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from genie.config.hosts import Hosts
+from genie.inputs.fault import memory_advice, memory_limit_kib
 from genie.live.endings import (
     ENDING_SIGNALS,
     EXIT_ENVIRONMENT,
@@ -33,8 +34,6 @@ from genie.live.endings import (
     PARTS,
     RankError,
     launcher_identity,
-    memory_advice,
-    memory_limit_kib,
     name_rank,
     remove_parts,
     reserve,

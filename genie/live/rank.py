@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from genie.inputs.content import read_bytes
-from genie.inputs.fault import MEMORY_SHORT, fault_line, install_thread_handler
+from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
 from genie.live.endings import (
     EXIT_ENVIRONMENT,
@@ -51,7 +51,7 @@ def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int
     except SystemExit:
         raise
     except MemoryError:
-        print(f"genie: {MEMORY_SHORT}", file=sys.stderr)
+        print(f"genie: {memory_line()}", file=sys.stderr)
         return EXIT_ENVIRONMENT
     except BaseException as error:
         print(f"genie: {fault_line(error)}", file=sys.stderr)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genie.record.marks import kind_of, mark
+from genie.record.marks import has_mark, kind_of, mark
 from genie.record.whole import whole_name
 
 METRICS_FILE = "metrics"  # a single file
@@ -76,9 +76,25 @@ def strangers(folder: Path, kind: str) -> list[Path]:
             found += [part for part in sorted(entry.iterdir()) if not _is_working(part, names)]
         elif not is_folder and entry.name in contents.files:
             found += [] if kind_of(entry) == contents.files[entry.name] else [entry]
-        elif is_folder or entry.is_symlink() or whole_name(entry.name) not in contents.files:
+        elif is_folder or not _is_half_written(entry, contents):
             found.append(entry)
     return found
+
+
+def _is_half_written(path: Path, contents: Contents) -> bool:
+    """Whether a killed process left a file of Genie's half written: empty, or with the beginning that it gives to it.
+
+    A table has its mark at its end: its beginning counts beside a file with a mark.
+    """
+    name = whole_name(path.name)
+    if path.is_symlink() or name == path.name or name not in contents.files:
+        return False
+    if path.stat().st_size == 0:
+        return True
+    if name.endswith(".parquet"):
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1" and any(kind_of(path.parent / other) for other in contents.files)
+    return has_mark(path, contents.files[name])
 
 
 def _is_working(path: Path, names: re.Pattern[str]) -> bool:

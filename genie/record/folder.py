@@ -37,7 +37,7 @@ def prepare_folder(path: Path, kind: str) -> None:
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
             raise RecordError(
                 f"{path}: holds files that are not an earlier {WORDS[kind]} of Genie's ({names}{more}); "
-                "move them, or choose another -o"
+                "move or remove them, or choose another -o"
             )
         for name in CONTENTS[kind].folders:
             if (path / name).is_dir():
@@ -110,12 +110,12 @@ def write_run(
 
     try:
         path.mkdir(parents=True, exist_ok=True)
+        if fabric is not None:  # first: beside its mark a table that is half written is known
+            put("fabric.toml", marked_text("fabric", fabric))
         for name, (table, schema) in tables.items():
             if table is not None:
                 put(name, _parquet(table, schema, name.partition(".")[0]))
         put("counters.json", marked_json("counters", counters))
-        if fabric is not None:
-            put("fabric.toml", marked_text("fabric", fabric))
         put("run.json", marked_json(kind or info["world"], info))
     except RecordWriteError:
         for file in written:

@@ -51,6 +51,11 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
+def has_mark(path: Path, kind: str) -> bool:
+    """Whether a file begins with a mark of a kind, whole or not."""
+    return mark(kind).encode() in _head(path)
+
+
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(HEAD_BYTES)

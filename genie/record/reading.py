@@ -78,6 +78,8 @@ class _Info(Struct):
     workload: str | None = ""
     fabric: str | None = ""
     ranks: Rank = 0
+    remarks: list[str] = []
+    load_balancing: str | None = None
     iterations: Count = 0
     warmup: Count = 0
     seed: int = 0
@@ -119,6 +121,7 @@ class _Remark(Struct):
 
 class _Link(Struct):
     link: str
+    tier: str | None = None
     packets: Count = 0
     size_bytes: Count = 0
     dropped: Count = 0
@@ -139,6 +142,7 @@ class _Counters(Struct):
     remarks: list[_Remark] | None = None
     links: list[_Link] | None = None
     dropped: Count = 0
+    crossed: dict[str, list[Annotated[str, Meta(pattern="^[0-9]{1,7}->[0-9]{1,7}$")]]] | None = None
 
 
 @dataclass

@@ -5,7 +5,6 @@ Times are in µs in the file, whole or fractional; here in ns from the trace's f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 from genie.inputs.printable import shown_value
 from genie.workload.files import RANK_MAX
 from genie.workload.graph import SIZE_MAX_BYTES, WorkloadError
-from genie.workload.pytorch_trace import WRONG_CONTENT, read_json
+from genie.workload.pytorch_trace import WRONG_CONTENT, read_json, wrong_words
 
 Thread = tuple[Any, Any]  # process and thread, as in the file
 
+MICROSECONDS_MAX = 1e18  # since 1970, and of a duration; more, and what is not a number, is damage
 SPAN_MAX_NS = 10**18  # of a profile: 30 years, which doubles of microseconds still tell apart
 INT32_MAX = 2**31 - 1
 SYNCHRONIZATION_KEYS = ("stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation")
@@ -113,7 +113,7 @@ def read_device_trace(path: Path) -> DeviceTrace:
     try:
         return _parse(path, content, [event for event in events if event.get("ph") == "X"])
     except WRONG_CONTENT as error:
-        raise WorkloadError(f"{path}: an event lacks or misuses {error}; is the file damaged?") from error
+        raise WorkloadError(f"{path}: an event {wrong_words(error)}; is the file damaged?") from error
 
 
 def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) -> DeviceTrace:
@@ -155,7 +155,7 @@ def _times(event: dict[str, Any], origin_us: float) -> tuple[int, int]:
 
 def _microseconds(event: dict[str, Any], key: str) -> float:
     value: float = event[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MICROSECONDS_MAX:
         raise ValueError(f"{key}: {shown_value(value)} is not a time")
     return value
 
@@ -163,7 +163,10 @@ def _microseconds(event: dict[str, Any], key: str) -> float:
 def _integer(values: dict[str, Any], key: str, default: int | None = None) -> int:
     """A whole number of 64 bits, also as text. Raises ValueError that names it, KeyError."""
     value = values[key] if default is None else values.get(key, default)
-    number = int(value) if not isinstance(value, str) or len(value) < 24 else None
+    try:
+        number = int(value) if not isinstance(value, str) or len(value) < 24 else None
+    except (TypeError, ValueError, OverflowError):
+        number = None
     if number is None or not -(2**63) <= number < 2**63:
         raise ValueError(f"{key}: {shown_value(value)} is not a whole number of 64 bits")
     return number
@@ -181,7 +184,9 @@ def _distributed(given: dict[str, Any]) -> dict[str, Any]:
 def _host_event(event: dict[str, Any], origin_us: float) -> HostEvent:
     start_ns, end_ns = _times(event, origin_us)
     thread, args = (event["pid"], event["tid"]), event.get("args") or {}
-    hash(thread)  # a list is no thread
+    for key, value in zip(("pid", "tid"), thread, strict=True):
+        if not isinstance(value, int | float | str):
+            raise TypeError(f"{key}: {shown_value(value)} is not a number or a name")
     if not isinstance(args, dict):
         raise TypeError(f"args: {shown_value(args)} is not an object")
     made = HostEvent(str(event["name"]), start_ns, end_ns, thread, args)

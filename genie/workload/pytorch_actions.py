@@ -164,7 +164,7 @@ def _outermost(events: Iterable[HostEvent]) -> list[HostEvent]:
 
 def _innermost(events: list[HostEvent]) -> list[HostEvent]:
     """Those of a thread's events, given by start, within which none of them begins."""
-    pairs = zip(events, [*events[1:], None], strict=True)
+    pairs = zip(events, [*events[1:], *([None] if events else [])], strict=True)
     return [event for event, following in pairs if following is None or following.start_ns >= event.end_ns]
 
 

@@ -20,7 +20,7 @@ from genie.workload.pytorch_join import join
 from genie.workload.pytorch_nodes import DraftNode, DraftRank, protobuf_nodes
 from genie.workload.pytorch_timeline import Timeline
 from genie.workload.pytorch_trace import HostTrace, read_host_trace
-from genie.workload.write import trace_name, write_files
+from genie.workload.write import own_attributes, trace_name, write_files
 
 SCHEMA_VERSION = "0.0.4"
 SHOWN_MAX = 8  # ranks or files in one line
@@ -213,20 +213,22 @@ def _write(
     groups: dict[str, Members],
     compress: bool,
 ) -> list[Path]:
+    members = {name: list(ranks) for name, ranks in groups.items()}
+
     def write_rank(draft: DraftRank, view: RankView) -> Callable[[Path], None]:
-        metadata = _metadata(view.host, view.device)
+        metadata = _metadata(view.host, view.device, members)
         return lambda path: write_trace(path, metadata, protobuf_nodes(draft, groups), compress)
 
     traces = {
         trace_name(prefix, draft.rank, compress): write_rank(draft, view)
         for draft, view in zip(drafts, views, strict=True)
     }
-    return write_files(folder, prefix, traces, {name: list(ranks) for name, ranks in groups.items()})
+    return write_files(folder, prefix, traces, members)
 
 
-def _metadata(host: HostTrace | None, device: DeviceTrace | None) -> GlobalMetadata:
+def _metadata(host: HostTrace | None, device: DeviceTrace | None, groups: dict[str, list[int]]) -> GlobalMetadata:
     """No time of day, no path: equal traces give equal files."""
-    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=[make_attribute("generator", "genie convert pytorch")])
+    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie convert pytorch", groups))
     if host:
         metadata.attr.append(make_attribute("schema", host.schema))
     metadata.attr.append(make_attribute("durations", "profile" if device else "unknown"))

@@ -82,6 +82,11 @@ def read_json(path: Path) -> Any:
         raise WorkloadError(f"{path}: not a JSON trace: {error}") from error
 
 
+def wrong_words(error: Exception) -> str:
+    """An error of a reader as the rest of a sentence: a missing key, or a field with its value."""
+    return f"lacks {error}" if isinstance(error, KeyError) else f"has {error}"
+
+
 def read_host_trace(path: Path) -> HostTrace:
     """Read one rank's host trace. Raises WorkloadError when the file is not one."""
     content = read_json(path)
@@ -93,9 +98,7 @@ def read_host_trace(path: Path) -> HostTrace:
     try:
         parsed = [_flat_node(node) if "ctrl_deps" not in node else _nested_node(node) for node in nodes]
     except WRONG_CONTENT as error:
-        raise WorkloadError(
-            f"{path}: a node of schema {schema} lacks or misuses {error}; is the file damaged?"
-        ) from error
+        raise WorkloadError(f"{path}: a node of schema {schema} {wrong_words(error)}; is the file damaged?") from error
     parsed.sort(key=lambda node: node.id)
     return HostTrace(path, schema, parsed)
 

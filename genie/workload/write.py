@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
+from chakra_protobuf.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
 from chakra_schemas.writer import write_trace
@@ -23,7 +24,9 @@ from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadE
 SCHEMA_VERSION = "0.0.4"
 OWN_GENERATOR = re.compile(rb"generator.{1,8}genie", re.DOTALL)  # in the metadata that a trace begins with
 HEAD_BYTES = 4096
-PART = ".part"  # behind a file's name while it is written
+PART = ".part"  # behind a file's name, and the process, while it is written
+PART_NAME = re.compile(r"(?P<name>.+)\.[0-9]+\.part")
+GROUPS_DIGEST = re.compile(rb"groups_sha256.{1,8}?([0-9a-f]{64})", re.DOTALL)
 TYPE_OF_KIND = {
     Kind.META: NodeType.METADATA_NODE,
     Kind.COMP: NodeType.COMP_NODE,
@@ -39,13 +42,14 @@ def save(workload: Workload, folder: str | Path, prefix: str = "workload", compr
 
     `load` gives the same graphs back, but for notes, and for names of nodes' original types. Raises as `write_files`.
     """
-    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=[make_attribute("generator", "genie")])
+    groups = {group.name: list(group.ranks) for group in workload.groups}
+    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie", groups))
 
     def write_rank(graph: RankGraph) -> Callable[[Path], None]:
         return lambda path: write_trace(path, metadata, graph_nodes(graph, workload.groups), compress)
 
     traces = {trace_name(prefix, rank, compress): write_rank(graph) for rank, graph in workload.ranks.items()}
-    write_files(Path(folder), prefix, traces, {group.name: list(group.ranks) for group in workload.groups})
+    write_files(Path(folder), prefix, traces, groups)
 
 
 def trace_name(prefix: str, rank: int, compress: bool) -> str:
@@ -57,16 +61,15 @@ def write_files(
 ) -> list[Path]:
     """Write traces (name -> what writes one) and their groups in place of all earlier traces of the prefix.
 
-    Each is written beside its place first (NAME.part), so that a failure leaves what was there before; one that comes
+    Each is written beside its place first, so that a failure leaves what was there before; one that comes
     when places are taken leaves none, as old and new ones make no workload. Raises WorkloadError, and OSError with the
     file's name when the machine cannot write.
     """
     check_folder(folder)
     refuse_foreign(folder, prefix)
-    text = json.dumps(groups) + "\n"
 
     def write_groups(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(groups_text(groups), encoding="utf-8")
 
     writers = {**traces, f"{prefix}.json": write_groups}
     files = [folder / name for name in writers]
@@ -77,15 +80,18 @@ def write_files(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for at, write in zip(files, writers.values(), strict=True):
-            made.append(_part_of(at))
-            write(made[-1])
+            part = _part_of(at)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # nothing that stands there is used
+            made.append(part)
+            write(part)
         for at in binary_traces(folder, prefix):  # perhaps of more ranks, or compressed
             at.unlink()
         for at in files:
             os.replace(_part_of(at), at)
             made.append(at)
-        for at in folder.glob(f"{glob.escape(prefix)}.*.et*{PART}"):  # of a conversion that was killed
-            at.unlink()
+        for at in folder.glob(f"{glob.escape(prefix)}.*{PART}"):
+            if _is_left_over(at):
+                at.unlink()
     except BaseException as error:
         for path in made:
             path.unlink(missing_ok=True)
@@ -106,7 +112,7 @@ def refuse_foreign(folder: Path, prefix: str) -> None:
     traces = binary_traces(folder, prefix) if folder.is_dir() else []
     foreign = [path for path in traces if not _is_own(path)]
     groups = folder / f"{prefix}.json"
-    if (groups.exists() or groups.is_symlink()) and not (traces and _holds_groups(groups)):
+    if (groups.exists() or groups.is_symlink()) and not (traces and _is_of(groups, traces[0])):
         foreign.append(groups)
     if foreign:
         raise WorkloadError(f"{foreign[0]}: is not a file that Genie wrote there; move it, or choose another -o")
@@ -114,38 +120,57 @@ def refuse_foreign(folder: Path, prefix: str) -> None:
 
 def _is_own(path: Path) -> bool:
     """Whether a trace's metadata names Genie as its generator."""
-    if path.is_symlink():
-        return False
+    return not path.is_symlink() and OWN_GENERATOR.search(_head(path)) is not None
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a trace, decompressed."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if head.startswith(GZIP_MAGIC):
         with suppress(zlib.error):
             head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
-    return OWN_GENERATOR.search(head) is not None
+    return head
 
 
-def _holds_groups(path: Path) -> bool:
-    """Whether a file has nothing but names of groups and their ranks."""
-    try:
-        groups = json.loads(path.read_bytes()) if not path.is_symlink() else None
-    except (ValueError, RecursionError):
+def _is_left_over(path: Path) -> bool:
+    """Whether a killed conversion left a trace half written: it is empty, or begins as Genie's traces do."""
+    match = PART_NAME.fullmatch(path.name)
+    return match is not None and not path.is_symlink() and (path.stat().st_size == 0 or _is_own(path))
+
+
+def _is_of(groups: Path, trace: Path) -> bool:
+    """Whether a groups file is as it was written beside a trace, whose metadata has its digest."""
+    digest = GROUPS_DIGEST.search(_head(trace))
+    if digest is None or groups.is_symlink() or not groups.is_file():
         return False
-    return isinstance(groups, dict) and all(isinstance(ranks, list) for ranks in groups.values())
+    return hashlib.sha256(groups.read_bytes()).hexdigest() == digest[1].decode()
+
+
+def groups_text(groups: Mapping[str, list[int]]) -> str:
+    """The groups file."""
+    return json.dumps(groups) + "\n"
+
+
+def own_attributes(generator: str, groups: Mapping[str, list[int]]) -> list[AttributeProto]:
+    """Metadata by which Genie knows a trace, and the groups file beside it, as its own."""
+    digest = hashlib.sha256(groups_text(groups).encode()).hexdigest()
+    return [make_attribute("generator", generator), make_attribute("groups_sha256", digest)]
 
 
 def refuse_strangers(folder: Path, prefix: str) -> None:
     """Raises WorkloadError where a folder holds anything but Genie's traces and their groups; OSError."""
     check_folder(folder)
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
     prefixes, others = {prefix}, []
-    for name in names:
-        match = TRACE_NAME.fullmatch(name.removesuffix(PART))
+    for name in (path.name for path in paths if not _is_left_over(path)):
+        match = TRACE_NAME.fullmatch(name)
         if match and "json" not in match["suffix"]:
             prefixes.add(match["prefix"])
         else:
             others.append(name)
     groups = {f"{known}.json" for known in prefixes}
-    if strangers := [name for name in others if name.removesuffix(PART) not in groups]:
+    if strangers := [name for name in others if name not in groups]:
         raise WorkloadError(
             f"{folder}: holds files that are no traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
             "another -o"
@@ -154,7 +179,7 @@ def refuse_strangers(folder: Path, prefix: str) -> None:
 
 
 def _part_of(path: Path) -> Path:
-    return path.with_name(path.name + PART)
+    return path.with_name(f"{path.name}.{os.getpid()}{PART}")
 
 
 def graph_nodes(graph: RankGraph, groups: list[Group]) -> Iterator[Node]:

@@ -190,7 +190,7 @@ def _digests(lines: bytes) -> set[tuple[str, str]]:
     """Name and digest of every file that was written beside the rows."""
     found: set[tuple[str, str]] = set()
     for line in lines.splitlines():
-        with suppress(ValueError, AttributeError):
+        with suppress(ValueError, AttributeError, TypeError, RecursionError):
             found.update(json.loads(line).get(WROTE, {}).items())
     return found
 

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -259,7 +260,13 @@ def test_commands_that_write_to_one_folder_do_not_mix(job: tuple[str, ...], tmp_
     out = tmp_path / "out"
     with started("simulate", job[1], "--rate", "1Mb/s", "-n", "1000000", "-o", str(out / "twin")) as command:
         descriptors = Path(f"/proc/{command.process.pid}/fd")
-        command.until(lambda: (out / "twin").resolve() in [each.resolve() for each in descriptors.iterdir()])
+
+        def is_held() -> bool:
+            with suppress(FileNotFoundError):  # a descriptor that was closed meanwhile
+                return (out / "twin").resolve() in [each.resolve() for each in descriptors.iterdir()]
+            return False
+
+        command.until(is_held)
         for other, folder in (("simulate", out / "twin"), ("validate", out)):
             line = one_line(genie(other, job[1], "--rate", "200Mb/s", "-o", str(folder)), 2)
             assert (

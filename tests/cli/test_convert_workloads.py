@@ -149,8 +149,11 @@ def test_an_algorithm_that_does_not_fit_is_refused(
 
 
 def test_what_a_killed_conversion_left_is_gone_after_the_next(shared_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "workload.999.et.part").write_bytes(b"half")
     words = f"convert msccl {shared_data}/msccl/ndv4/r48ll.xml --size 1MiB -o {tmp_path}"
+    assert in_this_process(*words.split()).code == 0
+    half = (tmp_path / "workload.0.et").read_bytes()[:300]
+    (tmp_path / "workload.999.et.4711.part").write_bytes(half)
+    (tmp_path / "workload.json.4711.part").touch()
     assert in_this_process(*words.split()).code == 0
     assert (tmp_path / "workload.0.et").is_file()
     assert not list(tmp_path.glob("*.part"))

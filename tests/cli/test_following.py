@@ -13,9 +13,9 @@ from live_runs import in_this_process, rings
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("start_ns", None, "has start_ns None"),
-        ("start_ns", -1, "has start_ns -1"),
-        ("end_ns", None, "has end_ns None"),
+        ("start_ns", None, "column start_ns has no value in row 5"),
+        ("start_ns", -1, "row 5 (iteration {iteration}, rank {rank}, node {node_id}) has start_ns -1"),
+        ("end_ns", None, "column end_ns has no value in row 5"),
     ],
 )
 def test_a_timeline_without_starts_is_refused_by_row(
@@ -33,4 +33,4 @@ def test_a_timeline_without_starts_is_refused_by_row(
     ended = in_this_process(*follow)
     assert ended.code == 2, ended
     assert len(ended.said) == 1
-    assert f"row 5 (iteration {row['iteration']}, rank {row['rank']}, node {row['node_id']}) {words}" in ended.said[0]
+    assert words.format(**row) in ended.said[0]

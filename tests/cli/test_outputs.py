@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import typer
-from live_runs import genie, in_this_process, loopback, rings
+from live_runs import GENIE, genie, in_this_process, loopback, rings, started
 
 from genie.cli.guard import FILES, FOLDER, OUT_IS_A_FILE, OUT_IS_KEPT
 from genie.cli.main import app
 from genie.record import open_run
 from simtwin import RecordError, simulate
 
+MPIRUN = str(GENIE.parent / "mpirun")
 FABRIC = """
 [topology]
 kind = "leaf-spine"
@@ -286,6 +287,50 @@ def test_a_sweep_s_own_inputs_count_too(inputs: Path, tmp_path: Path) -> None:
     ended = in_this_process("sweep", str(file), "-o", str(tmp_path / "out"))
     assert ended.code == 2
     assert ended.stderr.startswith(f"genie: fabric {tmp_path}/out/fabric.toml: lies in -o ")
+
+
+@pytest.mark.parametrize("name", ["workload.0.et.part", "workload.0.et.7.part", "workload.json.7.part"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_user_s_half_trace_is_kept(name: str, is_link: bool, inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    if is_link:
+        (out / name).symlink_to(inputs / "faults.toml")
+    else:
+        (out / name).write_text("mine")
+    before = digest(tmp_path)
+    ended = in_this_process("convert", "aicb", str(inputs / "aicb.txt"), "-o", str(out))
+    assert ended.code == 2, ended
+    assert name in ended.stderr
+    assert digest(tmp_path) == before
+
+
+def test_groups_that_the_user_edited_are_kept(inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = ["convert", "aicb", str(inputs / "aicb.txt"), "-o", str(out)]
+    for _ in range(2):
+        assert in_this_process(*line).code == 0
+    (out / "workload.json").write_text('{"mine": [7, 7, 7]}')
+    before = digest(out)
+    ended = in_this_process(*line)
+    assert ended.code == 2, ended
+    assert f"{out / 'workload.json'}: is not a file that Genie wrote there" in ended.stderr
+    assert digest(out) == before
+
+
+def test_a_validation_of_ranks_replaces_only_a_validation(inputs: Path, tmp_path: Path) -> None:
+    """Started under mpirun, where rank 0 plays the twin and writes it."""
+    out = tmp_path / "out"
+    (out / "twin").mkdir(parents=True)
+    (out / "twin" / "fabric.toml").write_text("mine")
+    job = ["validate", str(inputs / "trace"), "--hosts", loopback(tmp_path), "--rate", "200Mb/s", "-o", str(out)]
+    before = digest(out)
+    with started(line=[MPIRUN, "-n", "4", str(GENIE), *job]) as command:
+        ended = command.end()
+    assert ended.code == 2, ended
+    assert "holds files that are not an earlier validation of Genie's (twin/fabric.toml)" in ended.stderr
+    kept = digest(out)
+    assert {path: kept[path] for path in before} == before
 
 
 def test_every_output_is_known_to_the_guard() -> None:

@@ -89,7 +89,7 @@ def judge(outcome: Outcome) -> str:
         return f"exit code {outcome.code} and no line that says why"
     if any(len(line) > LINE_MAX for line in lines):
         return "a line of an error that is too long"
-    if outcome.code == 3 and "memory is short" in outcome.error:
+    if outcome.code == 3 and "memory ran out" in outcome.error:
         return "memory was short"
     if outcome.code == 0 and outcome.not_parsed:
         return f"exit code 0, and {outcome.not_parsed} is not of its format"

@@ -52,7 +52,7 @@ def test_too_little_memory_is_of_the_environment(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     ended = ended_by(too_much, monkeypatch)
     assert ended.code == 3
-    assert ended.stderr.startswith("genie: memory is short: ")
+    assert ended.stderr.startswith("genie: memory ran out: ")
     assert not list(tmp_path.iterdir())
 
 

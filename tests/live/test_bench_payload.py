@@ -18,7 +18,7 @@ from genie.config.hosts import load_hosts
 from genie.live.bench.asked import Asked
 from genie.live.bench.collectives import OPERATIONS, chain
 from genie.live.bench.measured import measured
-from genie.record import open_run, prepare_folder
+from genie.record import LIVE, open_run, prepare_folder
 from genie.workload.write import save
 
 ALL_REDUCE = OPERATIONS["all_reduce"]
@@ -33,7 +33,7 @@ def played(verify: tuple[bool, bool], tmp_path: Path) -> list[Ended]:
     workload = chain(ALL_REDUCE, ASKED, SIZE_BYTES)
     save(workload, trace)
     settings = settings_of(Play(str(trace), rate="200Mb/s"), Live(join_s=30), out, workload, hosts, None)
-    prepare_folder(out)
+    prepare_folder(out, LIVE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

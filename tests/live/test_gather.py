@@ -81,4 +81,4 @@ def test_a_fault_of_ours_is_one_line_with_its_place(tmp_path: Path, monkeypatch:
 
 def test_too_little_memory_is_no_fault_of_ours() -> None:
     told = unexpected(MemoryError())
-    assert (told.code, str(told)[:15]) == (3, "memory is short")
+    assert (told.code, str(told)[:15]) == (3, "memory ran out:")

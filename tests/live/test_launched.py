@@ -185,7 +185,7 @@ def test_rank_0_is_killed_and_diff_gathers_what_is_left(job: list[str], tmp_path
     simulated = genie("simulate", job[1], "--rate", "200Mb/s", "--follow", str(out), "-o", str(twin))
     assert simulated.code == 0, simulated
     assert open_run(out).info["complete"] is False
-    assert genie("diff", str(out), str(twin)).code in (0, 1)
+    assert genie("diff", str(out), str(twin)).code in (1, 4)
 
 
 def test_a_stall_under_mpirun_leaves_a_run_folder(tmp_path: Path) -> None:

@@ -67,10 +67,10 @@ def test_paths_are_learned_and_followed(network: Routed, tmp_path: Path, ports: 
 
 
 def test_without_addresses_paths_are_learned_when_asked(network: Routed, tmp_path: Path) -> None:
-    assert run_in(network, tmp_path, FABRIC).code in (0, 1)
+    assert run_in(network, tmp_path, FABRIC).code in (0, 1, 4)
     assert open_run(tmp_path / "out" / "live").paths is None
     assert "paths" not in open_run(tmp_path / "out" / "live").info
-    assert run_in(network, tmp_path, FABRIC, "--trace-paths", "on").code in (0, 1)
+    assert run_in(network, tmp_path, FABRIC, "--trace-paths", "on").code in (0, 1, 4)
     live = open_run(tmp_path / "out" / "live")
     told = live.info["paths"]
     assert (told["flows"], told["known"], told["compared"]) == (2, 0, 2)

@@ -40,7 +40,7 @@ class Recorder:
 def test_every_attribute_of_a_connection(address: str, gid: str, lid: int, to: str) -> None:
     device: Any = Recorder()
     verbs = VerbsSettings(service_level=3, traffic_class=104, timeout=14, retry_count=5, rnr_retry=6, min_rnr_timer=11)
-    card = PairCard(address=address, queue_pairs=[], rkey=1, gid=gid, lid=lid)
+    card = PairCard(address=address, queue_pairs=[], first_psns=[], rkey=1, gid=gid, lid=lid)
     opening.connect(device, GID, verbs, "queue pair", card, number=17, psns=(100, 200), mtu_bytes=2048)
     assert device.asked == ("queue pair", (to, lid, GID, 3, 104))
     assert device.attributes == {

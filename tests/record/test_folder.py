@@ -242,7 +242,11 @@ def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_what_a_killed_process_left_half_written_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("timeline.parquet", b"PAR1half"), ("counters.json", b'{"schema": "genie.counters.1", '), ("run.json", b"")],
+)
+def test_what_a_killed_process_left_half_written_is_replaced(name: str, content: bytes, tmp_path: Path) -> None:
     """As it is named by `write_whole`, which is killed in the middle here."""
 
     def killed(*_: object) -> None:
@@ -252,11 +256,21 @@ def test_what_a_killed_process_left_half_written_is_replaced(tmp_path: Path) -> 
         patch.setattr(Path, "replace", killed)
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
-            write_whole(tmp_path / "timeline.parquet", b"half")
+            write_whole(tmp_path / name, content)
     (left,) = tmp_path.iterdir()
-    assert left.name != "timeline.parquet"
+    assert left.name != name
+    (tmp_path / "launch.json").write_text(json.dumps({"schema": launch_mark(LIVE)}))
     prepare_folder(tmp_path, LIVE)
     assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["timeline.parquet.2024.part", "run.json.7.part", "launch.json.7.part"])
+def test_a_user_s_file_with_the_name_of_a_half_written_one_is_kept(name: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RecordError, match=name):
+        prepare_folder(tmp_path, LIVE)
+    assert (tmp_path / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def bytes_of_pairs(run: Run) -> dict[tuple[int, int, int], int]:
 
 def check(done: Validation, ranks: int) -> None:
     """Judged, whatever the verdict: emulated processors keep no time that a twin could foretell."""
-    assert done.codes[0] in (0, 1), done.said
+    assert done.codes[0] in (0, 1, 4), done.said
     assert done.codes[1:] == [0] * (ranks - 1), done.said
     assert (done.out / "verdict.json").exists(), done.said
     verdict = done.verdict

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from simtwin.sweep.rows import neutral, read_rows, table_of
+from genie.record import let_go_of_folders
+from simtwin.sweep.rows import Rows, neutral, read_rows, table_of
 
 
 def test_texts_that_begin_like_a_formula_are_neutralised() -> None:
@@ -29,6 +30,8 @@ def test_an_error_in_a_row_is_text_in_the_table(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_row_is_left_out(tmp_path: Path) -> None:
     lines = [
+        '{"schema": "genie.sweep.1"}',
+        '{"wrote": {"sweep.csv": []}}',
         "[" * 5000 + "]" * 5000,
         "7",
         '{"id": "a", "error": "", "dropped": "x"}',
@@ -36,3 +39,8 @@ def test_a_line_that_is_no_row_is_left_out(tmp_path: Path) -> None:
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     assert list(read_rows(tmp_path)) == ["b"]
+    rows = Rows(tmp_path)
+    rows.write_beside("sweep.csv", "a")
+    rows.write_beside("sweep.csv", "b")
+    let_go_of_folders()
+    assert (tmp_path / "sweep.csv").read_text() == "b"

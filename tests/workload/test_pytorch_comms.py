@@ -246,7 +246,7 @@ def test_traces_of_different_iterations_do_not_join(tmp_path: Path) -> None:
         (b"", "not a JSON trace"),
         (b"\x1f\x8b\x08\x00cut", "cannot be read"),
         (b"[1, 2]", "expected a PyTorch host execution trace .*this is no such trace"),
-        (b'{"schema": "1.1.0", "nodes": [{"id": 1}]}', "a node of schema 1.1.0 lacks or misuses 'parent'"),
+        (b'{"schema": "1.1.0", "nodes": [{"id": 1}]}', "a node of schema 1.1.0 lacks 'parent'"),
     ],
 )
 def test_a_file_that_is_no_trace_is_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
