@@ -64,8 +64,8 @@ class Wiring:
         return hosts
 
     def rarest(self, links: Collection[str], pairs: Iterable[Pair], tiered: Collection[str]) -> tuple[float, str, int]:
-        """At most how probable it is that hashing leads no pair over some link, the link that is likeliest left out, and how
-        many pairs can take that one.
+        """An upper bound of the chance that hashing leads no pair over some link; the link that is likeliest left out;
+        and how many pairs can take that one.
 
         `tiered`: all links between switches.
         """
