@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Workload
-from simtwin.fabric_schema import Fabric, Transport
+from simtwin.fabric_schema import Fabric, Fault, Transport
+from simtwin.faults import links_of
 from simtwin.levels import ANALYTIC, PACKET
+from simtwin.network import Network
+from simtwin.played_paths import PAIRS_MAX
 from simtwin.wire import Options, operations_of, within_servers
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from simtwin.twin import Twin
 
 DEFAULT_SEED = 1
 
@@ -57,15 +64,76 @@ def idle_compute(compute: str | None, filled: int) -> Iterator[str]:
         yield f"--compute {compute}: has no effect: every compute node of the workload has a duration"
 
 
-def missed_faults(fabric: Fabric, timeline: pl.DataFrame) -> Iterator[str]:
-    """A line for each `[[fault]]` of a fabric that begins after the longest iteration has ended."""
+def missed_faults(
+    fabric: Fabric, network: Network, timeline: pl.DataFrame, crossed: CrossedLinks | None
+) -> Iterator[str]:
+    """A line for each `[[fault]]` of a fabric that changes nothing. `crossed`: None where it is not known."""
     if not fabric.fault or not len(timeline):
         return
     end_ns = int(timeline["end_ns"].max() or 0)  # type: ignore[arg-type]
     for number, fault in enumerate(fabric.fault):
-        name = fault.link or fault.switch or "-".join(fault.cable or ())
-        if fault.at // 1000 >= end_ns:
-            yield (
-                f"fabric '{fabric.name}': [[fault]] number {number + 1} of {name} has no effect: it begins at "
-                f"{fault.at / 1e9:g} ms, and the longest iteration ends at {end_ns / 1e6:.3f} ms"
-            )
+        if why := _idle_fault(fault, links_of(number, fault, network), network, end_ns, crossed):
+            name = fault.link or fault.switch or "-".join(fault.cable or ())
+            yield f"fabric '{fabric.name}': [[fault]] number {number + 1} of {name} has no effect: {why}"
+
+
+def _idle_fault(fault: Fault, links: list[int], network: Network, end_ns: int, crossed: CrossedLinks | None) -> str:
+    """Why a fault changes nothing, "" where it may."""
+    if fault.at // 1000 >= end_ns:
+        return f"it begins at {fault.at / 1e9:g} ms, and the longest iteration ends at {end_ns / 1e6:.3f} ms"
+    one = len(links) == 1
+    own_bps = network.rate_bps[links]
+    if fault.rate is not None:
+        links = [link for link, rate in zip(links, own_bps.tolist(), strict=True) if rate == 0 or rate > fault.rate]
+    if not links:
+        return f"the {'link has' if one else 'links have'} no higher rate without it"
+    if crossed is None or crossed.links & set(links) or (fault.rate is None and crossed.has_detours):
+        return ""
+    return f"no packet of the workload crosses {'the link' if one else 'these links'}"
+
+
+@dataclass(frozen=True)
+class CrossedLinks:
+    """The links that packets or pause frames crossed, of all iterations."""
+
+    links: frozenset[int]
+    has_detours: bool  # packets may have left out links because they were down
+
+    @staticmethod
+    def of(
+        twin: Twin, counters: Mapping[str, Sequence[int]], transfers: pl.DataFrame, follows: bool
+    ) -> CrossedLinks | None:
+        """By the counters of a simulation's links; None at the levels without packets.
+
+        `follows`: pairs may have the paths of another run.
+        """
+        if twin.level.name != PACKET:
+            return None
+        network = twin.network
+        # A pause frame goes back along the cable of the link that it pauses; by one that is down it is lost.
+        links = {link for link, packets in enumerate(counters["packets"]) if packets}
+        links |= {link ^ 1 for link, pauses in enumerate(counters["pauses"]) if pauses}
+        faults = [(number, fault) for number, fault in enumerate(twin.fabric.fault) if fault.rate is None]
+        down = {link for number, fault in faults for link in links_of(number, fault, network)}
+        pairs = transfers.select("src", "dst").unique().rows() if down else []
+        has_detours = bool(down) and (
+            follows or bool(twin.fabric.path) or len(pairs) > PAIRS_MAX or bool(down & _reachable(twin, pairs))
+        )
+        return CrossedLinks(frozenset(links), has_detours)
+
+
+def _reachable(twin: Twin, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    """Links on any shortest path of these pairs of ranks, either way, while no link is down."""
+    sources: dict[int, set[int]] = defaultdict(set)
+    for pair in pairs:
+        a, b = (int(twin.host_of_rank[rank]) for rank in pair)
+        sources[b].add(a)
+        sources[a].add(b)
+    found: set[int] = set()
+    for target, nodes in sources.items():
+        front = set(nodes)
+        while front:
+            links = {int(link) for node in front for link in twin.routes.choices(node, target)}
+            found |= links
+            front = {int(twin.network.dst_node[link]) for link in links} - {target}
+    return found

@@ -56,7 +56,7 @@ def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Rou
     """
     of_link: dict[int, list[Fault]] = defaultdict(list)
     for number, fault in enumerate(fabric.fault):
-        for link in _links_of(number, fault, network):
+        for link in links_of(number, fault, network):
             of_link[link].append(fault)
     times = sorted({int(t) for f in fabric.fault for t in (f.at, f.until) if t is not None})
     changes: list[Change] = []
@@ -90,7 +90,7 @@ def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Rou
 def check_faults(fabric: Fabric, network: Network) -> None:
     """Raises FaultError when a fault cannot be."""
     for number, fault in enumerate(fabric.fault):
-        _links_of(number, fault, network)
+        links_of(number, fault, network)
 
 
 def _rate_at(time_ps: int, faults: list[Fault], own_bps: int) -> int:
@@ -104,7 +104,8 @@ def _rate_at(time_ps: int, faults: list[Fault], own_bps: int) -> int:
     return rate_bps
 
 
-def _links_of(number: int, fault: Fault, network: Network) -> list[int]:
+def links_of(number: int, fault: Fault, network: Network) -> list[int]:
+    """The directed links that a fault names: one, a cable's two, or all of a switch. Raises FaultError."""
     named = {"link": fault.link, "cable": fault.cable, "switch": fault.switch}
     given = [key for key, value in named.items() if value is not None]
     if len(given) != 1:

@@ -11,7 +11,7 @@ from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
 from genie.record import RecordWriteError, Run, kept_remarks, open_run, remark
 from genie.workload.graph import Workload
-from simtwin.effects import missed_faults
+from simtwin.effects import CrossedLinks, missed_faults
 from simtwin.levels import ANALYTIC, PACKET
 from simtwin.played_paths import PlayedPaths
 from simtwin.simulated import Simulated
@@ -120,8 +120,10 @@ def simulated(
             f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
             f"instead of the run's: {paths.facts['why']}"
         )
-    for text in missed_faults(twin.fabric, result.timeline) if result.stopped is None and not failure else ():
-        remark(text)
+    if twin.fabric.fault and result.stopped is None and not failure:
+        crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
+        for text in missed_faults(twin.fabric, network, result.timeline, crossed):
+            remark(text)
     info = {
         "world": "twin",
         **twin.level.facts(),

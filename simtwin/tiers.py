@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def distances(network: Network) -> NDArray[np.int32]:
-    """(nodes,) cables to the nearest host; what joins the parts of a server is as near as its hosts.
+    """(nodes,) cables to the nearest host; a switch inside a server is as near as its hosts.
 
     Switches without a way to any host are one farther than all others.
     """

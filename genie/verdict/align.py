@@ -148,6 +148,6 @@ def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
         "busy_ns",
         "retransmits",
         "messages",
-        # What the acknowledgement of the last message took, by the two ends' clocks; unknown: 0.
+        # Time that the acknowledgement of the last message took, by the two ends' clocks; unknown: 0.
         pl.when(pl.col("last_ns") < 0).then(0).otherwise(pl.col("acked_ns") - pl.col("last_ns")).alias("answer_ns"),
     )

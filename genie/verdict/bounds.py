@@ -1,4 +1,4 @@
-"""What a pass may claim: by how much each rank's NIC may still be slower than its peers, and who was not judged."""
+"""Claims of a pass: by how much each rank's NIC may still be slower than its peers, and which are not judged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of the ranks that are not accused."""
+    """Bounds of the ranks that are not accused."""
 
     upper: dict[str, float | None]  # "rank 3 egress" -> slow-down that it surely does not exceed; None: too few units
     little: tuple[str, ...]  # those of them with so little traffic that only this bound speaks for them
@@ -147,7 +147,7 @@ def _beside(mine: pl.DataFrame, theirs: pl.DataFrame, end: str) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class JudgedLinks:
-    """What is known of the links between switches."""
+    """Bounds of the links between switches, and those that have none."""
 
     upper: dict[str, float | None]  # of those that surely are no slower than matters
     unsure: tuple[str, ...]  # tested, and may be

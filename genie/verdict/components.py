@@ -1,4 +1,4 @@
-"""What can be accused: each rank's NIC in each direction, hosts and switches with several ranks, and their names."""
+"""Components to accuse: each rank's NIC in each direction, hosts and switches with several ranks, and their names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Component:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """What it is in its series."""
+        """Its columns in its series."""
         return self.columns or self.ranks
 
     def touches(self) -> pl.Expr:

@@ -1,7 +1,7 @@
 """Coverage: how many NICs and links between switches a run has judged, which ones it has not, and why.
 
-Judged is what the run accuses, and what it shows to be no slower than its peers by what matters. A NIC counts with its
-cable and its switch port, in each direction in which its rank moves payload.
+A component is judged that the run accuses, or shows to be no slower than its peers by a size that matters. A NIC counts
+with its cable and its switch port, in each direction in which its rank moves payload.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from genie.verdict.tiers import Between
 
 Require = Literal["links", "nics", "none"]
+LINKS = "links between switches"
 NO_PAYLOAD = "no payload sent or received"
 NOT_CROSSED = "no traffic between ranks crosses them"
 FEW_PAIRS = f"fewer than {PATHS_MIN} pairs of ranks use them"
@@ -36,15 +37,15 @@ class Part:
 
     name: str
     judged: int
-    total: int
+    total: int  # 0: not known
     not_judged: dict[str, tuple[str, ...]] = field(default_factory=dict)  # why -> which
 
     @property
     def is_whole(self) -> bool:
-        return self.judged == self.total
+        return self.judged == self.total and not self.not_judged
 
     def words(self) -> str:
-        return f"{self.judged} of {self.total} {self.name}"
+        return f"{self.judged} of {self.total or 'an unknown number of'} {self.name}"
 
     def reasons(self) -> str:
         """`leaf0->spine0, leaf0->spine1 (fewer than 3 pairs of ranks use them), ...`"""
@@ -56,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a headline counts."""
+    """Counts of a headline."""
 
     nics: Part
     links: Part | None = None  # between switches; None: the fabric has none
@@ -131,6 +132,8 @@ def coverage_of(
     judged = [rank for rank in ranks if nics.is_judged(rank)]
     one_way = sum(nics.directions(rank) == 1 for rank in judged)
     part = Part("NICs", len(judged), len(ranks), _frozen(missing))
+    if between.problem:
+        return Coverage(part, Part(LINKS, 0, 0, {between.problem: (LINKS,)}), "", one_way)
     if not between.tiers and not ways.columns and not ways.few:
         return Coverage(part, None, "", one_way)
     if tiers:
@@ -168,7 +171,7 @@ def _by_link(nics: Nics, links: JudgedLinks, ways: Ways, between: Between) -> Pa
         default = "they carry one rank's traffic, whose NIC is not judged" if link in owner else NOT_CROSSED
         missing.setdefault(known.get(link, default), []).append(link)
     lacking = sum(map(len, missing.values()))
-    return Part("links between switches", len(every) - lacking, len(every), _frozen(missing))
+    return Part(LINKS, len(every) - lacking, len(every), _frozen(missing))
 
 
 def _frozen(missing: dict[str, list[str]]) -> dict[str, tuple[str, ...]]:
@@ -176,5 +179,5 @@ def _frozen(missing: dict[str, list[str]]) -> dict[str, tuple[str, ...]]:
 
 
 def unjudged(parts: Iterable[Part]) -> str:
-    """What is not judged of some parts, with the reasons."""
+    """The components of some parts that are not judged, with the reasons."""
     return "; ".join(f"not judged: {reasons}" for part in parts if (reasons := part.reasons()))

@@ -223,7 +223,7 @@ def remarks_of(live: Run, twin: Run) -> list[str]:
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:
-    """Who came last, how often, and how much longer per iteration than the middle rank it computed before."""
+    """Ranks that came last, how often, and how much longer per iteration than the middle rank they computed before."""
     table: dict[int, list[int]] = {}
     for item in collectives:
         table.setdefault(item.last_rank, []).append(item.late_ns)
@@ -276,7 +276,7 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: 
 
 
 def counted_amiss(live: Run) -> list[str]:
-    """What the live run remarks on counters that grew and should not have: the worst ones, and how many more."""
+    """Remarks of the live run on counters that grew and should not have: the worst ones, and how many more."""
     texts = [str(remark.get("text", "")) for remark in live.counters.get("remarks") or []]
     more = len(texts) - COUNTERS_MAX
     return texts[:COUNTERS_MAX] + ([f"{more} more counters grew that should not: see counters.json"] * (more > 0))

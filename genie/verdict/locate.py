@@ -102,7 +102,7 @@ def locate(
             hit = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
             size = float(np.log1p(finding.slow_down))
             least = max(least, VICTIMS_SHARE * (max(hit, size) if finding.component.columns else size))
-        # What this one explains is taken out; whoever is still slow without it is a suspect of its own.
+        # Transfers that this one explains are taken out; a component still slow without them is a suspect too.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
         if transfers.is_empty():

@@ -77,7 +77,7 @@ class _Suspect(Struct):
 
 
 class _Verdict(Struct):
-    """What is read of verdict.json, as far as it is there."""
+    """Parts of verdict.json that metrics read, as far as they are there."""
 
     result: str = ""
     runs: _Runs | None = None
@@ -87,7 +87,7 @@ class _Verdict(Struct):
 
 @dataclass
 class Source:
-    """What metrics are made of."""
+    """Input of metrics."""
 
     name: str  # label `run`
     workload: str = ""

@@ -36,7 +36,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the suspects cost an iteration, in their window."""
+    """Time that the suspects cost an iteration, in their window."""
 
     iteration_ns: int  # extra, the median
     iteration_without_ns: int
@@ -56,7 +56,7 @@ class FleetGate:
 
 @dataclass(frozen=True)
 class Noise:
-    """What the run's own repetitions say about chance."""
+    """Chance, by the run's own repetitions."""
 
     units: int  # of evidence: iterations times phases
     phases: int
@@ -68,7 +68,7 @@ class Noise:
 
 @dataclass
 class Verdict:
-    """What `genie diff` says of a live run and its twin."""
+    """Result of `genie diff` for a live run and its twin."""
 
     result: Result
     summary: str

@@ -1,4 +1,4 @@
-"""What the verdict holds to, with the reason for each figure. None of them is fitted to a run."""
+"""Limits of the verdict, with the reason for each figure. None of them is fitted to a run."""
 
 from __future__ import annotations
 

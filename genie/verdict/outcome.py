@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from genie.page.words import duration, percent
 from genie.verdict.bounds import named, reasons_named
 from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
+from genie.verdict.tiers import NOT_SAID
 from genie.verdict.words import cost_in_words
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ def _next_step(verdict: Verdict) -> str:
         return f"{RUN_AGAIN}."
     if verdict.judged.links in lacking and verdict.judged.links is not None:
         enough = "or say that NICs are enough: --require-coverage nics."
+        if NOT_SAID in verdict.judged.links.not_judged:
+            return f"Simulate again with this version, {enough}"
         if verdict.judged.by_tier:
             return f"Run again with --trace-paths on where the network answers it, {enough}"
         missing = verdict.judged.links.not_judged

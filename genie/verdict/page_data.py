@@ -1,4 +1,4 @@
-"""What the figures of a report show, as plain lists, kept small whatever the size of the run."""
+"""Data of a report's figures, as plain lists, kept small whatever the size of the run."""
 
 from __future__ import annotations
 

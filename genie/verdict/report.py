@@ -106,7 +106,9 @@ def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
     if links is None:
         return []
     name = links.name[0].upper() + links.name[1:]
-    return [(f"{name} judged", f"{links.judged} of {links.total}", "one way each; the remarks name the others")]
+    return [
+        (f"{name} judged", f"{links.judged} of {links.total or 'unknown'}", "one way each; the remarks name the others")
+    ]
 
 
 def _suspects(verdict: Verdict) -> str:
@@ -218,7 +220,7 @@ def _pairs(data: dict[str, Any]) -> str:
 
 
 def _remarks(verdict: Verdict) -> str:
-    """What is not judged and why, then what the runs and their data give reason to say."""
+    """The components that are not judged and why, then what the runs and their data give reason to say."""
     judged = verdict.judged
     parts = [part for part in (judged.nics, judged.links) if part is not None and not part.is_whole]
     remarks = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]

@@ -142,7 +142,7 @@ def both_directions(aligned: Aligned) -> dict[str, Series]:
 
 
 def fleet_series(aligned: Aligned) -> Series:
-    """What each rank's sending took, as it is: for the gate on all of them together."""
+    """Time that each rank's sending took, as it is: for the gate on all of them together."""
     return rank_series(standardise(phase_column(aligned.transfers)), "egress", raw=True)
 
 

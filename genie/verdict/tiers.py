@@ -15,6 +15,7 @@ import polars as pl
 
 from genie.verdict.evidence import upper_median
 from genie.verdict.series import phase_column, standardise
+from genie.verdict.wiring import Wiring
 
 if TYPE_CHECKING:
     from genie.record import Run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ECMP = "ecmp"  # the balancing in which a flow keeps to one path
 MISSED_MAX = 0.01  # chance that hashing leaves a link of a tier without a flow
 ASIDE_MIN = 3  # pairs that do not cross a tier, for it to be compared with them
+NOT_SAID = "the twin's record does not say which links are between switches: simulate again"
 Pair = tuple[int, int]
 
 
@@ -34,6 +36,7 @@ class Between:
     edges: frozenset[str]  # switches that hosts hang on
     crossed: dict[str, frozenset[Pair]]  # tier -> pairs of ranks whose packets cross it; empty where it is not known
     spreads: bool  # the packets of one flow take several paths
+    problem: str = ""  # why it is not known which links these are
 
     @property
     def links(self) -> list[str]:
@@ -41,12 +44,12 @@ class Between:
 
 
 def between_switches(twin: Run) -> Between:
-    """Empty for a record that says no tiers: of one switch, or of an older version."""
+    """Records of older versions name no tiers: the names of links and hosts say them, or nothing does."""
     tiers: dict[str, list[str]] = defaultdict(list)
     joined: dict[bool, set[str]] = {True: set(), False: set()}
     of_link: dict[str, str] = {}
-    for entry in twin.counters.get("links") or []:
-        name, tier = entry["link"], entry.get("tier")
+    named = _tier_of_each(twin)
+    for name, tier in named or []:
         joined[tier is not None].update(name.split("->"))
         if tier is not None:
             tiers[tier].append(name)
@@ -65,24 +68,44 @@ def between_switches(twin: Run) -> Between:
         frozenset(joined[True] & joined[False]),
         {tier: frozenset(pairs) for tier, pairs in crossed.items()},
         str(twin.info.get("load_balancing", ECMP)) != ECMP,
+        NOT_SAID if named is None else "",
     )
+
+
+def _tier_of_each(twin: Run) -> list[tuple[str, str | None]] | None:
+    """(link, tier) of all links; None where the record does not say."""
+    entries = twin.counters.get("links") or []
+    if not entries:
+        switches = {entry.get("switch", "") for entry in twin.info.get("hosts") or []}
+        return [] if len(switches) < 2 else None
+    if any("tier" in entry for entry in entries):
+        return [(entry["link"], entry.get("tier")) for entry in entries]
+    wiring = Wiring(twin)
+    tiers = wiring.tiers()
+    return None if tiers is None else list(zip(wiring.links, tiers, strict=True))
 
 
 def judged_tiers(aligned: Aligned, twin: Run, between: Between, practical: float) -> dict[str, str]:
     """Tier -> why it is not judged, "" where it is: no pair that crosses it is slower than matters."""
-    bounds = _Bounds(aligned)
-    return {tier: _problem(tier, aligned, twin, between, bounds, practical) for tier in between.tiers}
+    bounds, wiring = _Bounds(aligned), Wiring(twin)
+    return {tier: _problem(tier, aligned, twin, between, wiring, bounds, practical) for tier in between.tiers}
 
 
-def _problem(tier: str, aligned: Aligned, twin: Run, between: Between, bounds: _Bounds, practical: float) -> str:
+def _problem(
+    tier: str, aligned: Aligned, twin: Run, between: Between, wiring: Wiring, bounds: _Bounds, practical: float
+) -> str:
     moved = set(aligned.transfers.select("src", "dst").unique().rows())
     crossing = moved & between.crossed.get(tier, frozenset())
     if not crossing:
         return "no rank's traffic crosses it" if between.crossed else "which traffic crosses it is not known"
     if between.edges - _edges(twin, crossing, 0) or between.edges - _edges(twin, crossing, 1):
         return "traffic crosses it from and to some switches only"
-    if not between.spreads and not _covers(len(crossing), len(between.tiers[tier])):
-        return f"{len(crossing)} pairs of ranks are too few to surely cross all {len(between.tiers[tier])} of its links"
+    if not between.spreads:
+        missed, link, able = wiring.rarest(between.tiers[tier], crossing, between.links)
+        if missed > MISSED_MAX:
+            links = len(between.tiers[tier])
+            few = f"{len(crossing)} pairs of ranks are too few to surely cross all {links} of its links"
+            return f"{few}: {able} can take {link}"
     worst: tuple[float, Pair] | None = None
     for pair in sorted(crossing):
         bound = bounds.of(pair)
@@ -103,12 +126,6 @@ def _edges(twin: Run, pairs: set[Pair], end: int) -> set[str]:
     """Switches next to the ranks at one end of these pairs."""
     switch = {entry["rank"]: entry.get("switch", "") for entry in twin.info.get("hosts") or []}
     return {switch.get(pair[end], "") for pair in pairs}
-
-
-def _covers(flows: int, links: int) -> bool:
-    """Whether so many hashed flows leave no link of a tier out; each takes one of those of its direction."""
-    one_way = max(1, links // 2)
-    return one_way * (1 - 1 / one_way) ** flows <= MISSED_MAX
 
 
 class _Bounds:

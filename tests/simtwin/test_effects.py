@@ -7,14 +7,18 @@ from typing import Any
 import polars as pl
 import pytest
 
+import simtwin
 from genie.collectives.nccl import NcclShape
+from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
+from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.effects import idle_compute, idle_options, missed_faults
 from simtwin.fabric import parse_fabric
-from simtwin.fabric_schema import Transport
+from simtwin.fabric_schema import Fabric, Fault, LeafSpine, Link, LoadBalancing, Routing, Transport
 from simtwin.options import SimulateOptions
+from simtwin.topology import build_network
 
 FABRIC = """
 [topology]
@@ -97,11 +101,50 @@ def test_a_compute_model_that_no_node_needs() -> None:
 
 def test_faults_after_the_end() -> None:
     fabric = parse_fabric(FABRIC, "made")
+    network = build_network(fabric)
     timeline = pl.DataFrame({"end_ns": [1_500_000, 2_000_000]})
-    assert list(missed_faults(fabric, timeline)) == [
+    assert list(missed_faults(fabric, network, timeline, None)) == [
         "fabric 'fabric': [[fault]] number 2 of host1-switch has no effect: it begins at 2 ms, and the longest "
         "iteration ends at 2.000 ms",
         "fabric 'fabric': [[fault]] number 3 of switch has no effect: it begins at 1000 ms, and the longest "
         "iteration ends at 2.000 ms",
     ]
-    assert list(missed_faults(fabric, timeline.clear())) == []
+    assert list(missed_faults(fabric, network, timeline.clear(), None)) == []
+
+
+NO_PACKET = "no packet of the workload crosses"
+HALF = {"rate": Rate(5 * 10**8)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "why"),
+    [
+        ({"link": "leaf1->spine1", **HALF}, 2, f"{NO_PACKET} the link"),
+        ({"link": "leaf1->spine1"}, 2, f"{NO_PACKET} the link"),
+        ({"cable": ("spine1", "leaf0"), **HALF}, 2, f"{NO_PACKET} these links"),
+        ({"switch": "leaf1"}, 2, f"{NO_PACKET} these links"),
+        ({"switch": "leaf0", **HALF}, 2, ""),
+        ({"link": "host0->leaf0", **HALF}, 2, ""),
+        ({"link": "host0->leaf0", "rate": Rate(10**9)}, 2, "the link has no higher rate without it"),
+        ({"cable": ("host0", "leaf0"), "rate": Rate(10**9)}, 2, "the links have no higher rate without it"),
+        ({"link": "leaf1->spine1", **HALF}, 4, ""),
+        # No packet crosses it because it is down: the packets go another way.
+        ({"link": "spine1->leaf0"}, 4, ""),
+    ],
+)
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_faults_without_traffic_or_without_a_lower_rate(
+    fault: dict[str, Any], ranks: int, why: str, level: str
+) -> None:
+    fabric = Fabric(
+        topology=LeafSpine(leaves=2, spines=2, hosts_per_leaf=2),
+        link=Link(Rate(10**9), Duration(500_000)),
+        load_balancing=LoadBalancing("spray"),
+        routing=Routing(Duration(0)),
+        fault=[Fault(at=Duration(0), **fault)],
+    )
+    run = simtwin.simulate(fabric, collective(Op.ALL_TO_ALL, ranks, 1 << 20), level=level)
+    name = fault.get("link") or fault.get("switch") or "-".join(fault.get("cable", ()))
+    said = [f"fabric 'fabric': [[fault]] number 1 of {name} has no effect: {why}"]
+    silent = not why or (level == "flow" and why.startswith(NO_PACKET))
+    assert [text for text in run.info["remarks"] if "[[fault]]" in text] == ([] if silent else said)

@@ -174,9 +174,54 @@ def test_unknown_paths_count_by_tier_where_hashing_reached_all_links() -> None:
     assert of(unknown).startswith("PASS 8 of 8 NICs and 1 of 1 tier of links between switches judged: none is slower")
     line = of(rings(unknown))
     assert line.startswith("INCONCLUSIVE 8 of 8 NICs and 0 of 1 tier of links between switches judged; ")
-    assert "(2 pairs of ranks are too few to surely cross all 8 of its links)" in line
+    assert "(2 pairs of ranks are too few to surely cross all 8 of its links: 1 can take leaf0->spine0)" in line
     changed = (replace(live, info={**live.info, "paths": {"changed": True}}), twin)
     assert "single links are not judged: paths changed during the run" in of(changed)
+
+
+def older(runs: Runs, **info: object) -> Runs:
+    """As a version recorded it that named no tiers."""
+    live, twin = runs
+    counters = {"links": [{"link": entry["link"]} for entry in twin.counters["links"]]}
+    return live, replace(twin, counters=counters, info={**twin.info, **info})
+
+
+def without_paths(runs: Runs) -> Runs:
+    live, twin = (replace(run, paths=None) for run in runs)
+    return live, twin
+
+
+def test_a_twin_s_record_without_tiers_has_those_of_its_links_names() -> None:
+    assert of(older(two_leaves())) == of(two_leaves())
+    live, _ = unknown = without_paths(two_leaves())
+    assert of(older(unknown)).startswith("INCONCLUSIVE 8 of 8 NICs and 0 of 1 tier of links between switches judged; ")
+    assert of(older((live, two_leaves()[1]))).startswith("PASS 8 of 8 NICs and 1 of 1 tier of links between switches")
+
+
+def test_a_twin_s_record_that_does_not_say_which_links_are_between_switches_is_no_pass() -> None:
+    why = (
+        "not judged: links between switches (the twin's record does not say which links are between switches: "
+        "simulate again)"
+    )
+    more_hosts = older(without_paths(two_leaves()), packet_latency_ns=[0] * 9)  # one of them has two cables or more
+    no_hosts = older(without_paths(two_leaves()), hosts=[])
+    live, twin = without_paths(two_leaves())
+    for runs in (more_hosts, no_hosts, (live, replace(twin, counters={}))):
+        line = of(runs)
+        count = "8 of 8 NICs and 0 of an unknown number of links between switches judged"
+        assert line.startswith(f"INCONCLUSIVE {count}; {why}; ")
+        assert judge(*runs).action.startswith("Simulate again with this version, or say that NICs are enough: ")
+        assert of(runs, "nics").startswith(f"PASS {count}: ")
+
+
+def test_pairs_of_one_direction_do_not_judge_the_links_of_the_other() -> None:
+    """16 pairs cross the tier from leaf 1, and one from leaf 0, which takes one of leaf 0's two uplinks."""
+    one = (pl.col("src") // 4 >= pl.col("dst") // 4) | ((pl.col("src") == 0) & (pl.col("dst") == 4))
+    live, twin = kept(two_leaves(), one & (pl.col("messages") == 1))
+    line = of((replace(live, paths=None), twin))
+    why = "17 pairs of ranks are too few to surely cross all 8 of its links: 1 can take leaf0->spine0"
+    assert "0 of 1 tier of links between switches judged; " in line
+    assert f"not judged: links 1-2 ({why}); " in line
 
 
 def test_no_payload_is_no_result() -> None:
