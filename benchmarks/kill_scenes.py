@@ -1,10 +1,11 @@
-"""Runs in which one process is killed at a drawn moment, and what is left of them. Used by kills.py."""
+"""Runs in which one process is ended at a drawn moment, and what is left of them. Used by kills.py."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -31,14 +32,15 @@ GENIE = [sys.executable, "-P", "-m", "genie.cli.main"]
 
 @dataclass(frozen=True)
 class Kill:
-    """Which process is killed, and when."""
+    """The process that is ended, when, and by which signal."""
 
     way: str
     victim: str  # rank, two ranks, mpirun, launcher
-    ranks: tuple[int, ...]  # that are killed
+    ranks: tuple[int, ...]  # that are killed, the first one first
     moment: str
     iteration: int  # the last one that the first of them has saved, for the moments that have one
     later_s: float  # from that moment
+    signal: str = "SIGKILL"
 
 
 def drawn(seed: int, number: int, attempt: int) -> Kill:
@@ -51,7 +53,10 @@ def drawn(seed: int, number: int, attempt: int) -> Kill:
     moment = draw.choices(MOMENTS, (2, 1, 4, 1, 2))[0]
     longest_s = {"start": 0.8, "join": 0.3, "play": 0.06, "barrier": 0.004, "gather": 0.5}[moment]
     iteration = SHORT - 1 if moment == "gather" else draw.randrange(1, 6)
-    return Kill(way, victim, tuple(draw.sample(range(RANKS), count)), moment, iteration, draw.uniform(0, longest_s))
+    ranks, later_s = tuple(draw.sample(range(RANKS), count)), draw.uniform(0, longest_s)
+    polite = victim == "rank" or (victim == "mpirun" and moment != "start")  # mpirun loses it before its ranks run
+    name = draw.choices(("SIGKILL", "SIGTERM"), (3, 1 if polite else 0))[0]
+    return Kill(way, victim, ranks, moment, iteration, later_s, name)
 
 
 class Scene:
@@ -102,7 +107,7 @@ class Scene:
         )  # fmt: skip
 
     def kill(self, kill: Kill) -> bool:
-        """Kill at the moment; False when there was no such process any more."""
+        """Kill at the moment; False when there was no such process any more. Of two the first has ended before."""
         victims: list[int] = []
 
         def come() -> bool:
@@ -112,12 +117,8 @@ class Scene:
         if not self._until(come):
             return False
         time.sleep(kill.later_s)
-        hit = 0
-        for pid in victims:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                hit += 1
-        return hit == len(victims)
+        hits = [_ended_by(pid, signal.Signals[kill.signal], wait=pid != victims[-1]) for pid in victims]
+        return hits[0]  # mpirun may have ended the second meanwhile
 
     def _is(self, kill: Kill) -> bool:
         rank = kill.ranks[0] if kill.ranks else 0
@@ -150,7 +151,7 @@ class Scene:
         return True
 
     def end(self) -> tuple[list[int], list[str]]:
-        """Wait for the end: exit codes, and lines that were said. What still runs after that shows in `left`."""
+        """Wait for the end: exit codes, and lines that were said. `left` shows processes that run on after that."""
         codes, lines = [], []
         for process in self.processes:
             try:
@@ -172,7 +173,7 @@ class Scene:
         return ended.returncode
 
     def left(self) -> list[str]:
-        """What should not be there any more."""
+        """Processes and files that should not be there any more."""
         found = [f"process {pid}: {_read(pid, 'cmdline')[:80]!r}" for pid in self.alive()]
         if self.out.is_dir():
             found += [path.name for path in self.out.iterdir() if path.name == "parts" or path.name.endswith(".part")]
@@ -222,6 +223,21 @@ def _save_rings(folder: Path) -> None:
             )
         workload.ranks[rank], _ = builder.finish()
     save(workload, folder, "rings")
+
+
+def _ended_by(pid: int, number: signal.Signals, *, wait: bool) -> bool:
+    """Whether there was such a process to send the signal to; `wait`: until it has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+            if wait:
+                select.select([descriptor], [], [], LIMIT_S)
+        finally:
+            os.close(descriptor)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _read(pid: int, name: str) -> bytes:

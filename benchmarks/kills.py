@@ -5,9 +5,11 @@ python benchmarks/kills.py --kills 6 --seed 3
 python benchmarks/kills.py --seed 3 --only 17     the kill of that number again
 
 Moments: while ranks start, join, play, wait for each other, and gather their records. Started by hand, as ranks under
-mpirun, and with torchrun's variables. A rank that is named must be one that was killed; of a killed mpirun none may be.
+mpirun, and with torchrun's variables. Ranks and mpirun get SIGTERM at times, all others SIGKILL. A rank that is named
+must be one that was killed, of two the first; of a killed mpirun none may be. A launcher must name one that is killed
+after ranks have begun and before they gather.
 Exit code 1 when a wrong one is named, or something is left: a process, parts/, a half-written file, a lock, a temporary
-folder, shared memory. Where nobody outlives the kill who could tidy up, that is judged after the next command.
+folder, shared memory. Where no process outlives the kill to tidy up, that is judged after the next command.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from kill_scenes import MOMENTS, WAYS, Kill, Scene, drawn, shared_memory
 ATTEMPTS_MAX = 20
 STAYS_S = 15.0
 RIGHT, UNTOLD, COMPLETE, WRONG = "right", "cannot be told", "complete", "WRONG"
-# What blames a rank, or several; a rank that only reports ("rank 0: nothing came ...") is not blamed.
+# Words that blame a rank, or several; a rank that only reports ("rank 0: nothing came ...") is not blamed.
 BLAMED = re.compile(
-    r"ranks? ([\d, ]+?) (?:died|is gone|are gone|did not|is stopped)|(?:lost|nothing of) ranks? ([\d, ]+)"
+    r"ranks? ([\d, ]+?) (?:died|is gone|are gone|did not|is stopped)|(?:lost|nothing of) ranks? ([\d, ]+)|"
+    r"rank (\d+)(?:: told| stopped: told) to end"
 )
+# A launcher that watches all ranks of a run must name one that is killed then.
+MUST_TELL = {("rank", moment) for moment in ("join", "play", "barrier")}
 OPEN = re.compile(r"cannot be told|mpirun ended with exit code|nothing came|stopped: |gave up")
 
 
@@ -50,23 +55,38 @@ class Row:
 def judge(kill: Kill, codes: list[int], said: list[str], problem: str | None) -> str:
     """Whether what was said of a kill is true. `problem`: what the run folder says; None when it is complete."""
     texts = [*said, problem or ""]
-    blamed = {
+    if _blamed(texts) - set(kill.ranks):
+        return WRONG
+    if kill.way == "launcher" and (kill.victim, kill.moment) in MUST_TELL:
+        return RIGHT if kill.ranks[0] in _blamed(_first(texts)) else WRONG
+    if problem is None and codes[0] == 0:
+        return COMPLETE
+    if kill.victim in ("mpirun", "launcher"):
+        words = [f"{kill.victim} was "] + ["were told to end by SIGTERM"] * (kill.signal == "SIGTERM")
+        silent = kill.victim == "launcher" and not problem  # before anything was played nothing is left to say it in
+        return RIGHT if silent or any(word in text for word in words for text in texts) else WRONG
+    if kill.victim == "two ranks":  # the first had ended before the second was killed
+        if kill.ranks[1] in _blamed(_first(texts)):
+            return WRONG
+        if kill.ranks[0] not in _blamed(_first(texts)):
+            return UNTOLD if any("cannot be told" in text for text in texts) else WRONG
+    if _blamed(texts):
+        return RIGHT
+    return UNTOLD if kill.way != "launcher" or any(OPEN.search(text) for text in texts) else WRONG
+
+
+def _blamed(texts: list[str]) -> set[int]:
+    return {
         int(number)
         for text in texts
         for groups in BLAMED.findall(text)
         for number in re.findall(r"\d+", " ".join(groups))
     }
-    if blamed - set(kill.ranks):
-        return WRONG
-    if problem is None and codes[0] == 0:
-        return COMPLETE
-    if kill.victim in ("mpirun", "launcher"):
-        words = f"{kill.victim} was "
-        silent = kill.victim == "launcher" and not problem  # before anything was played nothing is left to say it in
-        return RIGHT if silent or any(words in text for text in texts) else WRONG
-    if blamed:
-        return RIGHT
-    return UNTOLD if kill.way != "launcher" or any(OPEN.search(text) for text in texts) else WRONG
+
+
+def _first(texts: list[str]) -> list[str]:
+    """The causes, without what came of them."""
+    return [text.split("; then ")[0] for text in texts]
 
 
 def carried_out(seed: int, number: int) -> Row:

@@ -17,13 +17,13 @@ WORDS_MAX = 300  # of the error itself, in the line
 
 
 def memory_limit_kib() -> int | None:
-    """What `ulimit -v` says in this process; None where there is no limit."""
+    """The limit that `ulimit -v` shows in this process; None where there is no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit // 1024
 
 
 def memory_advice() -> str:
-    """What to do when memory is too small."""
+    """Advice for when memory is too small."""
     limit = memory_limit_kib()
     if limit is None:
         return "give a smaller input, fewer ranks on this machine, or more memory"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from genie.live.end_order import End, in_words
-from genie.live.rendezvous import ranks_text
+from genie.live.endings import ENDING_SIGNALS, TOLD
+from genie.live.rendezvous import STOPPED, ranks_text
 
 MPIRUN = -1  # among ranks
 CLEAN_UP_S = 1.0  # within which mpirun ends the ranks of a machine once it has decided to
@@ -13,12 +16,13 @@ CLEAN_UP_S = 1.0  # within which mpirun ends the ranks of a machine once it has 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known when a run has gone wrong, before the launcher ends anything itself."""
+    """The facts when a run has gone wrong, before the launcher ends anything itself."""
 
     ends: list[End]  # ranks of this machine, and MPIRUN, in the order in which they ended
     signals: dict[int, int | None]  # rank -> what ended it; 0: it ended by itself; None: not known
     signed: set[int]  # ranks that had begun
     failed: set[int]  # ranks that left a record of what went wrong
+    told: dict[int, str]  # ranks whose record says that a signal told them to end: rank -> its name
     finished: set[int]  # ranks that had done everything
     when: dict[int, str]  # rank -> "in iteration 3"
     ranks: int  # of the run
@@ -33,10 +37,13 @@ def blame(seen: Evidence) -> str | None:
     if returncode is not None and returncode < 0:
         return f"mpirun was ended by {in_words(-returncode)} (process {pid})"
     ends = [end for end in seen.ends if end.who != MPIRUN and not _explained(seen, end.who)]
-    if not ends:
-        return None
-    before = seen.ends[: seen.ends.index(ends[0])]
-    if any(end.who in seen.failed for end in before):
+    failed_before = {end.who for end in seen.ends[: seen.ends.index(ends[0])]} & seen.failed if ends else set()
+    told = _told(seen, ends)
+    if len(told) > 1 and failed_before <= set(told):
+        named = "all ranks" if len(told) == seen.ranks else ranks_text(told)
+        names = " and ".join(sorted(set(told.values())))
+        return f"{named} were {TOLD}{names}, through mpirun or by another process: it cannot be told by whom"
+    if not ends or failed_before:
         return None  # its record says more, and mpirun ends the others of a job in which one has failed
     if len(seen.seen) < seen.ranks and _all_at_once(seen, ends):
         return _unseen(seen, ends)
@@ -45,6 +52,29 @@ def blame(seen: Evidence) -> str | None:
         return f"{named} ended within {_span_ms(ends)} ms, and it cannot be told which was first"
     first = ends[0]
     return f"rank {first.who} died {seen.when[first.who]}: its process {first.pid} {_how(seen.signals[first.who])}"
+
+
+def told_to_end(records: Sequence[dict[str, Any]]) -> dict[int, str]:
+    """Ranks that a signal told to end, as their records say: rank -> its name. Empty when another failure came first.
+
+    `records`: first failure first. A signal that comes later than CLEAN_UP_S is another event.
+    """
+    causes = [record for record in records if STOPPED not in record["error"]]
+    if not causes or not causes[0]["error"].startswith(TOLD):
+        return {}
+    until_ns = causes[0]["time_ns"] + CLEAN_UP_S * 1e9
+    told = [record for record in causes if record["error"].startswith(TOLD) and record["time_ns"] <= until_ns]
+    return {record["rank"]: record["error"].removeprefix(TOLD) for record in told}
+
+
+def _told(seen: Evidence, ends: list[End]) -> dict[int, str]:
+    """Ranks that a signal told to end, as records and processes' ends say; empty when another end came first."""
+    ended = {
+        end.who: in_words(number)
+        for end in ends
+        if (number := seen.signals[end.who]) in ENDING_SIGNALS and end.noticed_s - ends[0].noticed_s < CLEAN_UP_S
+    }
+    return {} if ends and ends[0].who not in ended else {**seen.told, **ended}
 
 
 def _explained(seen: Evidence, rank: int) -> bool:

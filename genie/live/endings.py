@@ -23,13 +23,15 @@ PARTS = "parts"  # the folder in which ranks leave, while they run:
 CUT = ".cut"  # in the name of an iteration's records that were not played to the end
 FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
 STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
-LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when nobody says what went wrong
+LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when no rank says what went wrong
 LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID NAMESPACE" of it
 LAUNCHER_GONE = "the launcher was killed"
+TOLD = "told to end by "  # a signal's name follows
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE_SPACE = "free some space or choose another -o"
 RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
 ALARM_LEAVES_S = 0.2
+SIGNAL_SPREADS_S = 0.05  # for mpirun to pass a signal on to all ranks of a machine
 SALVAGE_LIMIT_S = 8.0
 SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
 
@@ -81,7 +83,7 @@ def launcher_process() -> Path | None:
 
 
 def launcher_gone() -> bool:
-    """Whether the launcher of this rank ended before it: nobody else tidies up."""
+    """Whether the launcher of this rank ended before it: no other process tidies up then."""
     launcher = launcher_process()
     return launcher is not None and not launcher.exists()
 
@@ -111,13 +113,16 @@ def heed_signals() -> None:
 
 
 def _told_to_end(number: int, _: object) -> None:
-    _ignore_signals()  # once is enough
-    raise RankError(f"told to end by {signal.Signals(number).name}")
+    _only_note_signals()  # once is enough
+    raise RankError(f"{TOLD}{signal.Signals(number).name}")
 
 
-def _ignore_signals() -> None:
+_noted: list[int] = []  # signals that came while this rank was ending already
+
+
+def _only_note_signals() -> None:
     for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda number, _: _noted.append(number))
 
 
 def code_of(error: Exception, played: bool) -> int:
@@ -131,11 +136,11 @@ def code_of(error: Exception, played: bool) -> int:
 
 def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> int:
     """Say why, to the launcher and the other ranks, and go: at once, or with the exit code when all go together."""
-    _ignore_signals()
-    text, code, rank = str(error), code_of(error, iteration >= 0), rendezvous.rank
+    _only_note_signals()
+    text, code, rank = _told_too(str(error)), code_of(error, iteration >= 0), rendezvous.rank
     agreed = isinstance(error, RankError) and error.agreed
     recorded = record_failure(settings, rank, iteration, text, code)
-    # Where no launcher speaks for all, whoever knows the cause says it.
+    # Where no launcher speaks for all, the rank that knows the cause says it.
     others_say_it = recorded if LAUNCHED in os.environ else STOPPED in text or (agreed and rank != 0)
     if not others_say_it:
         print(f"genie: {name_rank(rank, text)}", file=sys.stderr, flush=True)
@@ -151,6 +156,15 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
         return code
     sys.stdout.flush()
     os._exit(code)  # MPI's own end would wait for ranks that are gone
+
+
+def _told_too(text: str) -> str:
+    """The text, or that this rank was told to end as well: another one's alarm may come before mpirun's signal."""
+    if STOPPED + TOLD in text:
+        time.sleep(SIGNAL_SPREADS_S)
+        if _noted:
+            return f"{TOLD}{signal.Signals(_noted[0]).name}"
+    return text
 
 
 def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:

@@ -22,6 +22,7 @@ import msgspec
 
 from genie.config.hosts import Hosts
 from genie.inputs.fault import memory_advice, memory_limit_kib
+from genie.live.blame import told_to_end
 from genie.live.endings import (
     ENDING_SIGNALS,
     EXIT_ENVIRONMENT,
@@ -32,6 +33,7 @@ from genie.live.endings import (
     LAUNCHED,
     LOG_FILE,
     PARTS,
+    TOLD,
     RankError,
     launcher_identity,
     name_rank,
@@ -234,7 +236,7 @@ def _watch(
         elif now - failed_at > GRACE_S or watch.nobody_runs():
             _ends_within(process, MPIRUN_ENDS_S)  # how it ends says whether it was the first
             break
-    found = watch.verdict(process.poll()) or watch.stopped()
+    found = watch.verdict(process.poll(), told_to_end(failures(settings))) or watch.stopped()
     return Outcome(EXIT_FAILED, found) if found else None
 
 
@@ -293,7 +295,8 @@ def _keep_log(settings: RunSettings) -> str:
 def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None) -> Outcome:
     """One line for what went wrong, and where what was recorded is."""
     causes = [record for record in failures(settings) if STOPPED not in record["error"]]
-    told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes else None
+    said = found is not None and TOLD in str(found.problem)  # it covers all such ranks, not the first record alone
+    told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes and not said else None
     if found is None and told:
         code, problem = int(causes[0]["code"]), told
     else:

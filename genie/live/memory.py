@@ -1,7 +1,7 @@
-"""A limit on memory (`ulimit -v`): what is done to need less, and a test of whether the rest suffices.
+"""A limit on memory (`ulimit -v`): settings that need less, and a test of whether the rest suffices.
 
-The library of tables ends its process when memory runs out, and says so to nobody: what needs it under a limit is
-done in a process of its own.
+The library of tables ends its process when memory runs out, and reports that to no other one: under a limit, work
+that needs it is done in a process of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(settings: str, problem: str) -> None:
 
 
 def _python(code: str, *arguments: str) -> str | None:
-    """What a Python process prints; None when it does not end well."""
+    """The output of a Python process; None when it does not end well."""
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-c", code, *arguments],

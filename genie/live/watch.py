@@ -1,20 +1,19 @@
-"""What the launcher sees of the ranks while they run: their processes, and the signs and records that they leave."""
+"""The launcher's view of ranks while they run: their processes, and the signs and records that they leave."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from genie.live.blame import MPIRUN, Evidence, blame
 from genie.live.end_order import EndOrder, state_of
 from genie.live.endings import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
-from genie.live.rendezvous import MPI_RANK_VARIABLES, SEGMENT, ranks_text
+from genie.live.rendezvous import MPI_RANK_VARIABLES, ranks_text
+from genie.live.segments import Segments
 from genie.live.settings import RunSettings
 
-ORPHAN_S = 0.05
 STARTING_POLL_S = 0.01  # until each rank has a process that is watched
 
 
@@ -30,7 +29,7 @@ class Watch:
         self._shown = 0
         self._mpirun = -1
         self._order = EndOrder()
-        self._began = time.time()
+        self._segments = Segments()
 
     def begin(self, mpirun: int) -> None:
         """Watch mpirun's process, and those that it will start."""
@@ -42,6 +41,8 @@ class Watch:
         ready = self.anyone_ready()
         self._order.look(wait_s if ready else STARTING_POLL_S)
         self._find_processes()
+        if not ready:
+            self._segments.note(self._rank_pids().values())
         self._show_progress()
 
     def _find_processes(self) -> None:
@@ -106,8 +107,11 @@ class Watch:
             return False
         return self._sign(rank, SIGN).exists() or self._order.signal_of(rank) != 0
 
-    def verdict(self, returncode: int | None) -> str | None:
-        """What the ends of processes say about the cause; None when they say nothing. `returncode`: mpirun's."""
+    def verdict(self, returncode: int | None, told: dict[int, str]) -> str | None:
+        """The cause, as the ends of processes show it; None when they do not.
+
+        `returncode`: mpirun's; `told`: ranks that a signal told to end, as their records say.
+        """
         self._order.look()
         ranks = {end.who for end in self._order.ends} - {MPIRUN}
         return blame(
@@ -116,10 +120,11 @@ class Watch:
                 signals={rank: self._order.signal_of(rank) for rank in ranks},
                 signed={rank for rank in ranks if self._sign(rank, SIGN).exists()},
                 failed={rank for rank in ranks if self._sign(rank, FAILED).exists()},
+                told=told,
                 finished={rank for rank in ranks if self._finished(rank)},
                 when={rank: self._when(rank) for rank in ranks},
                 ranks=self._ranks,
-                seen=set(self._order.pids()) - {MPIRUN},
+                seen=set(self._rank_pids()),
                 ready=self.anyone_ready(),
                 mpirun=(self._mpirun, returncode),
             )
@@ -128,13 +133,8 @@ class Watch:
     def close(self) -> None:
         """Stop watching, once no process of the run is left. Ranks that have met have no names in memory any more."""
         self._order.close()
-        if self.anyone_ready():
-            return
-        orphans = _orphan_segments(self._began)
-        if orphans:
-            time.sleep(ORPHAN_S)  # another job's, which opens it just now, is in use then
-            for name in orphans & _orphan_segments(self._began):
-                Path(name).unlink(missing_ok=True)
+        if not self.anyone_ready():
+            self._segments.remove()
 
     def stopped(self) -> str | None:
         """A rank of this machine whose process is stopped."""
@@ -145,12 +145,15 @@ class Watch:
 
     def nobody_runs(self) -> bool:
         """Whether no rank can leave anything any more: all have ended, or are stopped."""
-        watched = self._order.pids()
-        watched.pop(MPIRUN)
+        watched = self._rank_pids()
         return len(watched) == self._ranks and all(
             self._sign(rank, FAILED).exists() or self._finished(rank) or state_of(pid) in ("", "T", "t")
             for rank, pid in watched.items()
         )
+
+    def _rank_pids(self) -> dict[int, int]:
+        """Processes of ranks that are or were watched: rank -> process."""
+        return {rank: pid for rank, pid in self._order.pids().items() if rank != MPIRUN}
 
     def _finished(self, rank: int) -> bool:
         try:
@@ -221,18 +224,3 @@ def _rank_of(pid: int) -> int | None:
             if name in MPI_RANK_VARIABLES and value.isdecimal():
                 return int(value)
     return None
-
-
-def _orphan_segments(since: float) -> set[str]:
-    """Names of memory that MPICH shares between a node's ranks: this user's, newer than that, and in no process."""
-    found: set[str] = set()
-    for path in Path(SEGMENT).parent.glob(f"{Path(SEGMENT).name}*"):
-        with suppress(OSError):
-            stat = path.stat()
-            if stat.st_uid == os.geteuid() and stat.st_ctime >= since:
-                found.add(str(path))
-    for maps in Path("/proc").glob("[0-9]*/maps") if found else ():
-        with suppress(OSError):
-            text = maps.read_text(errors="replace")
-            found = {name for name in found if name not in text}
-    return found

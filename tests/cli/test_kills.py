@@ -1,9 +1,10 @@
-"""What is killed is named, and nothing is left: a share of what `make kills` does, and the cases one by one."""
+"""A killed process is named, and nothing is left: a share of what `make kills` does, and the cases one by one."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -11,8 +12,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_runs import Command, genie, loopback, marked, pid_of, played, rings, started
@@ -21,7 +24,8 @@ from genie.record import open_run
 
 KILLS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "kills.py"
 LIMIT_S = 30.0
-SEED, COUNT = 1557, 3  # its first kills: a rank while it plays, two at a barrier, mpirun while records are gathered
+SEED, COUNT = 1557, 3
+FIRST_KILLS = [["rank", "play"], ["two ranks", "barrier"], ["mpirun", "gather"]]
 
 
 @pytest.fixture
@@ -36,6 +40,50 @@ def process_of(command: Command, name: str) -> int:
     return next(pid for pid, line in marked(command.mark).items() if Path(line.split()[0]).name == name)
 
 
+@pytest.fixture
+def kills() -> Iterator[Any]:
+    """The benchmark as a module."""
+    sys.path.insert(0, str(KILLS.parent))
+    try:
+        import kills
+
+        yield kills
+    finally:
+        sys.path.remove(str(KILLS.parent))
+
+
+@pytest.mark.parametrize("moment", ["join", "play", "barrier"])
+@pytest.mark.parametrize("said", ["mpirun ended with exit code 9", "rank 0: nothing came for 2 s", "rank 0: gave up"])
+def test_a_killed_rank_that_is_not_named_is_wrong(kills: Any, said: str, moment: str) -> None:
+    kill = kills.Kill("launcher", "rank", (2,), moment, 3, 0.0)
+    assert kills.judge(kill, [1], [said], said) == "WRONG"
+    assert kills.judge(kill, [1], ["genie: rank 2 died in iteration 3"], "rank 2 died in iteration 3") == "right"
+
+
+def test_of_two_killed_ranks_the_first_is_the_right_one(kills: Any) -> None:
+    kill = kills.Kill("launcher", "two ranks", (2, 1), "play", 3, 0.0)
+
+    def judged(said: str) -> str:
+        return str(kills.judge(kill, [1], [f"genie: {said}"], said))
+
+    assert judged("rank 2 died in iteration 3; then rank 0: lost rank 1") == "right"
+    assert judged("rank 1 died in iteration 3") == "WRONG"
+    assert judged("ranks 1, 2 ended within 4 ms, and it cannot be told which was first") == "cannot be told"
+    assert judged("mpirun ended with exit code 9 before all ranks were done") == "WRONG"
+
+
+def test_sigterm_of_a_rank_and_of_mpirun(kills: Any) -> None:
+    def judged(victim: str, ranks: tuple[int, ...], said: str) -> str:
+        kill = kills.Kill("launcher", victim, ranks, "play", 3, 0.0, "SIGTERM")
+        return str(kills.judge(kill, [1], [f"genie: {said}"], said))
+
+    assert judged("rank", (2,), "rank 2: told to end by SIGTERM") == "right"
+    assert judged("rank", (2,), "rank 1: told to end by SIGTERM") == "WRONG"
+    assert judged("mpirun", (), "all ranks were told to end by SIGTERM, through mpirun") == "right"
+    assert judged("mpirun", (), "mpirun was ended by SIGTERM") == "right"
+    assert judged("mpirun", (), "rank 2: told to end by SIGTERM") == "WRONG"
+
+
 @pytest.mark.slow
 def test_kills_at_drawn_moments(tmp_path: Path) -> None:
     results = tmp_path / "kills.json"
@@ -45,6 +93,7 @@ def test_kills_at_drawn_moments(tmp_path: Path) -> None:
     rows = json.loads(results.read_text())["rows"]
     assert len(rows) == COUNT
     assert {row["judged"] for row in rows} <= {"right", "complete", "cannot be told"}
+    assert [[row["kill"]["victim"], row["kill"]["moment"]] for row in rows] == FIRST_KILLS
     assert [row["left"] for row in rows] == [[]] * COUNT
     assert [row["judged"] for row in rows[:2]] == ["right", "right"], done.stdout
 
@@ -59,6 +108,19 @@ def test_mpirun_is_killed_and_no_rank_is_named(job: tuple[str, ...], tmp_path: P
     assert (ended.code, ended.left) == (1, [])
     assert ended.said == [f"genie: mpirun was ended by SIGKILL (process {pid}); what was recorded is in {out}"]
     assert open_run(out).info["complete"] is False
+
+
+@pytest.mark.parametrize("playing", [True, False])
+def test_mpirun_is_told_to_end_and_no_rank_is_named(playing: bool, job: tuple[str, ...], tmp_path: Path) -> None:
+    """It passes the signal on to all ranks."""
+    out = tmp_path / "out"
+    with started(*job, "-o", str(out)) as command:
+        command.until(lambda: played(out, 2, 2) if playing else all(pid_of(out, rank) for rank in range(4)))
+        os.kill(process_of(command, "mpirun"), signal.SIGTERM)
+        ended = command.end()
+    assert (ended.code, ended.left, len(ended.said)) == (1, [], 1), ended
+    assert re.match(r"genie: (all ranks|ranks [\d, ]+) were told to end by SIGTERM, through mpirun", ended.said[0])
+    assert "rank " not in ended.said[0]
 
 
 def test_the_first_of_all_ranks_is_named(job: tuple[str, ...], tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
-"""Which rank is named for what was seen of the ends of processes."""
+"""The rank that is named for the observed ends of processes."""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from genie.live.blame import MPIRUN, Evidence, blame
+import pytest
+
+from genie.live import endings
+from genie.live.blame import MPIRUN, Evidence, blame, told_to_end
 from genie.live.end_order import End
 
-KILL, CRASH = int(signal.SIGKILL), int(signal.SIGSEGV)
+KILL, CRASH, TERM = int(signal.SIGKILL), int(signal.SIGSEGV), int(signal.SIGTERM)
+TOLD = "told to end by SIGTERM"
 
 
 def seen(ends: Sequence[tuple[int, int | None]], **more: Any) -> Evidence:
@@ -18,7 +26,7 @@ def seen(ends: Sequence[tuple[int, int | None]], **more: Any) -> Evidence:
     order = [End(who, 100 + who, 5.0 + 0.001 * at, watched=True) for at, (who, _) in enumerate(ends)]
     ranks = {0, 1, 2, 3}
     values: dict[str, Any] = {
-        "ends": order, "signals": dict(ends), "signed": ranks, "failed": set(), "finished": set(),
+        "ends": order, "signals": dict(ends), "signed": ranks, "failed": set(), "told": {}, "finished": set(),
         "when": dict.fromkeys(range(4), "in iteration 3"), "ranks": 4, "seen": ranks, "ready": True,
         "mpirun": (77, None),
     }  # fmt: skip
@@ -73,3 +81,64 @@ def test_a_rank_that_had_finished_can_draw_the_others_along() -> None:
 def test_a_rank_that_never_began_did_not_start() -> None:
     assert blame(seen([(1, 0)], signed={0, 2, 3})) is None
     assert "rank 1 died" in str(blame(seen([(1, KILL)], signed={0, 2, 3})))
+
+
+def test_ranks_that_were_all_told_to_end_do_not_show_by_whom() -> None:
+    words = "all ranks were told to end by SIGTERM, through mpirun or by another process: it cannot be told by whom"
+    everyone = dict.fromkeys(range(4), "SIGTERM")
+    # While they play they leave records; while they start the signal ends them; or some of both.
+    assert blame(seen([], failed={0, 1, 2, 3}, told=everyone)) == words
+    assert blame(seen([(2, 0), (1, 0), (0, 0), (3, 0)], failed={0, 1, 2, 3}, told=everyone)) == words
+    assert blame(seen([(rank, TERM) for rank in (2, 1, 0, 3)])) == words
+    both = seen([(2, TERM), (0, 0), (1, TERM), (3, 0)], failed={0, 3}, told={0: "SIGTERM", 3: "SIGTERM"})
+    assert blame(both) == words
+    assert str(blame(seen([(2, TERM), (1, TERM), (0, KILL)]))).startswith("ranks 1, 2 were told to end by SIGTERM")
+
+
+def test_a_single_rank_that_was_told_to_end_is_named() -> None:
+    # By its own record, or by its end, after which mpirun kills the others.
+    assert blame(seen([(2, 0)], failed={0, 1, 2, 3}, told={2: "SIGTERM"})) is None
+    assert "rank 2 died" in str(blame(seen([(2, TERM), (0, KILL), (1, KILL), (3, KILL)])))
+    # Another end came first, and what cleans up sends the signal.
+    assert "rank 1 died" in str(blame(seen([(1, KILL), (0, TERM), (2, TERM), (3, TERM)])))
+    assert "rank 1 died" in str(blame(seen([(1, CRASH), (0, 0)], failed={0, 2}, told={0: "SIGTERM", 2: "SIGTERM"})))
+
+
+def test_records_of_ranks_that_were_told_to_end() -> None:
+    def records(*errors: tuple[int, str, float]) -> list[dict[str, Any]]:
+        return [{"rank": rank, "error": error, "time_ns": int(at_s * 1e9)} for rank, error, at_s in errors]
+
+    alarm = f"rank 2 stopped: {TOLD}"
+    assert told_to_end(records((2, TOLD, 5.0), (0, alarm, 5.1), (1, alarm, 5.1))) == {2: "SIGTERM"}
+    assert told_to_end(records((2, TOLD, 5.0), (0, alarm, 5.1), (1, TOLD, 5.2))) == {2: "SIGTERM", 1: "SIGTERM"}
+    assert told_to_end(records((2, TOLD, 5.0), (0, TOLD, 6.1))) == {2: "SIGTERM"}, "that is another event"
+    assert told_to_end(records((3, "lost rank 2", 5.0), (0, TOLD, 5.1))) == {}, "another failure came first"
+    assert told_to_end([]) == {}
+
+
+@pytest.mark.parametrize("signalled", [True, False])
+def test_a_signal_that_comes_after_the_alarm_of_another_rank(
+    signalled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mpirun passes a signal on to one rank after another, and the first one's alarm may be faster."""
+    handlers = {number: signal.getsignal(number) for number in endings.ENDING_SIGNALS}
+    settings: Any = SimpleNamespace(out_path=tmp_path)
+    alarm = f"rank 2 stopped: {TOLD}"
+
+    def pause(_: float) -> None:
+        if signalled:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setenv(endings.LAUNCHED, "here 1 1")
+    monkeypatch.setattr(endings.time, "sleep", pause)
+    try:
+        endings.reserve(settings, 1)
+        endings.heed_signals()
+        rendezvous: Any = SimpleNamespace(rank=1, alarm=lambda text: True)
+        endings.leave(settings, rendezvous, endings.RankError(alarm, agreed=True), 3)
+    finally:
+        endings._noted.clear()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    record = json.loads((tmp_path / "parts" / "00001.failed.json").read_text())
+    assert record["error"] == (TOLD if signalled else alarm)
