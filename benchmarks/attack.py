@@ -48,7 +48,7 @@ UNPARSED = ("malformed", "bad_icrc")
 
 @dataclass
 class Row:
-    """What came of one run under attack."""
+    """The outcome of one run under attack."""
 
     level: str
     kinds: str
@@ -158,18 +158,21 @@ class Attack:
 
 
 def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
-    """What should not be: nothing for a run that an attacker could not touch, or one that was ended and says how."""
+    """All that should not be: none for a run that an attacker could not touch, or one that was ended and says how."""
+    problems = [f"{row.wrong_bytes} wrong bytes"] if row.wrong_bytes else []
     if row.level == "all known":
-        if row.code == 0:
-            return []
         named = "ended its connection" in row.error or "gave up sending" in row.error
-        return [] if named and re.search(r"127\.\S+ port \d+", row.error) else [f"names no cause: {row.error}"]
-    problems = [f"exit code {row.code}: {row.error}"] if row.code else []
-    if row.wrong_bytes:
-        problems.append(f"{row.wrong_bytes} wrong bytes")
-    expected = OUTSIDE.get(row.level, ()) + tuple(name for kind in kinds for name in kind.counters)
-    if not any(row.counted.get(name) for name in expected):
-        problems.append("nothing of it is counted")
+        if row.code and not (named and re.search(r"127\.\S+ port \d+", row.error)):
+            problems.append(f"names no cause: {row.error}")
+        return problems
+    if row.code:
+        problems.append(f"exit code {row.code}: {row.error}")
+    # Outside, packets are refused before their kind matters; else each kind has counters of its own.
+    outside = OUTSIDE.get(row.level)
+    expected = [("it", outside)] if outside else [(kind.name, kind.counters) for kind in kinds]
+    for name, counters in expected:
+        if not any(row.counted.get(counter) for counter in counters):
+            problems.append(f"nothing of {name} is counted ({' or '.join(counters)})")
     judged = [name for name in row.counted if name not in ("duplicates", "refused")]
     if judged and not row.senders:
         problems.append("no remark names a sender")
@@ -196,7 +199,7 @@ def attacked(level: str, kinds: Sequence[Kind], seed: int, iterations: int) -> R
 
 
 def rounds(levels: Sequence[str], quick: bool) -> list[tuple[str, tuple[Kind, ...]]]:
-    """What is tried in one run each: kind by kind where a packet reaches a queue pair."""
+    """The level and kinds of each run: kind by kind where a packet reaches a queue pair."""
     each = [(kind,) for kind in KINDS]
     return [
         (level, kinds)

@@ -35,7 +35,7 @@ class Link:
 
 @dataclass
 class Numbers:
-    """What a packet says: to which queue pair, in which place of the sequence, for which memory."""
+    """The numbers in a packet: to which queue pair, in which place of the sequence, for which memory."""
 
     qpn: int
     psn: int
@@ -54,7 +54,7 @@ def base_header(opcode: int, numbers: Numbers, pads: int = 0) -> bytes:
 def request(
     opcode: int, payload: bytes = b"", *, immediate: bool = False, atomic: bool = False, size_bytes: int = -1
 ) -> Make:
-    """What makes a request of this kind with numbers to be given."""
+    """A maker of requests of this kind, with numbers to be given."""
 
     def make(numbers: Numbers) -> bytes:
         header = base_header(opcode, numbers, -len(payload) % 4)
@@ -69,7 +69,7 @@ def request(
 
 
 def answer(syndrome: int, opcode: int = ACKNOWLEDGE, payload: bytes = b"") -> Make:
-    """What makes an answer with this syndrome."""
+    """A maker of answers with this syndrome."""
 
     def make(numbers: Numbers) -> bytes:
         return base_header(opcode, numbers) + struct.pack("!I", syndrome << 24 | 1) + payload

@@ -137,7 +137,7 @@ RunState Engine::loop(TimePs deadline, bool playing) {
 }
 
 bool Engine::stalled(TimePs now) const {
-  return timers_.empty() && now - std::max(last_progress_, nic_.last_received()) > config_.stall_limit;
+  return timers_.empty() && now - std::max(last_progress_, nic_.last_progress()) > config_.stall_limit;
 }
 
 std::string Engine::waiting() const {
@@ -291,7 +291,7 @@ void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<c
 }
 
 TimePs Engine::next_due(TimePs now) const {
-  TimePs due = std::max(last_progress_, nic_.last_received()) + config_.stall_limit + kPsPerUs;
+  TimePs due = std::max(last_progress_, nic_.last_progress()) + config_.stall_limit + kPsPerUs;
   if (due <= now) due = now + config_.stall_limit;
   due = std::min(due, nic_.next_due());
   // Chains of short sleeps are taken several at a time: each wake-up costs CPU that packets need, and sleeps

@@ -126,13 +126,16 @@ void SoftNic::datagram(const Incoming& incoming) {
   payload_ = payload;
   incoming_ = &incoming;
   Sink sink{*this, connection, incoming.time};
-  connection.queue_pair.receive(packet, incoming.time, sink);
-  // Neither what strangers send nor what is refused is progress.
-  if (incoming_ != nullptr) last_received_ = incoming.time;
+  roce::QueuePair& pair = connection.queue_pair;
+  const std::uint32_t expected_psn = pair.expected_psn(), unacked_psn = pair.unacked_psn();
+  pair.receive(packet, incoming.time, sink);
   incoming_ = nullptr;
+  // Duplicates and late answers are easily forged, and a peer that sends nothing else gets nowhere either.
+  if (pair.expected_psn() != expected_psn || pair.unacked_psn() != unacked_psn)
+    last_progress_ = incoming.time;
 }
 
-// Whose packet it is by its queue pair, address, UDP port and partition; null when it is turned away.
+// The connection of a packet by queue pair, address, UDP port and partition; null when it is turned away.
 SoftNic::Connection* SoftNic::connection_of(const roce::PacketHeader& header, const Incoming& incoming) {
   if (!numbers_.of_this_rank(header.dest_qpn)) {
     turn_away(counters_.wrong_rank, "wrong_rank", incoming);
@@ -171,7 +174,6 @@ void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packe
   if (incoming_ == nullptr) return;
   const std::string sender = refusal == roce::Refusal::kForGood ? sender_of_packet() : "";
   refused_senders_.add(roce::counter_of(refusal), IpAddress::of(incoming_->from), port_of(incoming_->from));
-  incoming_ = nullptr;
   if (refusal != roce::Refusal::kForGood || ended_) return;
   char detail[160];
   std::snprintf(detail, sizeof detail, " %s with PSN %u to queue pair 0x%06x, of %u bytes",

@@ -1,4 +1,4 @@
-// Where the packets came from that a NIC has refused: by counter and address, within reason.
+// Where the packets came from that a NIC has refused: by counter and address, so many of each counter.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,17 +17,21 @@ class RefusedSenders {
     std::uint64_t packets;
   };
 
-  // A flood from drawn addresses fills the list once: those after it are counted, and not listed.
-  static constexpr std::size_t kListed = 32;
+  // For each counter, of which there are a dozen: a flood from drawn addresses fills the places of its own
+  // counter alone. Senders after them are counted, and not listed.
+  static constexpr std::size_t kListed = 16;
 
   void add(const char* counter, const IpAddress& address, std::uint16_t port) {
+    std::size_t listed = 0;
     for (Sender& sender : senders_) {
-      if (sender.counter == counter && sender.address == address) {
+      if (sender.counter != counter) continue;
+      if (sender.address == address) {
         ++sender.packets;
         return;
       }
+      ++listed;
     }
-    if (senders_.size() < kListed) senders_.push_back({counter, address, port, 1});
+    if (listed < kListed) senders_.push_back({counter, address, port, 1});
   }
   const std::vector<Sender>& list() const { return senders_; }
 

@@ -133,7 +133,8 @@ class SoftNic {
 
   TimePs now() const;  // picoseconds since this NIC was made
   std::int64_t epoch_ns() const { return epoch_ns_; }
-  TimePs last_received() const { return last_received_; }
+  // When a packet last brought what was expected, or acknowledged what was not.
+  TimePs last_progress() const { return last_progress_; }
   std::span<std::byte> memory() { return memory_; }
   const roce::QueuePair& queue_pair(std::uint32_t queue_pair) const {
     return connections_[queue_pair].queue_pair;
@@ -277,7 +278,7 @@ class SoftNic {
   std::vector<RateFault> rate_faults_;
   std::uint64_t datagrams_ = 0;  // staged so far
   int turn_ = 0;                 // packets of the queue pair whose turn it is, unpaced
-  TimePs last_received_ = 0;
+  TimePs last_progress_ = 0;
   bool keep_trace_ = false;
   std::vector<TraceEntry> trace_;
   NicCounters counters_;

@@ -90,13 +90,18 @@ class QueuePair {
       requester_.notified(packet, now, counters_, bound);
       return;
     }
-    responder_.look_for_marks(packet.congested, now, counters_);
+    // Where forged packets are known, one must not have its mark notified to the peer that did not send it.
+    const bool after = responder_.knows_forged();
+    if (!after) responder_.look_for_marks(packet.congested, now, counters_);
     if (is_read_response(packet.opcode)) {
       requester_.response(packet, now, counters_, bound);
     } else if (is_request(packet.opcode)) {
       ++counters_.data_received;
       responder_.request(packet, now, counters_, bound);
+    } else {
+      bound.taken = false;
     }
+    if (after && bound.taken) responder_.look_for_marks(packet.congested, now, counters_);
     if (has_control() || responder_.has_response()) sink.ready(*this);
   }
 
@@ -127,6 +132,7 @@ class QueuePair {
   struct Bound {
     QueuePair& pair;
     Sink& sink;
+    bool taken = true;  // false: the packet was refused
     void ready() { sink.ready(pair); }
     void arm_timer(TimePs at) { sink.arm_timer(pair, at); }
     void sent(std::uint64_t handle, Status status, std::uint32_t retransmits) {
@@ -144,7 +150,10 @@ class QueuePair {
     bool place(const Packet& packet, std::uint64_t address) { return sink.place(pair, packet, address); }
     void fetched(const Packet& packet, std::uint64_t address) { sink.fetched(pair, packet, address); }
     void delivered(const Delivery& delivery) { sink.delivered(pair, delivery); }
-    void refused(const Packet& packet, Refusal refusal) { sink.refused(pair, packet, refusal); }
+    void refused(const Packet& packet, Refusal refusal) {
+      taken = false;
+      sink.refused(pair, packet, refusal);
+    }
   };
 
   // In this order what every packet asks for lies together: the first counters, and the responder's end with

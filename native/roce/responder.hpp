@@ -27,6 +27,8 @@ class Responder {
   }
 
   std::uint32_t expected_psn() const { return expected_psn_; }
+  // Whether the peer's window is known, and so which requests cannot be the peer's.
+  bool knows_forged() const { return config_->peer_window_packets > 0; }
 
   // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
   bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && !answering_); }
@@ -104,8 +106,7 @@ class Responder {
     if (ahead < 0) {
       ++counters.duplicates;
       duplicate(packet, counters, sink);
-    } else if (config_->peer_window_packets > 0 &&
-               ahead >= static_cast<std::int32_t>(config_->peer_window_packets)) {
+    } else if (knows_forged() && ahead >= static_cast<std::int32_t>(config_->peer_window_packets)) {
       ++counters.forged_requests;
       sink.refused(packet, Refusal::kTooFarAhead);
     } else if (ahead > 0) {
@@ -251,11 +252,11 @@ class Responder {
       if (!nak_due_) ack_due_ = true;
       return;
     }
-    // Whoever sends any other knows neither PSN nor key: its NAK would end the connection of those who do.
+    // The sender of any other knows neither PSN nor key: its NAK would end the connection of those who do.
     if (!was_answered(packet)) return drop_read(packet, counters, sink);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
       return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
-    // What follows it will be asked for again too.
+    // Those that follow it will be asked for again too.
     std::erase_if(reads_, [&](const Read& pending) { return psn_diff(pending.psn, packet.psn) >= 0; });
     answering_ = !reads_.empty();
     if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
@@ -275,7 +276,7 @@ class Responder {
   // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.
   template <class Sink>
   void read(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
-    // Who asks for more has all that was asked for before: what goes out again is not waited for.
+    // A peer that asks for more has all that was asked for before: what goes out again is not waited for.
     if (reads_.size() >= config_->reads_max)
       std::erase_if(reads_, [](const Read& pending) { return pending.again; });
     answering_ = !reads_.empty();

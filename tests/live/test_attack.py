@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,44 @@ TOUCHES_NOTHING = ("wrong port", "blind", "queue pair known")
 
 
 @pytest.fixture(scope="module")
-def attack(as_root: None) -> ModuleType:
+def benchmark_module() -> ModuleType:
     sys.path.append(str(BENCHMARKS))
     import attack
 
     return attack
+
+
+@pytest.fixture
+def attack(as_root: None, benchmark_module: ModuleType) -> ModuleType:
+    return benchmark_module
+
+
+def problems(attack: ModuleType, level: str, counted: dict[str, int], *names: str, **fields: Any) -> list[str]:
+    """Of a run under attack by these kinds of packets that ended like this."""
+    kinds = [kind for kind in attack.KINDS if kind.name in names]
+    row = {"code": 0, "wrong_bytes": 0, "senders": ["127.0.0.1 port 1"], **fields}
+    return attack.problems_of(attack.Row(level, "", 9, verified_bytes=1, counted=counted, **row), kinds)
+
+
+def test_wrong_bytes_are_never_right(benchmark_module: ModuleType) -> None:
+    assert problems(benchmark_module, "all known", {}, "WRITE", wrong_bytes=64) == ["64 wrong bytes"]
+    error = "rank 1 ended its connection with rank 0: it refused from 127.0.0.1 port 9 a WRITE"
+    assert problems(benchmark_module, "all known", {}, "WRITE", wrong_bytes=64, code=1, error=error) == [
+        "64 wrong bytes"
+    ]
+    assert problems(benchmark_module, "all known", {}, "WRITE", code=1, error=error) == []
+
+
+def test_each_kind_of_packet_must_be_counted(benchmark_module: ModuleType) -> None:
+    counted = {"forged_acks": 5}
+    assert problems(benchmark_module, "queue pair known", counted, "ACK") == []
+    assert problems(benchmark_module, "queue pair known", counted, "ACK", "CNP", "truncated") == [
+        "nothing of CNP is counted (forged_cnps)",
+        "nothing of truncated is counted (malformed or bad_icrc)",
+    ]
+    assert problems(benchmark_module, "stranger", {"malformed": 3}, "truncated") == [
+        "nothing of it is counted (strangers)"
+    ]
 
 
 @pytest.mark.parametrize("level", TOUCHES_NOTHING)

@@ -16,10 +16,15 @@ import pytest
 from cable import RKEY, Nics
 from roce_pcaps import icrc_of
 
+from genie.plan.build import build_plan
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Kind, Workload
+
 PORT = 4791
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 QPN, PSN, PKEY = 1 << 16, 7, 0xFFFF
 WRITE_ONLY, SEND_ONLY, READ_REQUEST, FETCH_ADD, WRITE_FIRST = 0x0A, 0x04, 0x0C, 0x14, 0x06
+ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 MEMORY_BYTES = 1 << 16
 BLOCK = f"127.{130 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 NEAR, FAR, STRANGER = f"{BLOCK}.201", f"{BLOCK}.202", f"{BLOCK}.203"
@@ -232,7 +237,7 @@ def test_a_forged_icmp_message_makes_no_packet_too_long(as_root: None) -> None:
 
 
 def test_a_queue_pair_takes_its_peers_port_alone(nics: Nics) -> None:
-    """Whoever may send from the peer's address, but not from its socket, is counted with the port that it has."""
+    """A sender at the peer's address, but not of its socket, is counted with the port that it has."""
     near = nics.ends[0]
     near.expect_port(0, nics.ends[1].open_path(0))
     Attacker(FAR, 0xD123).send(packet(WRITE_ONLY, reth(100), b"\xaa" * 64))
@@ -242,6 +247,74 @@ def test_a_queue_pair_takes_its_peers_port_alone(nics: Nics) -> None:
     nics.ends[1].post_send(0, "write", 64, handle=4, rkey=RKEY)
     nics.until(lambda: bool(nics.events[1]))
     assert nics.events[1][0][:4] == ("sent", 0, 4, "ok")
+
+
+def test_a_flood_from_drawn_addresses_hides_no_sender_of_another_kind(nics: Nics) -> None:
+    nics.ends.pop()
+    near = nics.ends[0]
+    near.expect_port(0, 0xD000)
+    flood = [f"{BLOCK}.{number}" for number in range(1, 101)]
+    for address in flood:
+        Attacker(address).send(packet(WRITE_ONLY, reth(), bytes(64)))
+    nics.until(lambda: near.counters()["strangers"] == len(flood))
+    Attacker(FAR, 0xD123).send(packet(WRITE_ONLY, reth(), bytes(64)))
+    acknowledgement = packet(ACKNOWLEDGE, struct.pack("!I", 0x62 << 24), psn=PSN + 100)
+    Attacker(FAR).send(acknowledgement)
+    nics.until(lambda: near.counters()["datagrams_received"] == len(flood) + 2)
+    named = near.refused_senders()
+    assert ("wrong_port", FAR, 0xD123, 1) in named
+    assert ("forged_naks", FAR, 0xD000, 1) in named
+    assert 3 < len(named) < len(flood)
+
+
+class Waiting:
+    """Rank 0 of two, which waits for a WRITE of 64 bytes from rank 1, at FAR; `stall_s` without progress end it."""
+
+    def __init__(self, stall_s: float) -> None:
+        nic, config = genie_core.NicConfig(), genie_core.EngineConfig()
+        nic.address, nic.rkey = NEAR, RKEY
+        config.nic, config.message_max_bytes, config.stall_limit_ps = nic, 4096, round(stall_s * 1e12)
+        self.engine = genie_core.Engine(config)
+        self.engine.open()
+        numbers: dict[str, Any] = {"first_psns": [PSN], "our_first_psns": [PSN], "source_ports": [0xC000]}
+        self.engine.connect([genie_core.Peer(address=each, qpns=[QPN], rkey=RKEY, **numbers) for each in (NEAR, FAR)])
+        builder = RankBuilder(0)
+        builder.add(0, "wait", Kind.RECV, peer=1, tag=7, size_bytes=64)
+        self.plan = build_plan(Workload("wait", 2, [], {0: builder.finish()[0]})).native
+        self.engine.set_plan(self.plan)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        packet(WRITE_ONLY, reth(), bytes(64), qpn=QPN + 1, psn=PSN - 1),
+        packet(ACKNOWLEDGE, struct.pack("!I", 0x1F << 24), qpn=QPN + 1, psn=PSN - 2),
+        packet(ATOMIC_ACKNOWLEDGE, struct.pack("!IQ", 0x1F << 24, 0), qpn=QPN + 1, psn=PSN),
+    ],
+    ids=["a duplicate", "a late acknowledgement", "an answer to an atomic"],
+)
+def test_packets_that_bring_nothing_new_keep_no_dead_run_alive(body: bytes) -> None:
+    """Half of all PSNs are behind: a packet now and then would switch the limit of --stall off."""
+    waiting, attacker = Waiting(stall_s=0.2), Attacker(FAR)
+    engine = waiting.engine
+    state, started = engine.begin(engine.now_ps), time.monotonic()
+    while state == "timeout" and time.monotonic() - started < 2:
+        attacker.send(body)
+        state = engine.run(engine.now_ps + 10**10)
+    assert engine.counters()["datagrams_received"] > 1
+    assert (state, engine.error) == ("failed", engine.waiting())
+    assert "from rank 1" in engine.error
+
+
+def test_data_that_comes_slowly_is_progress() -> None:
+    """Packets in sequence come for three times as long as the limit of --stall, and complete nothing."""
+    waiting, attacker = Waiting(stall_s=0.4), Attacker(FAR)
+    engine = waiting.engine
+    assert engine.begin(engine.now_ps) == "timeout"
+    for number in range(12):
+        attacker.send(packet(WRITE_ONLY, reth(), bytes(64), qpn=QPN + 1, psn=PSN + number))
+        assert engine.run(engine.now_ps + 10**11) == "timeout", engine.error
+    assert engine.counters()["data_received"] == 12
 
 
 def test_a_packet_that_ends_a_connection_is_named(nics: Nics) -> None:

@@ -13,6 +13,7 @@ from network import PSN_COUNT, config
 from test_queue_pair_rules import drain, state_of
 
 WRITE_ONLY, READ_REQUEST, READ_LAST, READ_ONLY, ACKNOWLEDGE, CNP = 0x0A, 0x0C, 0x0F, 0x10, 0x11, 0x81
+ATOMIC_ACKNOWLEDGE = 0x12
 ACK, SEQUENCE, INVALID, ACCESS, OPERATION, RNR = 0x1F, 0x60, 0x61, 0x62, 0x63, 0x29
 KEY = 77
 COUNTED = ("refused", "reads_dropped", "forged_requests", "forged_acks", "forged_naks", "forged_cnps")
@@ -41,7 +42,7 @@ def reader(psn: int = 0) -> genie_core.QueuePair:
 @given(st.integers(1, 1 << 23), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 31) + 5), st.integers(0, 1 << 62))
 @drawn
 def test_no_blind_read_ends_a_connection(behind: int, rkey: int, size_bytes: int, address: int) -> None:
-    """Half of all PSNs are behind: whoever knows the queue pair alone hits with every second packet."""
+    """Half of all PSNs are behind: an attacker that knows the queue pair alone hits with every second packet."""
     pair = genie_core.QueuePair(config(), 0, 1000)
     pair.set_memory(rkey=KEY, start=0, size_bytes=1 << 20)
     before = state_of(pair)
@@ -108,6 +109,34 @@ def test_requests_beyond_the_peers_window_ask_for_nothing(psn: int, ahead: int) 
     elif ahead > 0:
         assert nak is not None
         assert (nak.syndrome, counted(pair)) == (SEQUENCE, {})
+
+
+def marked(**fields: Any) -> genie_core.QueuePair:
+    """A connection under DCQCN that expects PSN 1000, after one packet with a mark."""
+    settings = config()
+    settings.congestion.control, settings.congestion.line_rate_bps = "dcqcn", 10**9
+    settings.peer_window_packets = 64
+    pair = genie_core.QueuePair(settings, 0, 1000)
+    receive(pair, congested=True, **fields)
+    return pair
+
+
+@pytest.mark.parametrize(
+    ("opcode", "psn"),
+    [(WRITE_ONLY, 1064), (READ_REQUEST, 999), (READ_LAST, 0), (READ_ONLY, 7), (ATOMIC_ACKNOWLEDGE, 0)],
+)
+def test_the_mark_of_a_dropped_packet_is_not_notified(opcode: int, psn: int) -> None:
+    """The peer would be slowed down for a packet that it has not sent."""
+    pair = marked(opcode=opcode, psn=psn, payload_bytes=8, message_bytes=8)
+    assert pair.take_control() is None
+    assert [pair.counters()[name] for name in ("congestion_marks", "cnps_sent")] == [0, 0]
+
+
+@pytest.mark.parametrize("psn", [1000, 1063, 999], ids=["expected", "ahead", "behind"])
+def test_the_mark_of_a_packet_that_may_be_the_peers_is_notified(psn: int) -> None:
+    notification = marked(opcode=WRITE_ONLY, psn=psn, payload_bytes=8, message_bytes=8).take_control()
+    assert notification is not None
+    assert notification.opcode == CNP
 
 
 @pytest.mark.parametrize("syndrome", [ACK, SEQUENCE, INVALID, ACCESS, OPERATION, RNR], ids=hex)
