@@ -119,7 +119,8 @@ def drawn_workloads(draw: st.DrawFn) -> Workload:
                 if op in ROOTED:
                     columns["root"] = draw(st.integers(0, 1))
                 if op is Op.ALL_TO_ALL and draw(st.booleans()):
-                    columns["splits"] = ([draw(sizes), 1], [0, draw(sizes)])
+                    part = st.integers(0, 2**49)
+                    columns["splits"] = ([draw(part), 1], [0, draw(part)])
             deps = draw(st.lists(st.sampled_from(ids[:place]), max_size=3)) if place else []
             builder.add(node_id, draw(st.text("aé:/ ", max_size=5)), kind, deps, **columns)  # type: ignore[arg-type]
         workload.ranks[rank], _ = builder.finish()
