@@ -69,7 +69,7 @@ def _options(command: Callable[..., Any]) -> dict[str, str]:
 
 
 def inputs_of(options: dict[str, str], values: dict[str, Any]) -> Iterator[tuple[str, Path]]:
-    """What a command reads: how a user writes the option, and the path."""
+    """The inputs of a command: how a user writes each option, and its path."""
     for name, value in values.items():
         if name == FOLDER or name in FILES:
             continue

@@ -140,7 +140,7 @@ def _flush_output() -> None:
 
 
 def _drop_output() -> None:
-    """What could not be written would be tried again at Python's end, which is loud about it."""
+    """Send pending output to /dev/null: at its end Python would try to write it again, and complain."""
     with suppress(OSError, ValueError, AttributeError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.__stdout__.fileno())  # type: ignore[union-attr]

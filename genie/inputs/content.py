@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 LIMIT_VARIABLE = "GENIE_READ_LIMIT"
 CONTENT_MAX_BYTES = 1 << 30  # of a trace, after decompression
+JSON_MAX_BYTES = 1 << 28  # of a trace in JSON, whose objects take many times its bytes in memory
 TEXT_MAX_BYTES = 64 << 20  # of any other file: half a million cables take half of it
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK_BYTES = 1 << 20
@@ -27,20 +28,20 @@ class ContentError(ValueError):
         self.offset = offset
 
 
-def content_limit_bytes() -> int:
-    """The limit of a trace's content: GENIE_READ_LIMIT, or 1 GiB. Raises ContentError for a limit that is none."""
+def content_limit_bytes(default_bytes: int = CONTENT_MAX_BYTES) -> int:
+    """The limit of a trace's content: GENIE_READ_LIMIT, or the default. Raises ContentError."""
     given = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not given:
-        return CONTENT_MAX_BYTES
+        return default_bytes
     match = _LIMIT.fullmatch(given)
     if match is None or not int(match[1]):
         raise ContentError(f"{LIMIT_VARIABLE}={given!r}: give bytes, or a size such as 8GiB")
     return int(match[1]) * _UNITS[match[2]]
 
 
-def read_content(path: str | os.PathLike[str]) -> bytes:
+def read_content(path: str | os.PathLike[str], default_bytes: int = CONTENT_MAX_BYTES) -> bytes:
     """A trace's bytes, decompressed when it starts with gzip's magic. Raises ContentError, OSError."""
-    limit_bytes = content_limit_bytes()
+    limit_bytes = content_limit_bytes(default_bytes)
     with open(path, "rb") as file:
         data = _read_up_to(file, limit_bytes)  # at once it would take memory for all of the limit
     if len(data) > limit_bytes:

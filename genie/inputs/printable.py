@@ -1,4 +1,4 @@
-"""What files say, made safe for a terminal: no control character and no lone surrogate leaves a stream raw."""
+"""Text from files made safe for a terminal: no control character and no lone surrogate leaves a stream raw."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _sleep_a_little() -> None:
 
 
 def decoded(source: int, payload: bytes, kind: Any = Any) -> Any:
-    """What another rank says. Raises RendezvousError when it is not a message of Genie's, whoever sent it."""
+    """Decode a message of another rank. Raises RendezvousError when it is not one of Genie's."""
     try:
         return msgspec.msgpack.decode(payload, type=kind)
     except (ValueError, RecursionError) as error:

@@ -213,7 +213,7 @@ class Rank:
         self.save(iteration)
 
     def _cause_elsewhere(self) -> str | None:
-        """What a peer says that refused a packet of ours: it knows which, and whose it was."""
+        """The report of a peer that refused a packet of this rank: it knows which packet, and its sender."""
         deadline = time.monotonic() + CAUSE_WAIT_S
         while REFUSED in self.transport.error and time.monotonic() < deadline:
             alarm = self.meet.alarmed()

@@ -23,7 +23,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Contents:
-    """What a kind of folder may hold: files with the kind of their mark, folders with their kind."""
+    """Contents of a kind of folder: files with the kind of their mark, folders with their kind."""
 
     files: dict[str, str]
     folders: dict[str, str] = field(default_factory=dict)

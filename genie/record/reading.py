@@ -67,7 +67,7 @@ class _Host(Struct):
 
 
 class _Info(Struct):
-    """What others read of run.json, as far as it is there."""
+    """The fields of run.json that other modules read, as far as they are there."""
 
     world: str = ""
     level: str = ""
@@ -135,7 +135,7 @@ class _Link(Struct):
 
 
 class _Counters(Struct):
-    """What others read of counters.json, as far as it is there."""
+    """The fields of counters.json that other modules read, as far as they are there."""
 
     ranks: list[dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]] | None] | None = None
     devices: list[_Device] | None = None

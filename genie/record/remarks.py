@@ -22,7 +22,7 @@ def kept_remarks() -> list[str]:
 
 
 def begin_record() -> None:
-    """What is remarked from now on belongs to another run's record."""
+    """Begin the record of another run: remarks from now on belong to it."""
     _kept.clear()
 
 

@@ -173,7 +173,7 @@ def _integer(values: dict[str, Any], key: str, default: int | None = None) -> in
 
 
 def _distributed(given: dict[str, Any]) -> dict[str, Any]:
-    """What the file says of its job. Raises ValueError."""
+    """The file's own description of its job. Raises ValueError."""
     for key, least in (("rank", -1), ("world_size", 0)):
         number = _integer(given, key, 0) if given.get(key) is not None else 0
         if not least <= number <= RANK_MAX + 1:

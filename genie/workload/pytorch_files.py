@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from genie.inputs.content import ContentError, read_content
+from genie.inputs.content import JSON_MAX_BYTES, ContentError, read_content
 from genie.workload.graph import WorkloadError
 
 NAMES = ("*.json", "*.json.gz")
@@ -102,7 +102,7 @@ def _rank_inside(path: Path) -> int | None:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_content(path)
+        return read_content(path, JSON_MAX_BYTES)
     except (OSError, ContentError) as error:
         raise WorkloadError(f"{path}: cannot be read: {error}") from error
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from genie.inputs.content import ContentError, read_content
+from genie.inputs.content import JSON_MAX_BYTES, ContentError, read_content
 from genie.workload.graph import WorkloadError
 
-# What reading raises where a trace's values are not what they should be.
+# Errors of reading a trace whose values are of a wrong kind or missing.
 WRONG_CONTENT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IndexError)
 
 
@@ -74,7 +74,7 @@ class HostTrace:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, gzip or not. Raises WorkloadError."""
     try:
-        return msgspec.json.decode(read_content(path))
+        return msgspec.json.decode(read_content(path, JSON_MAX_BYTES))
     except (OSError, ContentError) as error:
         reason = getattr(error, "strerror", None) or error
         raise WorkloadError(f"{path}: cannot be read: {reason}") from error

@@ -59,7 +59,7 @@ struct World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Whatever the network does, no packet of one end seems forged to the other.
+  // No packet of one end seems forged to the other, for any behaviour of the network.
   static QueuePairConfig knowing_the_window(QueuePairConfig config) {
     config.peer_window_packets = config.window_packets;
     return config;

@@ -43,6 +43,7 @@ from simtwin.options import SimulateOptions
 from simtwin.traffic import Permutation, Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
+CHUNK_BYTES = 1 << 20
 COLUMNS_VERSION = 2  # of what a row's columns mean: rows of another one are played again
 FABRIC = "fabric"
 Tell = Callable[[int, int], None]  # how much is done, and of how much
@@ -241,8 +242,10 @@ class Sweep:
             files = find_files(workload)
             digest = hashlib.sha256()
             for path in [*files.traces.values(), *([files.groups] if files.groups else [])]:
-                content = path.read_bytes()
-                digest.update(f"{path.name} {len(content)}\n".encode() + content)
+                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+                with path.open("rb") as file:
+                    while part := file.read(CHUNK_BYTES):
+                        digest.update(part)
             self._digests[workload] = digest.hexdigest()
         return self._digests[workload]
 

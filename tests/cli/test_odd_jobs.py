@@ -17,7 +17,7 @@ from genie.workload.write import save
 RANKS = 4
 NO_PAYLOAD = "INCONCLUSIVE no payload went between ranks: no NIC or link judged; an iteration takes "
 LEVELS = ("packet", "flow", "analytic")
-# What follows 3 ms of compute.
+# Follows 3 ms of compute.
 AFTER = {"compute": None, "barriers": Op.BARRIER, "no bytes": Op.ALL_REDUCE}
 
 

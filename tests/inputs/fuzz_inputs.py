@@ -51,7 +51,7 @@ CASES_OF_A_WORKER = 400  # then it begins anew, so that nothing of long ago matt
 
 @dataclass
 class Tally:
-    """What the cases of a format came to."""
+    """The outcomes of a format's cases."""
 
     cases: int = 0
     refused: int = 0
@@ -101,7 +101,7 @@ class Worker:
         self.pipe = reader
 
     def said(self) -> Iterator[dict[str, object]]:
-        """What it has told since; ends with {} when it has ended."""
+        """Its reports since then; ends with {} when it has ended."""
         data = os.read(self.pipe, 1 << 16)
         *lines, self._rest = (self._rest + data).split(b"\n")
         yield from map(json.loads, lines)
@@ -214,7 +214,7 @@ def _found(tally: Tally, seed: int, name: str, case: int, problem: str, said: st
 
 
 def _preload() -> None:
-    """What commands import when they need it: once, before there are workers."""
+    """Import the modules that commands import late: once, before there are workers."""
     import typer
 
     from genie.cli import main as cli

@@ -76,7 +76,7 @@ def ill_formed(folder: Path) -> str:
 
 
 def judge(outcome: Outcome) -> str:
-    """What is wrong with the way a command ended; "" when nothing is."""
+    """The fault in the way a command ended; "" when there is none."""
     said = outcome.output + outcome.error
     if "Traceback (most recent call last)" in said or "panicked at" in said:
         return "a traceback"

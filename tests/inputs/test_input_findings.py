@@ -21,7 +21,7 @@ LISTED: list[dict[str, Any]] = tomllib.loads((FINDINGS / "findings.toml").read_t
 
 
 def good_files() -> None:
-    """What commands take besides the file that was found."""
+    """Write the files that commands take besides the one that was found."""
     seeds.write_workload(Path("w"))
     Path("j").mkdir()
     Path("j/t.0.json").write_text(json.dumps(seeds.graph_json()))
@@ -85,6 +85,15 @@ def test_little_that_becomes_much_stops_at_the_limit(
     assert "GENIE_READ_LIMIT" not in os.environ, "the option is for one command"
     monkeypatch.setenv("GENIE_READ_LIMIT", "much")
     refused(in_this_process(*command.split()), "GENIE_READ_LIMIT='much': give bytes, or a size such as 8GiB")
+
+
+def test_json_has_a_lower_limit_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    good_files()
+    Path("device").mkdir()
+    monkeypatch.setattr("genie.workload.pytorch_files.JSON_MAX_BYTES", 1 << 20)
+    Path("device/rank0.json").write_bytes(gzip.compress(bytes(2 << 20), 1))
+    refused(in_this_process("convert", "pytorch", "--host", "host", "--device", "device", "-o", "out"), "1048576 bytes")
 
 
 def damage(folder: Path, name: str, **cells: Any) -> None:
