@@ -40,7 +40,8 @@ def without_command(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help=f"Longest content of a trace, after decompression; also {LIMIT_VARIABLE}.  [default: 1GiB; JSON 256MiB]",
+            help=f"Longest content of a trace, after decompression; also {LIMIT_VARIABLE}.  "
+            "[default: 1GiB; JSON 256MiB]",
         ),
     ] = None,
 ) -> None:

@@ -95,8 +95,11 @@ struct World {
     bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
     bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return end.writable; }
     bool readable(QueuePair&) { return true; }
-    void refused(QueuePair&, const Packet&, roce::Refusal refusal) {
-      CHECK_IN(refusal != roce::Refusal::kRead && refusal != roce::Refusal::kTooFarAhead, world.name);
+    // A READ may be dropped only once its requester has its data: one that comes long after later ones.
+    void refused(QueuePair&, const Packet& packet, roce::Refusal refusal) {
+      CHECK_IN(refusal != roce::Refusal::kTooFarAhead, world.name);
+      if (refusal == roce::Refusal::kRead)
+        CHECK_IN(peer.posted.at(packet.remote_address >> 32).over, world.name);
     }
     std::int64_t receives_left(QueuePair&) { return world.credits ? end.receives : -1; }
     bool take_receive(QueuePair&) { return end.receives < 0 || end.receives-- > 0 || (end.receives = 0); }
