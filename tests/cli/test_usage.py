@@ -197,7 +197,7 @@ def test_a_wrong_fault_plan_names_file_and_key(plan: str, trace: str, tmp_path: 
 
 def test_traces_that_cannot_be_read(trace: str, tmp_path: Path) -> None:
     whole = sorted(Path(trace).glob("*.et*"))
-    for name, damage in (("cut", lambda data: data[: len(data) * 2 // 3]), ("garbage", lambda data: b"\xff" * 300)):
+    for name, damage in (("cut", lambda data: data[:-3]), ("garbage", lambda data: b"\xff" * 300)):
         folder = tmp_path / name
         folder.mkdir()
         for path in Path(trace).iterdir():

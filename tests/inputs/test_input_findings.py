@@ -91,7 +91,8 @@ def test_json_has_a_lower_limit_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     good_files()
     Path("device").mkdir()
-    monkeypatch.setattr("genie.workload.pytorch_files.JSON_MAX_BYTES", 1 << 20)
+    for module in ("pytorch_files", "pytorch_trace"):
+        monkeypatch.setattr(f"genie.workload.{module}.JSON_MAX_BYTES", 1 << 20)
     Path("device/rank0.json").write_bytes(gzip.compress(bytes(2 << 20), 1))
     refused(in_this_process("convert", "pytorch", "--host", "host", "--device", "device", "-o", "out"), "1048576 bytes")
 
