@@ -42,7 +42,7 @@ def content_limit_bytes(default_bytes: int = CONTENT_MAX_BYTES) -> int:
 def read_content(path: str | os.PathLike[str], default_bytes: int = CONTENT_MAX_BYTES) -> bytes:
     """A trace's bytes, decompressed when it starts with gzip's magic. Raises ContentError, OSError."""
     limit_bytes = content_limit_bytes(default_bytes)
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         data = _read_up_to(file, limit_bytes)  # at once it would take memory for all of the limit
     if len(data) > limit_bytes:
         raise _too_long("the file", limit_bytes)
@@ -51,7 +51,7 @@ def read_content(path: str | os.PathLike[str], default_bytes: int = CONTENT_MAX_
 
 def read_bytes(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES) -> bytes:
     """The bytes of a file that is not a trace. Raises ContentError when it has more than the limit, OSError."""
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         data = _read_up_to(file, limit_bytes)
     if len(data) > limit_bytes:
         raise ContentError(f"the file has more than {limit_bytes} bytes, the limit of its kind: give a shorter one")
@@ -64,6 +64,13 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES, *
     Raises ContentError when it has more than the limit, OSError, UnicodeDecodeError.
     """
     return read_bytes(path, limit_bytes).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except ValueError as error:  # a null character, in a path that a file gives
+        raise ContentError(f"the path cannot be used: {error}") from error
 
 
 def _read_up_to(file: BinaryIO, limit_bytes: int) -> bytes:

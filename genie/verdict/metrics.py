@@ -124,7 +124,13 @@ def write_metrics(path: Path, source: Source) -> None:
     """Write the file at once and whole, in place of other metrics of Genie's only. Raises RecordError."""
     registry = CollectorRegistry()
     registry.register(_Families(source))
-    replace_own(path, f"# {mark(METRICS_FILE)}\n".encode() + generate_latest(registry), METRICS_FILE)
+    try:
+        families = generate_latest(registry)
+    except UnicodeEncodeError as error:
+        raise RecordError(
+            f"{path}: a name in the record has half of a letter (a lone surrogate): make it again"
+        ) from error
+    replace_own(path, f"# {mark(METRICS_FILE)}\n".encode() + families, METRICS_FILE)
 
 
 class _Families(Collector):
