@@ -26,7 +26,7 @@ GRAPH_FIELDS = {
     "starttimemicros": "start_time_micros",
 }
 # What parsing raises for JSON of the wrong shape; json_format lets some Python errors through.
-WRONG_SHAPE = (ParseError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError)
+WRONG_SHAPE = (ParseError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError, SystemError)
 
 
 def read_json(path: str | os.PathLike[str], data: bytes) -> tuple[GlobalMetadata, Iterator[Node]]:
