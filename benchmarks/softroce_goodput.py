@@ -22,7 +22,7 @@ from genie.cli.resolve import Live, Play, settings_of
 from genie.live.launcher import launch, mpirun_line
 from genie.live.loopback import free_loopback_hosts
 from genie.plan.facts import facts_of_build
-from genie.record import Run, open_run, prepare_folder
+from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
 from genie.workload.write import save
@@ -56,7 +56,7 @@ def measured(size_bytes: int, offload: bool, scratch: Path) -> Run:
     live = Live(ITERATIONS, WARMUP, offload=offload, udp_port=UDP_PORT)
     hosts = free_loopback_hosts(2, UDP_PORT)
     settings = settings_of(Play(str(folder), rate="unlimited"), live, out, workload, hosts, None)
-    prepare_folder(out)
+    prepare_folder(out, LIVE)
     outcome = launch(settings, mpirun_line(settings, None))
     if outcome.code != 0:
         sys.exit(f"softroce_goodput: {outcome.problem}")

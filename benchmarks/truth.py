@@ -42,7 +42,7 @@ from genie.cli.resolve import Live, Play, fabric_of, load_workload, settings_of,
 from genie.cli.wire import lowering_of
 from genie.config.hosts import Calibration
 from genie.live.launcher import launch, mpirun_line
-from genie.record import Run, open_run, prepare_folder
+from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
 from genie.workload.write import save
@@ -189,7 +189,7 @@ class Table:
         workload = load_workload(play)
         settings = settings_of(play, live, out, workload, hosts, fabric_of(play, point.ranks, hosts))
         settings = msgspec.structs.replace(settings, faults=faults)
-        prepare_folder(out)
+        prepare_folder(out, LIVE)
         with contextlib.redirect_stderr(io.StringIO()):
             outcome = launch(settings, mpirun_line(settings, None, wrapper=world.wrapper))
         if outcome.code != 0:

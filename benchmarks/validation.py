@@ -21,7 +21,7 @@ from genie.cli.resolve import Live, Play, hosts_of, load_workload, settings_of
 from genie.config.hosts import Calibration, Hosts
 from genie.live.settings import Faults
 from genie.plan.facts import facts_of_build
-from genie.record import Run, prepare_folder
+from genie.record import VALIDATION, Run, prepare_folder
 from genie.verdict import Verdict, judge
 from genie.workload.pytorch_convert import convert
 from genie.workload.pytorch_files import find_device_traces, find_host_traces
@@ -79,7 +79,7 @@ class Job:
         self.hosts = hosts_of(self.play, self.workload.world_size, live.udp_port)  # a block that is free now
         settings = settings_of(self.play, live, out / "live", self.workload, self.hosts, self.fabric)
         settings = msgspec.structs.replace(settings, faults=faults or Faults(), seed=seed)
-        prepare_folder(out)
+        prepare_folder(out, VALIDATION)
         with contextlib.redirect_stderr(io.StringIO()):
             outcome, runs = play_in_both(self.play, settings, self.hosts, self.fabric, self.workload, out)
         if runs is None:
