@@ -37,6 +37,8 @@ def blame(seen: Evidence) -> str | None:
     if returncode is not None and returncode < 0:
         return f"mpirun was ended by {in_words(-returncode)} (process {pid})"
     ends = [end for end in seen.ends if end.who != MPIRUN and not _explained(seen, end.who)]
+    if ends and _mpirun_first(seen, ends[0]):
+        return None  # it ended by itself, and then its ranks: its exit code and last words say why
     failed_before = {end.who for end in seen.ends[: seen.ends.index(ends[0])]} & seen.failed if ends else set()
     told = _told(seen, ends)
     if len(told) > 1 and failed_before <= set(told):
@@ -82,6 +84,12 @@ def _explained(seen: Evidence, rank: int) -> bool:
     if rank in seen.finished:
         return not seen.signals[rank]
     return rank in seen.failed or (rank not in seen.signed and seen.signals[rank] == 0)  # which did not start
+
+
+def _mpirun_first(seen: Evidence, first: End) -> bool:
+    """Whether mpirun had ended before the first of the ranks whose end nothing else explains."""
+    before = seen.ends[: seen.ends.index(first)]
+    return any(end.who == MPIRUN and end.watched for end in before)
 
 
 def _all_at_once(seen: Evidence, ends: list[End]) -> bool:

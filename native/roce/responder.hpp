@@ -55,7 +55,10 @@ class Responder {
       packet.trimmed = is_trimmed();
       ++((nak_syndrome_ & kSyndromeKind) == kSyndromeRnrNak ? counters.rnr_naks_sent : counters.naks_sent);
     } else {
-      packet.psn = psn_add(expected_psn_, kPsnMask);  // the last one received: acknowledgements coalesce
+      // The last one received: acknowledgements coalesce. Only its data acknowledges a READ: a requester that
+      // missed the data may take another answer with the READ's PSN for its end (Linux's rxe does).
+      packet.psn = after_read_ ? before_read_psn_ : psn_add(expected_psn_, kPsnMask);
+      if (after_read_) packet.msn = before_read_msn_;
       const std::int64_t receives = sink.receives_left();
       starved_ = receives == 0;
       packet.syndrome = ack_with_credits(receives);
@@ -286,6 +289,11 @@ class Responder {
       return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
     nak_outstanding_ = nak_due_ = false;
     ack_due_ = false;  // the data acknowledges all before it
+    if (!after_read_) {
+      before_read_psn_ = psn_add(expected_psn_, kPsnMask);
+      before_read_msn_ = msn_;
+      after_read_ = true;
+    }
     expected_psn_ = psn_add(expected_psn_, packets_of(packet.message_bytes, config_->mtu_bytes));
     msn_ = (msn_ + 1) & kPsnMask;
     // No more can be asked for again than may be under way at once.
@@ -338,7 +346,7 @@ class Responder {
       return;
     }
     in_message_ = !last;
-    nak_outstanding_ = nak_due_ = false;
+    nak_outstanding_ = nak_due_ = after_read_ = false;
     if (packet.payload_bytes > 0 &&
         !sink.place(packet, message_is_send_ ? message_received_ : write_address_ + message_received_))
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);  // 9.7.4.1.6: too long
@@ -364,6 +372,7 @@ class Responder {
   std::uint32_t asked_end_psn_ = 0;    // before it, what is missing has been asked for
   std::uint32_t trimmed_end_psn_ = 0;  // after the last of which only the header came
   congestion::NotificationPoint notify_;
+  std::uint32_t before_read_psn_ = 0, before_read_msn_ = 0;  // of the request before the latest READs
   TimePs message_first_ = 0;
   std::uint64_t write_address_ = 0;
   std::uint32_t message_received_ = 0, message_bytes_ = 0;
@@ -375,9 +384,10 @@ class Responder {
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
-  bool answering_ = false;  // reads_ has some
-  bool trimmed_ = false;    // trimmed_end_psn_ means something
-  bool echo_ = false;       // a mark that the next acknowledgement says
+  bool answering_ = false;   // reads_ has some
+  bool after_read_ = false;  // the latest request is a READ
+  bool trimmed_ = false;     // trimmed_end_psn_ means something
+  bool echo_ = false;        // a mark that the next acknowledgement says
 };
 
 }  // namespace genie::roce

@@ -42,7 +42,8 @@ struct End {
     data_marked = data_marked || pair.has_data();
   }
   std::vector<Posted> posted;
-  std::vector<Packet> arriving;  // packets on their way here
+  std::vector<Packet> arriving;       // packets on their way here
+  std::set<std::uint32_t> read_psns;  // of the READs that it has sent
   std::multiset<TimePs> timers;
   std::uint64_t arms = 0;
   std::int64_t receives = -1;
@@ -169,6 +170,9 @@ struct World {
     end.control_marked = false;
     if (control) {
       end.mark();
+      const bool positive = packet.opcode == roce::Opcode::kAcknowledge &&
+                            (packet.syndrome & roce::kSyndromeKind) == roce::kSyndromePositive;
+      CHECK_IN(!positive || !peer.read_psns.contains(packet.psn), name);  // its data acknowledges a READ
       peer.arriving.push_back(packet);
       return true;
     }
@@ -179,7 +183,10 @@ struct World {
     if (!roce::is_read_response(packet.opcode) && psn_diff(packet.psn, end.top_psn) >= 0) {
       CHECK_EQUAL_IN(packet.psn, end.top_psn, name);  // no PSN is left out
       const std::uint32_t answers = (std::max(packet.message_bytes, 1u) - 1) / config.mtu_bytes + 1;
-      end.top_psn = psn_add(packet.psn, packet.opcode == roce::Opcode::kReadRequest ? answers : 1);
+      const bool is_read = packet.opcode == roce::Opcode::kReadRequest;
+      end.top_psn = psn_add(packet.psn, is_read ? answers : 1);
+      for (std::uint32_t answer = 0; is_read && answer < answers; ++answer)
+        end.read_psns.insert(psn_add(packet.psn, answer));
     }
     peer.arriving.push_back(packet);
     look(at);

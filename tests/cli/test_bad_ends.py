@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> tuple[str, ...]:
 
 
 def one_line(ended: Ended, code: int) -> str:
-    assert ended.code == code, ended
+    assert ended.code == code, ended.stderr
     assert ended.left == [], "still running"
     assert ended.wall_s < LIMIT_S
     assert len(ended.said) == 1, ended.stderr

@@ -46,6 +46,13 @@ def test_mpirun_that_was_ended_is_named_and_no_rank() -> None:
         assert blame(seen(ends, mpirun=(77, -KILL))) == "mpirun was ended by SIGKILL (process 77)"
 
 
+def test_mpirun_that_ended_by_itself_before_its_ranks_says_why() -> None:
+    ends = [(MPIRUN, 0), (1, KILL)]
+    assert blame(seen(ends, seen={0, 1, 2}, ready=False, mpirun=(77, 255))) is None
+    assert blame(seen(ends, mpirun=(77, 255))) is None
+    assert "rank 1 died" in str(blame(seen([(1, KILL), (MPIRUN, 0)], mpirun=(77, 1))))
+
+
 def test_ranks_that_had_gone_before_they_were_watched_cannot_be_told_apart() -> None:
     signals = dict.fromkeys(range(4), KILL)
     gone = [End(rank, 100 + rank, 5.0 + 0.004 * at, watched=at == 0) for at, rank in enumerate((2, 1))]
