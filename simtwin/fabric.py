@@ -33,7 +33,7 @@ from simtwin.network import Network
 from simtwin.network_size import check_size
 from simtwin.paths import PathError, pinned_paths
 from simtwin.queues import QueueError, queues_of
-from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.routing import RoutingError, check_joined
 from simtwin.topology import build_network
 
 __all__ = [
@@ -170,7 +170,7 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
         if link.rate is None and fabric.link is None:
             raise document.error((*key, "rate"), f" is missing, and so is [link]: give {Rate.allowed}")
     try:
-        shortest_path_routes(build_network(fabric))
+        check_joined(build_network(fabric))
     except RoutingError as wrong:
         raise document.error(("topology", "link"), f": {wrong}") from wrong
 

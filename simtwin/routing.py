@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,20 +74,25 @@ def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None
 
     inner = np.flatnonzero((network.dst_node >= hosts) & is_up)  # hosts never forward
     source, target, length = network.src_node[inner], network.dst_node[inner], network.length[inner]
-    rows: list[NDArray[np.int64]] = []
-    links: list[NDArray[np.int32]] = []
+    paths = genie_core.ShortestPaths(network.nodes, source, target, length)
     for group, switches in enumerate(groups):
-        distance = _distance_to(np.array(switches, np.int32), source, target, length, network.nodes)
+        distance = paths.add(np.array(switches, np.int32))
         if down is None:
             _check_reached(network, distance, group, group_of_host, door_start, door_source)
-        on_path = np.flatnonzero((distance[target] >= 0) & (distance[target] + length == distance[source]))
-        links.append(inner[on_path].astype(np.int32))
-        rows.append(source[on_path].astype(np.int64) * len(groups) + group)
-    row = np.concatenate(rows)
-    order = np.argsort(row, kind="stable")
-    start = np.zeros(network.nodes * len(groups) + 1, dtype=np.int64)
-    start[1:] = np.cumsum(np.bincount(row, minlength=network.nodes * len(groups)))
-    return Routes(group_of_host, start, np.concatenate(links)[order], door_start, doors.astype(np.int32), door_source)
+    start, on_path = paths.take()
+    links = inner.astype(np.int32)[on_path]
+    return Routes(group_of_host, start, links, door_start, doors.astype(np.int32), door_source)
+
+
+def check_joined(network: Network) -> None:
+    """Raises RoutingError as `shortest_path_routes` would, which takes much longer."""
+    hosts, source, target = network.hosts, network.src_node, network.dst_node
+    between = (source >= hosts) & (target >= hosts)
+    component = genie_core.components_of(network.nodes, source[between], target[between])
+    up = (source < hosts) & (target >= hosts)
+    pairs = np.unique(np.stack([component[target[up]], source[up]]), axis=1)
+    if not (np.bincount(pairs[0]) == hosts).any():  # no component has them all: which pair has none?
+        shortest_path_routes(network)
 
 
 def _groups(
@@ -100,31 +106,6 @@ def _groups(
         switches = tuple(np.unique(beside[beside >= hosts]).tolist())
         of_host[host] = number.setdefault(switches, len(number))
     return of_host, list(number)
-
-
-def _distance_to(
-    switches: NDArray[np.int32],
-    source: NDArray[np.int32],
-    target: NDArray[np.int32],
-    length: NDArray[np.int32],
-    nodes: int,
-) -> NDArray[np.int32]:
-    """Length of the shortest path from each node to the nearest of some switches, UNREACHABLE where there is no way.
-
-    Breadth-first: a link of several lengths is as many in a row.
-    """
-    distance = np.full(nodes, UNREACHABLE, dtype=np.int32)
-    distance[switches] = 0
-    longest = int(length.max(initial=1))
-    front = last = 0
-    while front < last + longest:
-        front += 1
-        is_next = (distance[target] >= 0) & (distance[target] == front - length)
-        reached = source[is_next & (distance[source] == UNREACHABLE)]
-        distance[reached] = front
-        if len(reached):
-            last = front
-    return distance
 
 
 def _check_reached(

@@ -15,7 +15,7 @@ from simtwin.fabric_schema import HOSTS_MAX, Explicit, Fabric, NamedHost, NamedL
 from simtwin.imports.nccl_xml import Gpu, Nic, Server, read_server
 from simtwin.imports.options import Imported, ImportOptions
 from simtwin.imports.words import ForeignFileError
-from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.routing import RoutingError, check_joined
 from simtwin.topology import build_network
 
 SERVERS, DELAY = 2, Duration(500_000)
@@ -91,7 +91,7 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
 def _is_apart(fabric: Fabric) -> bool:
     """Some hosts reach each other by no path."""
     try:
-        shortest_path_routes(build_network(fabric))
+        check_joined(build_network(fabric))
     except RoutingError:
         return True
     return False

@@ -13,7 +13,7 @@ from simtwin.imports.ns3_files import TopologyFile, TopologyLink
 from simtwin.imports.words import Configuration, ForeignFileError
 from simtwin.network_size import size_problem
 from simtwin.queues import QueueError, queues_of
-from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.routing import RoutingError, check_joined
 from simtwin.topology import build_network
 
 DATA_HEADER_BYTES = 36  # PPP 2, IPv4 20, UDP 8, sequence 6
@@ -121,7 +121,7 @@ def _explained(
         return ForeignFileError(f"{topology.path}:{problem}")
     network = build_network(fabric)
     try:
-        shortest_path_routes(network)
+        check_joined(network)
     except RoutingError as apart:
         return ForeignFileError(f"{topology.path}: {apart}")
     if keys is None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtwin.fabric import loopback_fabric
-from simtwin.routing import RoutingError, shortest_path_routes
+from simtwin.routing import RoutingError, check_joined, shortest_path_routes
 from simtwin.topology import Network, NetworkBuilder, build_network
 
 
@@ -99,8 +99,71 @@ def test_hosts_do_not_forward() -> None:
     for a, b in ((0, 3), (1, 3), (1, 4), (2, 4)):
         builder.cable(a, b, 1, 0, 1)
     network = builder.build()
-    with pytest.raises(RoutingError, match="no path from h2 to h0"):
-        shortest_path_routes(network)
+    for check in (shortest_path_routes, check_joined):
+        with pytest.raises(RoutingError, match="no path from h2 to h0"):
+            check(network)
+
+
+def drawn(hosts: int, switches: int, cables: list[tuple[int, int]], lengths: list[int]) -> Network:
+    builder = NetworkBuilder()
+    for h in range(hosts):
+        builder.host(f"h{h}", 0, 0)
+    for s in range(switches):
+        builder.switch(f"s{s}", -1)
+    for (a, b), length in zip(cables, lengths, strict=True):
+        builder.cable(a, b, 1, 0, 1, length=length)
+    return builder.build()
+
+
+@st.composite
+def any_networks(draw: st.DrawFn) -> Network:
+    """Of a few cables of several lengths, which may leave hosts apart or join them without a switch."""
+    hosts, switches = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    node = st.integers(0, hosts + switches - 1)
+    cables = draw(st.lists(st.tuples(node, node).filter(lambda pair: pair[0] != pair[1]), min_size=1, max_size=12))
+    return drawn(hosts, switches, cables, [draw(st.integers(1, 4)) for _ in cables])
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(any_networks())
+def test_hosts_that_are_not_joined_are_found_without_routes(network: Network) -> None:
+    said = []
+    for check in (shortest_path_routes, check_joined):
+        try:
+            check(network)
+            said.append("")
+        except RoutingError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(any_networks())
+def test_longer_cables_count_as_several_links(network: Network) -> None:
+    """Where hosts reach each other; otherwise there are no links."""
+    routes = shortest_path_routes(network, np.zeros(network.links, np.bool_))
+    for destination in range(network.hosts):
+        for source in set(range(network.nodes)) - {destination}:
+            graph = oracle_graph(network, source, destination)
+            for link in range(network.links):
+                a, b = int(network.src_node[link]), int(network.dst_node[link])
+                if graph.has_edge(a, b, link):  # the last link is a door, whatever its length
+                    graph[a][b][link]["length"] = 1e-9 if b == destination else int(network.length[link])
+            if graph.has_edge(source, destination):
+                expected = sorted(graph[source][destination])
+            elif nx.has_path(graph, source, destination):
+                paths = nx.all_shortest_paths(graph, source, destination, weight="length")
+                least = nx.shortest_path_length(graph, source, destination, weight="length")
+                expected = sorted(
+                    link
+                    for b in {path[1] for path in paths}
+                    for link, data in graph[source][b].items()
+                    if data["length"] + nx.shortest_path_length(graph, b, destination, weight="length")
+                    == pytest.approx(least, abs=1e-6)
+                )
+            else:
+                expected = []
+            assert routes.choices(source, destination).tolist() == expected
 
 
 def test_arrays_have_the_types_that_the_kernel_reads() -> None:
