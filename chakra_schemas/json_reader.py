@@ -98,7 +98,10 @@ def _message_node(path: str | os.PathLike[str], offset: int, value: dict[str, An
         value = {key: item for key, item in value.items() if key != "type"}
     _parse(path, offset, value, node)
     if unknown is not None:
-        node.attr.append(make_attribute("node_type", unknown))
+        try:
+            node.attr.append(make_attribute("node_type", unknown))
+        except WRONG_SHAPE as error:  # half a letter
+            raise TraceError(path, offset, f"not a Node of a Chakra trace: type: {error}") from error
     return node
 
 

@@ -12,7 +12,7 @@ from genie.cli.conversions import quantity, reading
 from genie.cli.exits import counted
 from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, parse_duration, parse_rate
-from genie.inputs.printable import printable
+from genie.inputs.printable import one_line
 from genie.record import is_special, marked_text, refuse_foreign, replace_own
 from simtwin.fabric_schema import Fabric
 from simtwin.fabric_toml import to_toml
@@ -95,7 +95,7 @@ def convert_fabric(
         imported = import_fabric(source, kind, options)
     replace_own(written, marked_text("fabric", to_toml(imported.fabric)), "fabric")
     for note in imported.notes:
-        print(f"note: {printable(note)}")
+        print(f"note: {one_line(note)}")
     print(f"{summary(imported.fabric)}; in {written}")
     return 0
 

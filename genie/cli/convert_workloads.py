@@ -13,7 +13,7 @@ from genie.cli.conversions import check_traces_folder, quantity, reading, writin
 from genie.cli.resolve import UsageError
 from genie.collectives.msccl import load_msccl
 from genie.config.units import SIZE_MAX_BYTES, format_size, parse_duration, parse_size
-from genie.inputs.printable import printable
+from genie.inputs.printable import one_line
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb_convert import Given, convert_aicb
 from genie.workload.graph import Kind, Op, Workload
@@ -155,5 +155,5 @@ def convert_msccl_file(
 
 def _tell(notes: list[str], workload: Workload, out: Path) -> None:
     for note in notes:
-        print(f"note: {printable(note)}")
+        print(f"note: {one_line(note)}")
     print(f"{len(workload.ranks)} traces in {out}")

@@ -10,7 +10,7 @@ import typer
 
 from genie.cli import convert_fabric, convert_workloads, options
 from genie.cli.conversions import check_experiment_folder, check_traces_folder, reading, writing
-from genie.inputs.printable import printable
+from genie.inputs.printable import one_line
 from genie.record import marked_text, replace_own
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
@@ -90,7 +90,7 @@ def convert_pytorch(
             f"memory {summary.memory_ns / 1e6:.3f} ms, host {summary.host_ns / 1e6:.3f} ms; collectives: {counts}"
         )
     for note in report.notes:
-        print(f"note: {printable(note)}")
+        print(f"note: {one_line(note)}")
     print(f"{len(report.files)} files in {out}")
     return 0
 
@@ -112,7 +112,7 @@ def convert_ns3(
         save(experiment.workload, out / "traces", "flows")
     replace_own(out / "fabric.toml", marked_text("fabric", to_toml(experiment.fabric)), "fabric")
     for note in experiment.notes:
-        print(f"note: {printable(note)}")
+        print(f"note: {one_line(note)}")
     print(f"{len(experiment.flows)} flows among {experiment.fabric.hosts} hosts in {out}: simulate them with")
     print(f"genie simulate {out / 'traces'} --fabric {out / 'fabric.toml'} -o {out / 'run'}")
     return 0

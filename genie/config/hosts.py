@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from genie.config.strict_toml import Document, SettingsError
 from genie.config.toml_lines import table_span
+from genie.config.units import Rate, parse_rate
 from genie.inputs.printable import shown_value
 
 RANKS_MAX = 65536
@@ -195,6 +196,12 @@ def _literal(value: object) -> str:
 
 def _places(document: Document) -> Hosts:
     file = document.convert(HostsFile)
+    if file.calibration is not None:
+        try:
+            parse_rate(file.calibration.rate)
+        except ValueError as wrong:
+            shown = shown_value(file.calibration.rate)
+            raise document.error(("calibration", "rate"), f" = {shown}: give {Rate.allowed}") from wrong
     places: dict[int, Place] = {}
     taken: dict[str, str] = {}  # address -> host
     for i, entry in enumerate(file.host):

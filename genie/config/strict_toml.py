@@ -63,6 +63,8 @@ class Document:
             raise error(f"{path}: cannot be read: {wrong.strerror}; give the path of a TOML file") from wrong
         except UnicodeDecodeError as wrong:
             raise error(f"{path}: is not text; give the path of a TOML file") from wrong
+        except ValueError as wrong:  # a null character, in a path that a file gives
+            raise error(f"{path}: cannot be read: {wrong}; give the path of a TOML file") from wrong
         if len(text) > CHARACTERS_MAX or text.startswith("\0"):
             if text.startswith("\0"):
                 raise error(f"{path}: is not text; give the path of a TOML file")

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from genie.inputs.content import ContentError, read_bytes
+from genie.inputs.native_messages import without_native_messages
 from genie.record.contents import PATHS_FILE, RUN_FILES, SERIES_FILE
 from genie.record.errors import RecordError
 from genie.record.marks import SCHEMA_VERSION
@@ -214,14 +215,16 @@ def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
     import polars as pl
 
     try:
-        # Of a damaged table polars may panic, and say that on standard error too.
-        size_bytes, rows = path.stat().st_size, _rows_of(path)
-        if rows > ROWS_FREE + ROWS_PER_BYTE * size_bytes:
-            raise RecordError(f"{path}: says that it has {rows} rows in {size_bytes} bytes: it is damaged")
-        table = pl.read_parquet(path)
+        with without_native_messages():  # of a damaged table polars may panic, and print that
+            size_bytes, rows = path.stat().st_size, _rows_of(path)
+            if rows > ROWS_FREE + ROWS_PER_BYTE * size_bytes:
+                raise RecordError(f"{path}: says that it has {rows} rows in {size_bytes} bytes: it is damaged")
+            table = pl.read_parquet(path)
     except RecordError:
         raise
-    except (OSError, ValueError, OverflowError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except pl.exceptions.PanicException as error:
+        raise RecordError(f"{path}: cannot be read: it is damaged, or no table of Genie") from error
+    except (OSError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
     missing = [column for column in schema if column not in table.columns]
     if missing:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from genie.inputs.printable import one_line
+
 _said: set[str] = set()
 _kept: dict[str, None] = {}
 
 
 def remark(text: str, *, aloud: bool = True) -> None:
-    """Say it the first time, and keep it. `aloud`: False on ranks for which another one speaks."""
+    """Say it the first time, and keep it, as one line. `aloud`: False on ranks for which another one speaks."""
+    text = one_line(text)
     _kept[text] = None
     if aloud and text not in _said:
         _said.add(text)

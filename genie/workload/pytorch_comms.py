@@ -105,8 +105,10 @@ def find_communications(trace: HostTrace) -> list[Communication]:
             communication = read(trace, node, backends)
         except WRONG_CONTENT as error:
             raise _error(trace, node, f"its arguments cannot be read: {error}") from error
-        if not 0 <= communication.size_bytes <= SIZE_MAX_BYTES:
-            raise _error(trace, node, f"{communication.size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
+        sizes = (communication.size_bytes, sum(communication.to_each), sum(communication.from_each))
+        for size_bytes in sizes:
+            if not 0 <= size_bytes <= SIZE_MAX_BYTES:
+                raise _error(trace, node, f"{size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
         # A barrier is recorded with the all-reduce that carries it out: the outer one counts.
         if any(outer.id in found and found[outer.id].moves_data for outer in trace.ancestors(node)):
             communication.role = Role.NOTHING
@@ -227,6 +229,8 @@ def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes:
 
 def _split_bytes(trace: HostTrace, found: Communication, split: list[int], size_bytes: int, members: int) -> list[int]:
     """Splits count rows of the tensor's first dimension; an empty list means equal parts."""
+    if min(split, default=0) < 0:
+        raise _error(trace, found.node, f"a split of {min(split)} rows")
     rows = sum(split) if split else members
     if rows == 0 and size_bytes == 0:
         return [0] * members

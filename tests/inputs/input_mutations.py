@@ -28,7 +28,8 @@ def weird(rng: Random, old: Any = None) -> Any:
     if isinstance(old, bool) or old is None or rng.random() < 0.3:
         return copy.deepcopy(rng.choice(SCALARS))
     if isinstance(old, int) and rng.random() < 0.4:
-        return rng.choice((old + 1, old - 1, -old, old * 2, old * 1000, old * 10**9, old // 2, float(old), str(old)))
+        near = float(old) if abs(old) < 10**300 else old
+        return rng.choice((old + 1, old - 1, -old, old * 2, old * 1000, old * 10**9, old // 2, near, str(old)))
     if isinstance(old, int | float):
         return rng.choice(NUMBERS)
     if isinstance(old, str):

@@ -87,7 +87,7 @@ def mutate_table(rng: Random, data: bytes) -> bytes:
                 table = table.with_columns(pl.Series(column, [str(value) for value in values]))
             case 2:
                 keep = [rng.random() < 0.5 for _ in range(table.height)]
-                table = table.filter(pl.Series(keep)) if rng.random() < 0.8 else table.clear()
+                table = table.filter(pl.Series(keep, dtype=pl.Boolean)) if rng.random() < 0.8 else table.clear()
             case 3:
                 table = pl.concat([table, table]) if rng.random() < 0.5 else table.reverse()
             case _ if values:
