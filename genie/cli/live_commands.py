@@ -22,6 +22,7 @@ from genie.cli.resolve import (
     fabric_of,
     hosts_of,
     load_workload,
+    sees_all_ranks,
     settings_of,
     twin_of,
 )
@@ -162,7 +163,7 @@ def run(
 
 def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
     play, live = ground.play, ground.live
-    loaded = load_workload(play, shape_only=launched_by() is not None)
+    loaded = load_workload(play, shape_only=launched_by() is not None and not sees_all_ranks(play))
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
     placed = hosts_of(play, loaded.world_size) if launched_by() else ground.hosts(loaded.world_size)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None

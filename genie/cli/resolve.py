@@ -17,7 +17,7 @@ from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.fault_remarks import idle_faults
 from genie.live.loopback import free_loopback_hosts
-from genie.live.rendezvous import launched_by
+from genie.live.rendezvous import launched_by, speaks
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
@@ -25,6 +25,7 @@ from genie.live.verbs.hca import parse_hca
 from genie.plan.lowering import Lowering, check_groups
 from genie.record import kept_remarks
 from genie.workload.compute import fill_durations, parse_compute
+from genie.workload.files import find_files
 from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.analytic import CostModel
@@ -44,6 +45,7 @@ from simtwin.wire import WIRES, with_connections
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
+EFFECTS_MAX_BYTES = 64 << 20  # of traces: about two seconds
 IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
 SHARERS_MAX = 255  # ranks of one address: the local rank is a byte of the queue pair number
 
@@ -90,6 +92,23 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
             "a trace of that size"
         )
     return workload
+
+
+def sees_all_ranks(play: Play) -> bool:
+    """Whether this rank of a launch loads every rank's trace, so that options without effect are known at the start.
+
+    One does so for all, and only where that is soon done.
+    """
+    if not speaks():
+        return False
+    size_bytes = sum(trace.stat().st_size for trace in find_files(play.workload).traces.values())
+    if size_bytes <= EFFECTS_MAX_BYTES:
+        return True
+    remark(
+        f"{play.workload}: options without effect are not looked for in {size_bytes / 2**20:.0f} MiB of traces (at "
+        f"most {EFFECTS_MAX_BYTES >> 20} MiB under a launcher): genie simulate says them"
+    )
+    return False
 
 
 def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
@@ -366,7 +385,7 @@ def settings_of(
     settings = with_verbs(settings, hosts, transport, live) if uses_verbs else settings
     for text in idle_faults(settings):
         remark(f"{live.faults}: {text}")
-    # A rank that a launcher has started knows the shape of the workload, and its own part later.
+    # Of the ranks that a launcher has started, others than the first know the shape of the workload alone.
     for text in idle_options(play, workload, lowering, transport, seed=play.seed) if workload.ranks else ():
         remark(text)
     return msgspec.structs.replace(settings, remarks=kept_remarks())

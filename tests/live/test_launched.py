@@ -82,6 +82,25 @@ def test_under_mpirun(job: list[str], tmp_path: Path) -> None:
     holds_the_run(tmp_path / "out")
 
 
+@pytest.mark.parametrize("by", ["mpirun", "tcp"])
+def test_options_without_effect_are_said_once_and_kept(by: str, job: list[str], tmp_path: Path) -> None:
+    job = [*job, "-n", "2", "--wire", "plain", "--algorithm", "all_gather=ring", "--compute", "roofline:300,2000"]
+    if by == "mpirun":
+        with started(line=[MPIRUN, "-n", "4", str(GENIE), *job]) as command:
+            ends = [command.end()]
+    else:
+        with over_tcp(job) as commands:
+            ends = [command.end() for command in commands]
+    assert {(ended.code, tuple(ended.left)) for ended in ends} == {(0, ())}
+    lines = sorted(line for ended in ends for line in ended.said)
+    remarks = [
+        "--algorithm all_gather=ring: has no effect: the workload has no all_gather",
+        "--compute roofline:300,2000: has no effect: every compute node of the workload has a duration",
+    ]
+    assert lines == [f"genie: {text}" for text in remarks]
+    assert sorted(open_run(tmp_path / "out").info["remarks"]) == remarks
+
+
 def test_the_printed_line_can_be_run_by_hand(job: list[str], tmp_path: Path) -> None:
     first = genie(*job, "-n", "2")
     line = first.stderr.splitlines()[0].removeprefix("genie: ").split()
