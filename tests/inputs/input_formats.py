@@ -22,6 +22,9 @@ import yaml
 from input_mutations import json_of, mutate_bytes, mutate_tree, mutate_words, mutate_xml, nested, toml_of
 from input_tables import mutate_gzip, mutate_table, mutate_trace
 
+from genie.record.marks import mark
+from simtwin.sweep.rows import ROWS_KIND
+
 Command = list[str] | Callable[[], object]
 Make = Callable[[Random], Command]
 
@@ -182,7 +185,12 @@ def sweep_rows(rng: Random) -> Command:
         "commit": "x",
         "completion_s": 1.0,
     }
-    put("out/rows.jsonl", json_of(rng, mutate_tree(rng, row)) + b"\n" + tree(rng, row, as_json(rng)) + b"\n")
+    beside = {"wrote": {"sweep.csv": "0" * 64}}
+    head = {"schema": mark(ROWS_KIND)}
+    # Without a whole one nothing more is read.
+    lines = [json_of(rng, mutate_tree(rng, head)) if rng.random() < 0.1 else json.dumps(head).encode()]
+    lines += [json_of(rng, mutate_tree(rng, row)), tree(rng, row, as_json(rng)), tree(rng, beside, as_json(rng))]
+    put("out/rows.jsonl", b"\n".join(lines) + b"\n")
     return ["sweep", "sweep.toml", "-o", "out", "--dry-run"]
 
 
