@@ -241,14 +241,14 @@ def save_trace(workload: Workload, folder: Path) -> None:
     save(workload, folder, PREFIX)
 
 
-def check_json(path: Path | None) -> None:
+def check_json(path: Path | None, kind: str = REPORT_KIND) -> None:
     """Raises UsageError before anything runs when there is no place for the file."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise UsageError(f"--json {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}: give a file")
     if path is not None and not is_special(path):
-        refuse_foreign(path, REPORT_KIND)
+        refuse_foreign(path, kind)
 
 
-def write_json(path: Path, report: dict[str, Any]) -> None:
+def write_json(path: Path, report: dict[str, Any], kind: str = REPORT_KIND) -> None:
     """One JSON object."""
-    replace_own(path, marked_json(REPORT_KIND, report), REPORT_KIND)
+    replace_own(path, marked_json(kind, report), kind)

@@ -42,7 +42,7 @@ from genie.workload.graph import Group, Workload
 from simtwin.fabric_schema import Fabric
 from simtwin.topology import build_network
 
-MODULE = "genie.live.check.rank"
+MODULE, REPORT_KIND = "genie.live.check.rank", "check-report"
 WATCH_S = 0.2
 RANKS_MAX = 65536
 NO_ROCE_PORT = 4792
@@ -120,7 +120,7 @@ def check(
         raise UsageError("give --hosts FILE, or --lab FABRIC.toml")
     check_live(transport, "plain", lab)
     check_started_by_hand(transport)
-    check_json(as_json)
+    check_json(as_json, REPORT_KIND)
     play = Play("", hosts=hosts, fabric=fabric, rate=rate, seed=seed)
     live = Live(
         faults=faults, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
@@ -129,7 +129,7 @@ def check(
     with ground_of(play, live, lab, lab_fault) as ground:
         info = _checked(ground, out, mtu_from(mtu), paths=paths, quick=quick)
     if as_json is not None:
-        write_json(as_json, info)
+        write_json(as_json, info, REPORT_KIND)
     return _print_findings(info)
 
 

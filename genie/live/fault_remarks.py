@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,8 +46,13 @@ def _idle_rate(fault: RateFault, warmup: int, total: int) -> str:
     return "has no effect: factor is 1" if fault.factor == 1 else ""
 
 
-def missed_faults(settings: RunSettings, transfers: pl.DataFrame, paths: pl.DataFrame | None) -> list[str]:
-    """A line for each fault that the run's traffic did not meet, by its records."""
+def missed_faults(
+    settings: RunSettings,
+    transfers: pl.DataFrame,
+    paths: pl.DataFrame | None,
+    counters: Sequence[Mapping[str, int] | None],
+) -> list[str]:
+    """A line for each fault that the run's traffic did not meet, by its records. `counters`: a rank's, None if lost."""
     pairs = set(transfers.select("src", "dst").unique().rows())
     senders, result = {src for src, dst in pairs if src != dst}, []
     named: list[tuple[str, int, int | None]] = [("rate", fault.rank, None) for fault in settings.faults.rate]
@@ -57,6 +63,14 @@ def missed_faults(settings: RunSettings, transfers: pl.DataFrame, paths: pl.Data
             result.append(f"fault [[{table}]] of rank {rank} has no effect: it sends no payload")
         elif peer is not None and (rank, peer) not in pairs:
             result.append(f"fault [[{table}]] of rank {rank} has no effect: it sends rank {peer} no payload")
+    for loss in settings.faults.loss:
+        counted = counters[loss.rank] if loss.rank < len(counters) else None
+        sends = loss.rank in senders if loss.peer is None else (loss.rank, loss.peer) in pairs
+        if sends and counted is not None and counted.get("injected_losses") == 0:
+            result.append(
+                f"fault [[loss]] of rank {loss.rank} has no effect: it sent too few packets for one in {loss.every} "
+                "to be lost"
+            )
     if paths is None or paths.is_empty():
         return result
     used = set(paths["link"].unique().to_list())

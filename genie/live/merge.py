@@ -75,8 +75,9 @@ def write_live_run(
     if settings.trace is not None:
         paths, info["paths"] = paths_of(settings.trace, facts)
     kind = CALIBRATION if settings.schema == launch_mark(CALIBRATION) else LIVE
-    info["remarks"] += [text for text in missed_faults(settings, transfers, paths) if text not in info["remarks"]]
     counters = counters_of(settings, facts)
+    missed = missed_faults(settings, transfers, paths, counters["ranks"])
+    info["remarks"] += [text for text in missed if text not in info["remarks"]]
     write_run(settings.out_path, info, pl.concat(timelines), transfers, counters, paths, kind=kind)
 
 

@@ -97,8 +97,11 @@ class Nics:
 
     judged: frozenset[tuple[str, int]]  # (direction, rank)
     moved: dict[str, frozenset[int]]
+    accused: frozenset[int] = frozenset()  # ranks, in either direction
 
     def is_judged(self, rank: int) -> bool:
+        if rank in self.accused:
+            return True
         used = [direction for direction in DIRECTIONS if rank in self.moved.get(direction, ())]
         return bool(used) and all((direction, rank) in self.judged for direction in used)
 
@@ -114,7 +117,7 @@ def nics_of(aligned: Aligned, bounds: Bounds, suspected: set[tuple[str, int]], p
         for rank in ranks
         if (bound := bounds.upper.get(f"rank {rank} {direction}")) is not None and bound < practical
     }
-    return Nics(frozenset(passed | suspected), aligned.moved)
+    return Nics(frozenset(passed | suspected), aligned.moved, frozenset(rank for _, rank in suspected))
 
 
 def coverage_of(

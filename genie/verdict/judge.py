@@ -302,7 +302,8 @@ def sent_again(live: Run, aligned: Aligned) -> str:
         others = f", {ranks} {table['more'].sum() - first['more']}"
     return (
         f"rank {first['src']} sent {first['more']} packets again that the twin did not, "
-        f"{100 * first['share']:.1f} % of its data{others}: the network loses or overtakes packets"
+        f"{100 * first['share']:.1f} % of its data{others}: the network loses or overtakes packets, or a "
+        "rank's process stood still"
     )
 
 

@@ -86,7 +86,7 @@ def _passed(verdict: Verdict, aside: list[str]) -> Verdict:
     return replace(
         verdict,
         result="pass",
-        summary="; ".join([claim, *aside, _detectable(verdict), *again]),
+        summary="; ".join([claim, *aside, *again]),
         action=action if again else "Nothing to do.",
     )
 
@@ -96,6 +96,8 @@ def _detectable(verdict: Verdict) -> str:
     seen = verdict.smallest_detectable["whole"]
     if not seen:
         return "no slow-down of a sending NIC could have been seen"
+    if not verdict.judged.nics.judged:
+        return "no slow-down of a sending NIC can be ruled out"
     tested = verdict.coverage["ranks_judged"]["egress"]
     which = "a NIC" if tested == verdict.judged.nics.total else f"one of {tested} NICs"
     return f"{which} that sends {percent(seen)} slower, or more, would have been seen"

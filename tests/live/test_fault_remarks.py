@@ -59,8 +59,20 @@ def test_what_the_traffic_did_not_meet() -> None:
         "fault [[rate]] of rank 3 has no effect: it sends no payload",
         "fault [[delay]] of rank 0 has no effect: it sends rank 2 no payload",
     ]
-    assert missed_faults(settings(faults, lab=lab), transfers, None) == said
-    assert missed_faults(settings(faults, lab=lab), transfers, paths) == [
+    assert missed_faults(settings(faults, lab=lab), transfers, None, ()) == said
+    assert missed_faults(settings(faults, lab=lab), transfers, paths, ()) == [
         *said,
         "lab fault b->a (rate 40Mb/s): the payload of no rank crosses this link",
+    ]
+
+
+def test_a_loss_that_lost_nothing() -> None:
+    transfers = pl.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 0]})
+    faults = Faults(loss=[LossFault(0, 1000), LossFault(1, 1000, 2), LossFault(2, 9), LossFault(3, 9)])
+    counters = [{"injected_losses": 0}, {"injected_losses": 0}, {"injected_losses": 3}, None]
+    words = "has no effect: it sent too few packets for one in 1000 to be lost"
+    assert missed_faults(settings(faults), transfers, None, counters) == [
+        "fault [[loss]] of rank 3 has no effect: it sends no payload",
+        f"fault [[loss]] of rank 0 {words}",
+        f"fault [[loss]] of rank 1 {words}",
     ]
