@@ -11,6 +11,7 @@ import typer
 from genie.cli import convert_fabric, convert_workloads, options
 from genie.cli.conversions import check_experiment_folder, check_traces_folder, reading, writing
 from genie.inputs.printable import one_line
+from genie.live.endings import EXIT_FAILED, EXIT_OK
 from genie.record import marked_text, replace_own
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
@@ -56,14 +57,14 @@ def inspect(
     compute: options.Compute = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
-    """Statistics and lint of a workload: nodes, bytes, durations, critical path, and what is wrong with it."""
+    """Statistics and lint of a workload: nodes, bytes, durations, critical path. Exit code 1 when it has an error."""
     model = None if compute is None else parse_compute(compute)
     loaded = load(workload, allow_cycles=True)
     if model is not None:
         fill_durations(loaded, model)
     inspection = inspect_workload(loaded)
     print(json.dumps(inspection.to_dict(), indent=1) if as_json else "\n".join(inspection.lines()))
-    return 0
+    return EXIT_OK if inspection.ok else EXIT_FAILED
 
 
 def convert_pytorch(

@@ -27,6 +27,7 @@ from genie.record import kept_remarks
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.files import find_files
 from genie.workload.graph import Workload
+from genie.workload.lint import sequences
 from genie.workload.load import load
 from simtwin.analytic import CostModel
 from simtwin.effects import idle_compute, idle_options
@@ -385,6 +386,8 @@ def settings_of(
     settings = with_verbs(settings, hosts, transport, live) if uses_verbs else settings
     for text in idle_faults(settings):
         remark(f"{live.faults}: {text}")
+    for finding in sequences(workload) if workload.ranks else ():
+        remark(f"{play.workload}: {finding.message}; these ranks will wait for each other (genie inspect)")
     # Of the ranks that a launcher has started, others than the first know the shape of the workload alone.
     for text in idle_options(play, workload, lowering, transport, seed=play.seed) if workload.ranks else ():
         remark(text)

@@ -27,7 +27,7 @@ def lint(workload: Workload, rows: GlobalRows, messages: Messages) -> list[Lint]
     return [
         *_cycles(workload),
         *_unmatched(rows, messages),
-        *_sequences(workload),
+        *sequences(workload),
         *_splits(workload),
         *_without_size(workload),
         *_without_duration(workload),
@@ -66,7 +66,8 @@ def _unmatched(rows: GlobalRows, messages: Messages) -> list[Lint]:
     return found
 
 
-def _sequences(workload: Workload) -> list[Lint]:
+def sequences(workload: Workload) -> list[Lint]:
+    """Groups whose members' collectives differ, and where first."""
     found = []
     for group, by_rank in collective_rows(workload).items():
         position = _first_difference(workload, by_rank)

@@ -82,6 +82,24 @@ def test_a_job_without_any_node_is_refused_alike(tmp_path: Path, command: str) -
     assert not (tmp_path / "out").exists()
 
 
+def test_ranks_that_disagree_are_said_before_they_wait_for_each_other(tmp_path: Path) -> None:
+    workload = Workload("job", RANKS, [Group("world", tuple(range(RANKS)))], {})
+    for rank in range(RANKS):
+        builder = RankBuilder(rank)
+        op = Op.ALL_GATHER if rank == 2 else Op.ALL_REDUCE
+        builder.add(0, "ring", Kind.COLL, (), size_bytes=65536, op=op, group=0)
+        workload.ranks[rank], _ = builder.finish()
+    save(workload, tmp_path / "job", "job")
+    disagree = "group 'world': ranks disagree on its collective 0: ranks 0, 1, 3 have all_reduce (65536 B); rank 2 has"
+    inspected = in_this_process("inspect", str(tmp_path / "job"))
+    assert inspected.code == 1
+    assert f"error      {disagree}" in inspected.stdout
+    out = ("--hosts", loopback(tmp_path), "--rate", "200Mb/s", "--stall", "1", "-o", str(tmp_path / "out"))
+    ended = genie("run", str(tmp_path / "job"), *out)
+    assert ended.code != 0
+    assert f"genie: {tmp_path / 'job'}: {disagree}" in ended.stderr
+
+
 def test_faults_without_effect_are_said_and_kept(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
