@@ -22,7 +22,6 @@ from genie.cli.resolve import (
     fabric_of,
     hosts_of,
     load_workload,
-    sees_all_ranks,
     settings_of,
     twin_of,
 )
@@ -31,11 +30,13 @@ from genie.config.hosts import Hosts, load_hosts, write_calibration
 from genie.live.closing import closing_line, counted_amiss, remarked
 from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.loopback import free_loopback_hosts
-from genie.live.rendezvous import join, launched_by
+from genie.live.rendezvous import join, launched_by, speaks
 from genie.live.settings import RunSettings
 from genie.record import LIVE, VALIDATION, prepare_folder
+from genie.workload.files import find_files
 
 RANKS_MAX = 1024  # of a calibration on one machine
+EFFECTS_MAX_BYTES = 64 << 20  # of traces: about two seconds
 
 RUN_EXAMPLES = """
 Examples:
@@ -163,13 +164,30 @@ def run(
 
 def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
     play, live = ground.play, ground.live
-    loaded = load_workload(play, shape_only=launched_by() is not None and not sees_all_ranks(play))
+    loaded = load_workload(play, shape_only=launched_by() is not None and not _sees_all_ranks(play))
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
     placed = hosts_of(play, loaded.world_size) if launched_by() else ground.hosts(loaded.world_size)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
     if fabric is not None:
         twin_of(fabric, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
     return settings_of(play, live, out, loaded, placed, fabric), placed
+
+
+def _sees_all_ranks(play: Play) -> bool:
+    """Whether this rank of a launch loads every rank's trace, so that options without effect are known at the start.
+
+    One does so for all, and only where that is soon done.
+    """
+    if not speaks():
+        return False
+    size_bytes = sum(trace.stat().st_size for trace in find_files(play.workload).traces.values())
+    if size_bytes <= EFFECTS_MAX_BYTES:
+        return True
+    remark(
+        f"{play.workload}: options without effect are not looked for in {size_bytes / 2**20:.0f} MiB of traces (at "
+        f"most {EFFECTS_MAX_BYTES >> 20} MiB under a launcher): genie simulate says them"
+    )
+    return False
 
 
 def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) -> Outcome:

@@ -17,7 +17,7 @@ from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.live.fault_remarks import idle_faults
 from genie.live.loopback import free_loopback_hosts
-from genie.live.rendezvous import launched_by, speaks
+from genie.live.rendezvous import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
 from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
@@ -25,7 +25,6 @@ from genie.live.verbs.hca import parse_hca
 from genie.plan.lowering import Lowering, check_groups
 from genie.record import kept_remarks
 from genie.workload.compute import fill_durations, parse_compute
-from genie.workload.files import find_files
 from genie.workload.graph import Workload
 from genie.workload.lint import sequences
 from genie.workload.load import load
@@ -46,7 +45,6 @@ from simtwin.wire import WIRES, with_connections
 
 DEFAULT_VALIDATE_RATE = "200Mb/s"
 PATIENCE_MAX_S = 10**6
-EFFECTS_MAX_BYTES = 64 << 20  # of traces: about two seconds
 IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
 SHARERS_MAX = 255  # ranks of one address: the local rank is a byte of the queue pair number
 
@@ -93,23 +91,6 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
             "a trace of that size"
         )
     return workload
-
-
-def sees_all_ranks(play: Play) -> bool:
-    """Whether this rank of a launch loads every rank's trace, so that options without effect are known at the start.
-
-    One does so for all, and only where that is soon done.
-    """
-    if not speaks():
-        return False
-    size_bytes = sum(trace.stat().st_size for trace in find_files(play.workload).traces.values())
-    if size_bytes <= EFFECTS_MAX_BYTES:
-        return True
-    remark(
-        f"{play.workload}: options without effect are not looked for in {size_bytes / 2**20:.0f} MiB of traces (at "
-        f"most {EFFECTS_MAX_BYTES >> 20} MiB under a launcher): genie simulate says them"
-    )
-    return False
 
 
 def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
