@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -77,6 +78,13 @@ class Play:
     slice_delay: str | None = None
     as_built: Fabric | None = None  # of a lab: what it really is, in place of what its fabric file says
 
+    @cached_property
+    def fabric_file(self) -> Fabric:
+        """The fabric as its file has it, read once a command. Raises FabricError, AstraError."""
+        if self.fabric is None:
+            raise UsageError("give --fabric FILE")
+        return read_fabric_file(self.fabric)
+
 
 def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
     """Load all ranks, with durations; or only the world's size and groups, for a rank that loads its own trace."""
@@ -106,7 +114,7 @@ def hosts_of(play: Play, ranks: int, udp_port: int | None = None) -> Hosts:
 def fabric_of(play: Play, ranks: int, hosts: Hosts, default_rate: str | None = None) -> Fabric:
     """The fabric file or loopback's, with the hosts' calibrated latency in it."""
     if play.fabric is not None:
-        fabric = play.as_built or read_fabric_file(play.fabric)
+        fabric = play.as_built or play.fabric_file
     else:
         rate = default_rate if play.rate is None else play.rate
         if rate is None:
@@ -368,7 +376,7 @@ def settings_of(
     for text in idle_faults(settings):
         remark(f"{live.faults}: {text}")
     for finding in sequences(workload) if workload.ranks else ():
-        remark(f"{play.workload}: {finding.message}; these ranks will wait for each other (genie inspect)")
+        remark(f"{play.workload}: {finding.message}; a replay stops there or is meaningless (genie inspect)")
     # Of the ranks that a launcher has started, others than the first know the shape of the workload alone.
     for text in idle_options(play, workload, lowering, transport, seed=play.seed) if workload.ranks else ():
         remark(text)
@@ -377,7 +385,7 @@ def settings_of(
 
 def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:
     """NCCL's variables of connections and devices above which something stands, and what."""
-    written = Transport() if play.fabric is None else (play.as_built or read_fabric_file(play.fabric)).transport
+    written = Transport() if play.fabric is None else (play.as_built or play.fabric_file).transport
     given = {key: f"--verbs {key}" for key in given_settings(live.verbs)}
     for key, option, value in (
         ("queue_pairs", "--queue-pairs", play.queue_pairs),

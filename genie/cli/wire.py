@@ -12,7 +12,6 @@ from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_
 from genie.live.rendezvous import speaks
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Workload
-from simtwin.fabric_files import read_fabric_file
 from simtwin.wire import lowering_from, nccl_record, ranks_per_server
 
 if TYPE_CHECKING:
@@ -55,4 +54,4 @@ def _ranks_per_node(play: Play) -> int:
         counts = Counter(place.host for place in load_hosts(play.hosts).places)
         if len(counts) > 1 and len(set(counts.values())) == 1:
             return next(iter(counts.values()))
-    return 1 if play.fabric is None else ranks_per_server(read_fabric_file(play.fabric))
+    return 1 if play.fabric is None else ranks_per_server(play.fabric_file)

@@ -223,7 +223,7 @@ def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
     except RecordError:
         raise
     except pl.exceptions.PanicException as error:
-        raise RecordError(f"{path}: cannot be read: it is damaged, or no table of Genie") from error
+        raise RecordError(f"{path}: cannot be read: it is damaged, or not a table; make the run again") from error
     except (OSError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
     missing = [column for column in schema if column not in table.columns]

@@ -230,7 +230,7 @@ def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes:
 def _split_bytes(trace: HostTrace, found: Communication, split: list[int], size_bytes: int, members: int) -> list[int]:
     """Splits count rows of the tensor's first dimension; an empty list means equal parts."""
     if min(split, default=0) < 0:
-        raise _error(trace, found.node, f"a split of {min(split)} rows")
+        raise _error(trace, found.node, f"a split of {min(split)} rows is below 0")
     rows = sum(split) if split else members
     if rows == 0 and size_bytes == 0:
         return [0] * members

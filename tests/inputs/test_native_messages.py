@@ -1,4 +1,4 @@
-"""What native code prints meanwhile is dropped, and standard error works again afterwards."""
+"""Standard error is silent inside the block, for native code too, and works again after it."""
 
 from __future__ import annotations
 
