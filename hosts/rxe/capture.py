@@ -111,7 +111,7 @@ class Capture:
 
     def conclude(self) -> str:
         """Wait for its end; what is wrong with it, the empty string when nothing is."""
-        self._process.wait(10)
+        self._process.wait(120)
         counts = self._counts()
         captured, received, dropped = counts[-1] if counts else (-1, -1, -1)
         # What came after it had caught up, such as a late acknowledgement, is not asked for.

@@ -120,7 +120,7 @@ class Guest:
 
     def remove_device(self) -> None:
         """Take its RDMA device away, which holds UDP port 4791: then softroce can run in the guest."""
-        self.run(["sh", "-c", REMOVE_DEVICE], timeout_s=20, check=True)
+        self.run(["sh", "-c", REMOVE_DEVICE], timeout_s=120, check=True)
 
     def start(
         self,
@@ -173,7 +173,7 @@ class Guest:
         if self._channel:
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_RDWR)
-        self._listening.join(5)
+        self._listening.join(120)
 
     def _machine(self, image: Image, start: Path, door: Path) -> list[str]:
         argv = [

@@ -88,7 +88,7 @@ class Network:
         """Remove the namespace and the rig's folder."""
         assert self._guardian.stdin is not None
         self._guardian.stdin.close()
-        self._guardian.wait(30)
+        self._guardian.wait(120)
 
     def _set_up(self, guests: int) -> None:
         self._ip("netns", "add", self.namespace)

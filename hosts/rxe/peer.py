@@ -83,7 +83,7 @@ class Peer:
         """End it, and its queue pair with it."""
         if self._command.code is None:
             self._command.write('{"do": "leave"}\n')
-            self._command.wait(20)
+            self._command.wait(120)
 
 
 def connect_pair(one: Peer, other: Peer, **words: Any) -> None:

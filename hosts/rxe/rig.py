@@ -88,7 +88,7 @@ class Rig:
         _check_mtu(mtu_bytes)
         self.network.set_mtu(mtu_bytes)
         for guest in self.guests:
-            guest.run(["ip", "link", "set", "eth0", "mtu", str(mtu_bytes)], timeout_s=10, check=True)
+            guest.run(["ip", "link", "set", "eth0", "mtu", str(mtu_bytes)], timeout_s=120, check=True)
 
     def close(self) -> None:
         """End the guests, the captures and the network."""

@@ -85,7 +85,7 @@ def send(
             assert receiver.stdout.readline() == "ready\n"
             words = [lab.addresses[target][0], PORT, source_port, size, count, tos, pause_s]
             sender = lab.inside(source, sys.executable, "-I", "-S", "-c", SEND, *map(str, words))
-            subprocess.run(sender, check=True, timeout=20)
+            subprocess.run(sender, check=True, timeout=120)
             found: dict[str, Any] = json.loads(receiver.stdout.readline())
             return found
         finally:
@@ -97,7 +97,7 @@ def carried(lab: Lab, link: str) -> int:
     """Bytes that a link has carried: what its device has sent."""
     chosen = next(each for each in lab.plan.links if each.name == link)
     line = lab.inside(lab.plan.nodes[chosen.source], "ip", "-s", "-j", "link", "show", "dev", chosen.device)
-    shown = json.loads(subprocess.run(line, check=True, capture_output=True, timeout=10).stdout)
+    shown = json.loads(subprocess.run(line, check=True, capture_output=True, timeout=120).stdout)
     return int(shown[0]["stats64"]["tx"]["bytes"])
 
 

@@ -47,7 +47,7 @@ def test_one_core_takes_what_arrives_at_a_node_so_that_packets_stay_in_order(lab
     show = "mount -t sysfs none /sys && cat /sys/class/net/cable*/queues/rx-*/rps_cpus"
     for name in lab.plan.nodes:
         line = ["unshare", "--mount", *lab.inside(name, "sh", "-c", show)]
-        masks = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout.split()
+        masks = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120).stdout.split()
         assert len(set(masks)) == 1, name
         assert int(masks[0].replace(",", ""), 16).bit_count() == 1, name
 

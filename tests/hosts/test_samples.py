@@ -108,7 +108,8 @@ def batch(folder: Path, script: str = "slurm.sbatch", **environment: str) -> sub
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         [HOSTS / script, "my job.et", "--iterations", "3"],
-        cwd=folder, env={**slurm, "PATH": path, **environment}, capture_output=True, text=True, check=False, timeout=30,
+        cwd=folder, env={**slurm, "PATH": path, **environment}, capture_output=True, text=True,
+        check=False, timeout=120,
     )  # fmt: skip
 
 

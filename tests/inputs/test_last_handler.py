@@ -131,7 +131,7 @@ def test_a_fault_of_the_lab_s_keeper_is_kept_by_who_asked(tmp_path: Path, monkey
     process.stdin.flush()
     with pytest.raises(LabError, match=r"^this is a fault of Genie, in the lab's keeper; its traceback is in ") as told:
         life._answer(process)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     (kept,) = tmp_path.iterdir()
     assert told.value.code == 70
     assert "KeyError: 'nothing'" in kept.read_text()

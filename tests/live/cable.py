@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def call(*argv: str) -> None:
-    subprocess.run(argv, check=True, capture_output=True, timeout=10)
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def cable(mtu_bytes: int = 9000) -> Iterator[Cable]:
         yield made
     finally:
         for name in made.names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=120)
 
 
 def inside(name: str, make: Callable[[], T]) -> T:
@@ -121,7 +121,7 @@ def capture(name: str, device: str, path: Path) -> Iterator[None]:
             time.sleep(0.5)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(120)
 
 
 class Nics:

@@ -75,7 +75,7 @@ def play(channels: list[Channel], bodies: list[Body], limit_s: float = 5.0) -> l
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive(), "it hangs"
     return results
 

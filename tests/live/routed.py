@@ -19,7 +19,7 @@ ADDRESSES = {
 
 
 def call(*argv: str) -> None:
-    subprocess.run(argv, check=True, capture_output=True, timeout=10)
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,4 @@ def routed() -> Iterator[Routed]:
         yield made
     finally:
         for name in names.values():
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=120)

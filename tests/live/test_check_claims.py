@@ -42,14 +42,14 @@ import ctypes, os, subprocess, sys
 from genie.live.check.claims import claimed_by
 libc = ctypes.CDLL(None, use_errno=True)
 def call(text):
-    subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True, timeout=10)
+    subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True, timeout=120)
 def new():
     assert libc.unshare(0x40000000) == 0
     return os.open("/proc/self/ns/net", os.O_RDONLY)
 there, here = new(), new()
 call(f"link add one address 02:00:00:00:00:0a type veth peer name two address 02:00:00:00:00:0b netns {os.getpid()}")
 os.set_inheritable(there, True)
-subprocess.run(["ip", "link", "set", "two", "netns", f"/proc/{os.getpid()}/fd/{there}"], check=True, timeout=10)
+subprocess.run(["ip", "link", "set", "two", "netns", f"/proc/{os.getpid()}/fd/{there}"], check=True, timeout=120)
 call("addr add 10.0.0.1/24 dev one\nlink set one up")
 assert libc.setns(there, 0x40000000) == 0
 call("addr add 10.0.0.1/24 dev two\nlink set two up")

@@ -20,7 +20,7 @@ DAY_S = 86_400
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=10)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def pair(as_root: None) -> Iterator[tuple[str, str]]:
         yield names
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=120)
 
 
 HOSTS = """

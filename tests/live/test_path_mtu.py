@@ -65,7 +65,7 @@ def test_an_address_that_is_not_here() -> None:
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=10)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=120)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Line:
         if rule:
             text += f"table inet t {{\n{rule}\n}}\n"
         line = ["ip", "netns", "exec", self.name("r"), "nft", "-f", "-"]
-        subprocess.run(line, input=text, text=True, check=True, capture_output=True, timeout=10)
+        subprocess.run(line, input=text, text=True, check=True, capture_output=True, timeout=120)
 
     def finds(self, version: int = 0) -> list[Any]:
         return found([A[version], B[version]], [self.name("a"), self.name("b")])
@@ -120,11 +120,11 @@ def made() -> Iterator[Line]:
             ip("-n", end, "-6", "route", "add", "default", "via", f"fd78:{number}::fe")
         for key in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
             line_of = ["ip", "netns", "exec", line.name("r"), "sysctl", "-qw", f"{key}=1"]
-            subprocess.run(line_of, check=True, capture_output=True, timeout=10)
+            subprocess.run(line_of, check=True, capture_output=True, timeout=120)
         yield line
     finally:
         for name in line.names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=10)
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope="module")

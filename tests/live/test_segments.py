@@ -63,7 +63,7 @@ def name() -> Iterator[str]:
 def test_a_job_of_another_namespace_keeps_its_segment(as_root: None, name: str, tmp_path: Path) -> None:
     line = [*NEW_NAMESPACE, sys.executable, "-c", LAUNCHER, str(tmp_path)]
     with child(*line) as launcher, child(sys.executable, "-c", MAPPER, name):
-        launcher.communicate("\n", timeout=30)
+        launcher.communicate("\n", timeout=120)
         assert launcher.returncode == 0
         assert Path(name).exists(), "the segment of a job that starts in another PID namespace was removed"
 

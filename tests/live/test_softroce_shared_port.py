@@ -156,7 +156,7 @@ class Ranks:
         pid = self.processes[rank].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        self.processes[rank].join(10)
+        self.processes[rank].join(120)
 
     def got(self, rank: int) -> list[int]:
         self.pipes[rank].send("look")

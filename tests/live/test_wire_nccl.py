@@ -74,7 +74,7 @@ def captured(prefix: int) -> Iterator[list[bytes]]:
             yield frames
         finally:
             over.set()
-            thread.join(10)
+            thread.join(120)
         _, dropped = struct.unpack("II", taps.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         assert dropped == 0, "the capture is not whole"
 

@@ -97,7 +97,7 @@ class SoftEnd:
             target=inside, args=(namespace, lambda: self._work(config, how, queue_pairs, made)), daemon=True
         )
         self._thread.start()
-        self.nic = made.result(20)
+        self.nic = made.result(120)
         self.gid = gid_of(self.address)
         self.qpns = [self.nic.qpn(number) for number in range(queue_pairs)]
 
@@ -205,7 +205,7 @@ class SoftEnd:
 
     def close(self) -> None:
         self._jobs.put(None)
-        self._thread.join(20)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         del self.nic  # its port is free for the next one, whoever still holds this
 

@@ -40,7 +40,7 @@ class Gate:
         )  # fmt: skip
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        assert self._lines.get(timeout=20) == "open"
+        assert self._lines.get(timeout=120) == "open"
 
     def _read(self) -> None:
         assert self._process.stdout

@@ -25,7 +25,7 @@ FILL = b"\x7b"  # what the client's buffer holds before it has received
 
 def await_server(server: Command, guest: Guest) -> None:
     until = time.monotonic() + 20
-    while f":{PORT} " not in guest.run(["ss", "-ltn"], timeout_s=10).stdout:
+    while f":{PORT} " not in guest.run(["ss", "-ltn"], timeout_s=120).stdout:
         assert server.code is None, server.wait(1).stderr
         assert time.monotonic() < until, "no port is open"
         time.sleep(0.05)
@@ -33,7 +33,7 @@ def await_server(server: Command, guest: Guest) -> None:
 
 def gid_index(guest: Guest, address_gid: str) -> str:
     """Where the device has this GID, as ibv_rc_pingpong wants to be told."""
-    table = guest.run(["sh", "-c", "cd /sys/class/infiniband/rxe0/ports/1/gids && grep . *"], timeout_s=10).stdout
+    table = guest.run(["sh", "-c", "cd /sys/class/infiniband/rxe0/ports/1/gids && grep . *"], timeout_s=120).stdout
     rows = [line.split(":", 1) for line in table.splitlines()]
     return next(index for index, gid in rows if gid == address_gid)
 
@@ -92,7 +92,7 @@ def test_a_thousand_rounds_with_its_server(
     with rig.capture(tmp_path / "pingpong.pcap", guest=0) as capture:
         soft.do(lambda: meet_server(soft, address, guest.ipv4))
         soft.do(lambda: bounce(soft, ROUNDS, None), 3 * ROUND_LIMIT_S)
-        done = server.wait(20)
+        done = server.wait(120)
     assert done.returncode == 0, done.stderr
     assert f"{ROUNDS} iters" in done.stdout
     assert_right(soft, capture.path, tshark)
@@ -107,7 +107,7 @@ def test_a_thousand_rounds_with_its_client(rig: Rig, make_soft: MakeSoft, tmp_pa
         client = guest.start([*argv, "-n", str(ROUNDS), soft.address])
         soft.do(lambda: meet_client(soft, listener, guest.ipv4))
         soft.do(lambda: bounce(soft, ROUNDS, FILL * SIZE_BYTES), 3 * ROUND_LIMIT_S)
-        done = client.wait(20)
+        done = client.wait(120)
     assert done.returncode == 0, done.stderr
     assert f"{ROUNDS} iters" in done.stdout
     assert_right(soft, capture.path, tshark)

@@ -134,6 +134,6 @@ def test_no_such_device(start: Start) -> None:
 def test_ranks_in_two_guests_alone(start: Start, rig: Rig) -> None:
     """In huge pages, on the CPUs of the device's node; the guest of rank 0 writes the run folder itself."""
     for guest in rig.guests:  # the places of checked messages take 25 MiB
-        guest.run(["sh", "-c", "echo 16 > /proc/sys/vm/nr_hugepages"], timeout_s=20, check=True)
+        guest.run(["sh", "-c", "echo 16 > /proc/sys/vm/nr_hugepages"], timeout_s=120, check=True)
     verbs = msgspec.structs.replace(ASLEEP, huge_pages=True, numa_bind=True)
     check(start((1, 2), queue_pairs=2, verify=True, verbs=verbs).end(), ranks=2)

@@ -72,13 +72,13 @@ def warm(rig: Rig, environment: dict[str, str]) -> WarmPython:
 def ended(command: Command, ending: int = 0) -> Ended:
     """Exit code, what the probe says of itself, the rest of its standard output, its standard error."""
     if ending:
-        while command.read_line(20) != "waits":
+        while command.read_line(120) != "waits":
             pass
         command.kill(ending)
     else:
         command.write("told\n")
         command.close_input()
-    done = command.wait(30)
+    done = command.wait(120)
     facts, *rest = done.stdout.splitlines()
     return done.returncode, json.loads(facts), rest, done.stderr.splitlines()
 
@@ -112,13 +112,13 @@ def test_a_warm_start_gives_what_a_cold_one_gives(rig: Rig, environment: dict[st
     assert len(drawn) == 2 * 2 * len(cases)  # no two have the same random state
     assert sibling.code is None
     sibling.kill()
-    assert sibling.wait(10).returncode == -signal.SIGKILL
+    assert sibling.wait(120).returncode == -signal.SIGKILL
 
 
 def test_what_cannot_start_warm_is_refused(rig: Rig, environment: dict[str, str], warm: WarmPython) -> None:
     def refused(argv: list[str], folder: str = "/", **more: str) -> str:
         with pytest.raises(RigError) as caught:
-            warm.start(argv, env={**environment, **more}, folder=folder).wait(20)
+            warm.start(argv, env={**environment, **more}, folder=folder).wait(120)
         return str(caught.value)
 
     assert "was started with other PYTHONHASHSEED" in refused([*LINE, "0"], PYTHONHASHSEED="0")
