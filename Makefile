@@ -52,7 +52,7 @@ lint: develop
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
-	MYPYPATH=hosts $(BIN)/mypy -p rxe
+	MYPYPATH=tests/guests $(BIN)/mypy -p rxe
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
 format: develop

@@ -23,7 +23,7 @@ from pathlib import Path
 from arguments import add_json, positive, some_of
 from first_aid_faults import FABRIC, FAULTS, Put
 
-from hosts.lab import down, names_of, up
+from genie.lab import down, names_of, up
 
 SECONDS_MAX = 60.0
 LIMIT_S = 180.0

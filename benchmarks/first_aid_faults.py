@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hosts.lab import Lab, parse_change
+from genie.lab import Lab, parse_change
 
 HOSTS, LEAVES, SPINES = 8, 2, 2
 FABRIC = f"""name = "first-aid"

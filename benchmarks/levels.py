@@ -23,13 +23,13 @@ from typing import Any
 
 from arguments import add_json
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate, Size
 from genie.plan.lowering import Lowering
-from genie.workload.aicb_convert import Given, convert_aicb
+from genie.workload.aicb.convert import Given, convert_aicb
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Domain,
     Ecn,
     Fabric,
@@ -42,10 +42,10 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
+from simtwin.fabric.topology import build_network
 from simtwin.imports.fabrics import import_fabric
 from simtwin.imports.options import ImportOptions
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.play.twin import Twin
 
 GBPS, MIB = 10**9, 1 << 20
 LINK = Link(Rate(400 * GBPS), Duration(500_000))

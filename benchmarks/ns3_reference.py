@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from arguments import add_json, positive
 
+from simtwin.fabric.topology import build_network
 from simtwin.imports.ns3 import read_experiment
 from simtwin.imports.words import ForeignFileError
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.play.twin import Twin
 
 WITHIN = 0.05
 TARGET_SEEDS = 20

@@ -18,9 +18,9 @@ from typing import Any
 import polars as pl
 from arguments import add_json, whole
 
-from genie.cli.resolve import Live, Play, settings_of
-from genie.live.launcher import launch, mpirun_line
-from genie.live.loopback import free_loopback_hosts
+from genie.job.resolve import Live, Play, settings_of
+from genie.live.launch.launcher import launch, mpirun_line
+from genie.live.launch.loopback import free_loopback_hosts
 from genie.plan.facts import facts_of_build
 from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.build import RankBuilder

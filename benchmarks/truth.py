@@ -38,10 +38,10 @@ from validation import fresh, machine
 from wire import Others
 
 from genie.cli.calibrating import measure
-from genie.cli.resolve import Live, Play, fabric_of, load_workload, settings_of, twin_of
-from genie.cli.wire import lowering_of
 from genie.config.hosts import Calibration
-from genie.live.launcher import launch, mpirun_line
+from genie.job.resolve import Live, Play, fabric_of, load_workload, settings_of, twin_of
+from genie.job.wire import lowering_of
+from genie.live.launch.launcher import launch, mpirun_line
 from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from genie.config.hosts import Hosts, parse_hosts
-from genie.live.loopback import free_loopback_hosts
+from genie.live.launch.loopback import free_loopback_hosts
 from genie.live.settings import Faults, RateFault
 
 UDP_PORT = 4791

@@ -36,9 +36,9 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import GROUP_NAME, collective
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 MBPS, GBPS, KB, MIB = 10**6, 10**9, 1000, 1 << 20
 LINK = Link(Rate(400 * GBPS), Duration(500_000))

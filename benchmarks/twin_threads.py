@@ -27,8 +27,8 @@ import twin_packets
 from arguments import add_json, positive
 
 from genie.plan.build import build_plan
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 TARGET = 0.8
 TASKS = Path("/proc/self/task")

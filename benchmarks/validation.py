@@ -17,15 +17,15 @@ import msgspec
 
 from genie.cli.calibrating import measure
 from genie.cli.compare import play_in_both
-from genie.cli.resolve import Live, Play, hosts_of, load_workload, settings_of
 from genie.config.hosts import Calibration, Hosts
+from genie.job.resolve import Live, Play, hosts_of, load_workload, settings_of
 from genie.live.settings import Faults
 from genie.plan.facts import facts_of_build
 from genie.record import VALIDATION, Run, prepare_folder
 from genie.verdict import Verdict, judge
-from genie.workload.pytorch_convert import convert
-from genie.workload.pytorch_files import find_device_traces, find_host_traces
-from simtwin.fabric import loopback_fabric, with_host_latency
+from genie.workload.pytorch.convert import convert
+from genie.workload.pytorch.files import find_device_traces, find_host_traces
+from simtwin.fabric.reading import loopback_fabric, with_host_latency
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         poisson,
         simulate,
     )
-    from simtwin.fabric import FabricError
-    from simtwin.fabric_schema import Fabric
-    from simtwin.simulated import Simulated
-    from simtwin.twin import SimulationError
+    from simtwin.fabric.reading import FabricError
+    from simtwin.fabric.schema import Fabric
+    from simtwin.play.simulated import Simulated
+    from simtwin.play.twin import SimulationError
 
 __all__ = [
     "Fabric",
@@ -50,12 +50,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Fabric": "simtwin.fabric_schema",
-    "FabricError": "simtwin.fabric",
+    "Fabric": "simtwin.fabric.schema",
+    "FabricError": "simtwin.fabric.reading",
     "RecordError": "genie.record",
     "SettingsError": "genie.config.strict_toml",
-    "Simulated": "simtwin.simulated",
-    "SimulationError": "simtwin.twin",
+    "Simulated": "simtwin.play.simulated",
+    "SimulationError": "simtwin.play.twin",
     "WorkloadError": "genie.workload.graph",
 }
 

@@ -17,19 +17,19 @@ from genie.record import TWIN, begin_record, let_go_of_folders, prepare_folder, 
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
-from simtwin.effects import idle_compute, idle_options
-from simtwin.fabric_schema import Fabric
-from simtwin.levels import BUILT_LEVELS, FLOW, LEVELS, Level
-from simtwin.options import SimulateOptions, in_keywords
-from simtwin.placement import host_of_rank
-from simtwin.run import simulated
-from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
-from simtwin.simulated import Simulated
-from simtwin.topology import build_network
-from simtwin.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
-from simtwin.twin import SimulationError, Twin
-from simtwin.watching import Watch
-from simtwin.wire import lowering_from, nccl_record, ranks_per_server, with_connections
+from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import build_network
+from simtwin.levels.names import BUILT_LEVELS, FLOW, LEVELS, Level
+from simtwin.play.effects import idle_compute, idle_options
+from simtwin.play.options import SimulateOptions, in_keywords
+from simtwin.play.run import simulated
+from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
+from simtwin.play.simulated import Simulated
+from simtwin.play.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
+from simtwin.play.twin import SimulationError, Twin
+from simtwin.play.watching import Watch
+from simtwin.play.wire import lowering_from, nccl_record, ranks_per_server, with_connections
 
 load_workload = load
 Progress = Callable[[int, int, float], None]  # iteration, events, simulated seconds

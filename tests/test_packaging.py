@@ -21,10 +21,10 @@ NEEDED = (
     "genie/live/counters/meanings.toml",
     "genie/page/assets/base.css",
     "genie/page/assets/lanes.js",
-    "genie/verdict/page/report.css",
-    "genie/verdict/page/report.js",
+    "genie/report/assets/report.css",
+    "genie/report/assets/report.js",
     "simtwin/report/assets/report.js",
-    "hosts/lab/keeper.py",
+    "genie/lab/keeper.py",
 )
 
 
@@ -47,7 +47,7 @@ def test_install_in_a_clean_environment(clean_wheel: CleanWheel, tmp_path: Path)
     run([python, "-m", "pip", "install", "-qq", f"{wheel}[mpich]"], tmp_path)
     assert "validate" in run([genie, "--help"], tmp_path)
     origin = run(
-        [python, "-c", "import genie_core, simtwin.run, chakra_schemas.reader as r; print(r.__file__)"], tmp_path
+        [python, "-c", "import genie_core, simtwin.play.run, chakra_schemas.reader as r; print(r.__file__)"], tmp_path
     )
     assert str(venv) in origin
     out = tmp_path / "run"

@@ -26,7 +26,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
-from genie.workload.pytorch_convert import convert
+from genie.workload.pytorch.convert import convert
 
 HERE = Path(__file__).resolve().parent
 SEED = 1

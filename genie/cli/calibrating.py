@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from genie.cli.labs import Ground
-from genie.cli.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
 from genie.config.hosts import Calibration, Hosts
 from genie.config.units import format_rate
-from genie.live.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
-from genie.live.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
+from genie.job.grounds import Ground
+from genie.job.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
+from genie.live.launch.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
+from genie.live.launch.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
 from genie.record import CALIBRATION, launch_mark, open_run, prepare_folder
 from genie.workload.write import save
-from simtwin.fabric import load_fabric, loopback_fabric, with_host_latency
-from simtwin.twin import arrivals_of
+from simtwin.fabric.reading import load_fabric, loopback_fabric, with_host_latency
+from simtwin.play.twin import arrivals_of
 
 
 def calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:

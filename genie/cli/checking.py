@@ -13,8 +13,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from genie.bench.rounds import rounds_of
+from genie.check.rank import PROGRESS
+from genie.check.settings import CheckSettings
 from genie.cli import options
-from genie.cli.bench_runs import (
+from genie.cli.bench.runs import (
     AsJson,
     Kept,
     Mtu,
@@ -28,21 +31,18 @@ from genie.cli.bench_runs import (
     write_json,
 )
 from genie.cli.exits import counted
-from genie.cli.labs import Ground, ground_of
-from genie.cli.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
 from genie.config.hosts import load_hosts
-from genie.live.bench.rounds import rounds_of
-from genie.live.check.rank import PROGRESS
-from genie.live.check.settings import CheckSettings
-from genie.live.endings import EXIT_FAILED, PARTS
-from genie.live.launcher import mpirun_line, refuse_running, remote_hosts
+from genie.job.grounds import Ground, ground_of
+from genie.job.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
+from genie.live.launch.endings import EXIT_FAILED, PARTS
+from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import CHECK, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload
-from simtwin.fabric_schema import Fabric
-from simtwin.topology import build_network
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import build_network
 
-MODULE, REPORT_KIND = "genie.live.check.rank", "check-report"
+MODULE, REPORT_KIND = "genie.check.rank", "check-report"
 WATCH_S = 0.2
 RANKS_MAX = 65536
 NO_ROCE_PORT = 4792

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from genie.cli import options
-from genie.cli.labs import Ground, ground_of
-from genie.cli.levels import check_level
 from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
 from genie.cli.metrics import MetricsAtTheEnd
-from genie.cli.resolve import (
+from genie.config.hosts import Hosts
+from genie.inputs.printable import printable
+from genie.job.grounds import Ground, ground_of
+from genie.job.levels import check_level
+from genie.job.resolve import (
     DEFAULT_VALIDATE_RATE,
     Live,
     Play,
@@ -29,12 +31,10 @@ from genie.cli.resolve import (
     transports_of,
     twin_of,
 )
-from genie.cli.wire import lowering_of, remark
-from genie.config.hosts import Hosts
-from genie.inputs.printable import printable
-from genie.live.launcher import Outcome, refuse_running
-from genie.live.merge import open_live_run
-from genie.live.rendezvous import launched_by
+from genie.job.wire import lowering_of, remark
+from genie.live.launch.launcher import Outcome, refuse_running
+from genie.live.rank.merge import open_live_run
+from genie.live.rendezvous.meeting import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
 from genie.record import (
@@ -50,8 +50,8 @@ from genie.record import (
     unwritable,
 )
 from genie.workload.graph import Workload
-from simtwin.fabric_schema import Fabric
-from simtwin.run import simulate_to_folder
+from simtwin.fabric.schema import Fabric
+from simtwin.play.run import simulate_to_folder
 
 if TYPE_CHECKING:
     from genie.verdict import Verdict

@@ -5,20 +5,20 @@ from __future__ import annotations
 import signal
 
 from chakra_schemas.errors import TraceError
-from genie.cli.resolve import UsageError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
 from genie.inputs.printable import one_line
-from genie.live.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
-from genie.live.launcher import LaunchError
-from genie.live.rendezvous import RendezvousError
+from genie.job.resolve import UsageError
+from genie.lab.failure import LabError
+from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
+from genie.live.launch.launcher import LaunchError
+from genie.live.rendezvous.meeting import RendezvousError
 from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
-from hosts.lab.failure import LabError
-from simtwin.astra.files import AstraError
-from simtwin.routing import RoutingError
-from simtwin.twin import FollowError, LevelError, SimulationError
-from simtwin.wire import WireError
+from simtwin.fabric.routing import RoutingError
+from simtwin.imports.astra.files import AstraError
+from simtwin.play.twin import FollowError, LevelError, SimulationError
+from simtwin.play.wire import WireError
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsageError, EXIT_USAGE),

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from genie.cli.resolve import UsageError
+from genie.job.resolve import UsageError
 from genie.record import refuse_inputs_in
 
 FOLDER = "out"  # the parameter of -o

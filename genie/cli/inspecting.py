@@ -8,18 +8,20 @@ from typing import Annotated
 
 import typer
 
-from genie.cli import convert_fabric, convert_workloads, options
-from genie.cli.conversions import check_experiment_folder, check_traces_folder, reading, writing
+from genie.cli import options
+from genie.cli.convert import fabric as convert_fabric
+from genie.cli.convert import workloads as convert_workloads
+from genie.cli.convert.writing import check_experiment_folder, check_traces_folder, reading, writing
 from genie.inputs.printable import one_line
-from genie.live.endings import EXIT_FAILED, EXIT_OK
+from genie.live.launch.endings import EXIT_FAILED, EXIT_OK
 from genie.record import marked_text, replace_own
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
-from genie.workload.pytorch_convert import check_prefix, convert
-from genie.workload.pytorch_files import FoundTraces, find_device_traces, find_host_traces
+from genie.workload.pytorch.convert import check_prefix, convert
+from genie.workload.pytorch.files import FoundTraces, find_device_traces, find_host_traces
 from genie.workload.write import save
-from simtwin.fabric_toml import to_toml
+from simtwin.fabric.text import to_toml
 from simtwin.imports.ns3 import read_experiment
 
 convert_app = typer.Typer(help="Convert other tools' files: traces, experiments and fabrics.", no_args_is_help=True)

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from genie.cli.exits import counted, exit_code_of, text_of
-from genie.cli.resolve import UsageError
 from genie.config.units import format_rate, format_size
-from hosts.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
-from hosts.lab.state import all_names, load
-from simtwin.fabric import FabricError
+from genie.job.resolve import UsageError
+from genie.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
+from genie.lab.state import all_names, load
+from simtwin.fabric.reading import FabricError
 
 UP_EXAMPLES = """
 Examples:

@@ -12,9 +12,10 @@ import typer
 
 from genie.cli import options
 from genie.cli.exits import exit_code_of, text_of
-from genie.cli.labs import Ground, ground_of
 from genie.cli.metrics import MetricsAtTheEnd
-from genie.cli.resolve import (
+from genie.config.hosts import Hosts, load_hosts, write_calibration
+from genie.job.grounds import Ground, ground_of
+from genie.job.resolve import (
     Live,
     Play,
     UsageError,
@@ -25,12 +26,11 @@ from genie.cli.resolve import (
     settings_of,
     twin_of,
 )
-from genie.cli.wire import remark
-from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.live.closing import closing_line, counted_amiss, remarked
-from genie.live.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
-from genie.live.loopback import free_loopback_hosts
-from genie.live.rendezvous import join, launched_by, speaks
+from genie.job.wire import remark
+from genie.live.launch.closing import closing_line, counted_amiss, remarked
+from genie.live.launch.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
+from genie.live.launch.loopback import free_loopback_hosts
+from genie.live.rendezvous.meeting import join, launched_by, speaks
 from genie.live.settings import RunSettings
 from genie.record import LIVE, VALIDATION, prepare_folder
 from genie.workload.files import find_files
@@ -226,9 +226,9 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings], around: Path | None 
     `ready` checks what was given and says what to play: when one rank cannot, all leave together. `around`: the folder
     of a validation, whose live world this run is.
     """
-    from genie.live.endings import EXIT_FAILED, RankError, check_size, unexpected
-    from genie.live.rank import run_and_sign
-    from genie.live.worker import run_rank
+    from genie.live.launch.endings import EXIT_FAILED, RankError, check_size, unexpected
+    from genie.live.rank.process import run_and_sign
+    from genie.live.rank.worker import run_rank
 
     rendezvous = join(limit_s=live.join_s)
     problem: tuple[int, str] | None = None

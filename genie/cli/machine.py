@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from genie.cli.resolve import UsageError
 from genie.inputs.content import LIMIT_VARIABLE, ContentError, content_limit_bytes
-from genie.live.doctor import findings
+from genie.job.resolve import UsageError
+from genie.live.launch.doctor import findings
 from genie.plan.facts import facts_of_build
 
 

@@ -11,7 +11,6 @@ from typing import NoReturn
 import typer
 
 from genie.cli import (
-    benching,
     checking,
     compare,
     inspecting,
@@ -22,12 +21,13 @@ from genie.cli import (
     sweeping,
     twin_commands,
 )
+from genie.cli.bench import collective as benching
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.cli.guard import guard
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
-from genie.live.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
-from genie.live.rendezvous import launched_by, speaks
+from genie.live.launch.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
+from genie.live.rendezvous.meeting import launched_by, speaks
 from genie.record import forget_remarks, let_go_of_folders
 
 app = typer.Typer(

@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from genie.cli.exits import exit_code_of, text_of
-from genie.cli.resolve import UsageError
-from genie.live.endings import EXIT_FAILED, EXIT_OK
-from genie.live.merge import open_live_run
-from genie.live.rendezvous import expected_rank, launched_by
+from genie.job.resolve import UsageError
+from genie.live.launch.endings import EXIT_FAILED, EXIT_OK
+from genie.live.rank.merge import open_live_run
+from genie.live.rendezvous.meeting import expected_rank, launched_by
 from genie.record import METRICS_FILE, RecordError, RecordWriteError, is_special, refuse_foreign
 
 SUFFIX = ".prom"
@@ -43,7 +43,7 @@ def metrics(
     ],
 ) -> int:
     """Write a run or a verdict as metrics for Prometheus, for the textfile collector of node_exporter."""
-    from genie.verdict.metrics import read_source, write_metrics
+    from genie.report.metrics import read_source, write_metrics
 
     check_metrics_file(out)
     if not (folder / "verdict.json").exists():
@@ -109,7 +109,7 @@ class MetricsAtTheEnd:
             print(f"genie: {text_of(problem)}", file=sys.stderr)
 
     def _write(self) -> None:
-        from genie.verdict.metrics import Source, read_source, write_metrics
+        from genie.report.metrics import Source, read_source, write_metrics
 
         assert self._path is not None
         source = Source(self._out.resolve().name, Path(self._workload).name)

@@ -12,8 +12,10 @@ import typer
 
 from genie.cli import options
 from genie.cli.exits import signal_in_words
-from genie.cli.levels import level_of, model_of
-from genie.cli.resolve import (
+from genie.cli.watching import Progress, StopSignals
+from genie.config.congestion import Hpcc
+from genie.job.levels import level_of, model_of
+from genie.job.resolve import (
     Play,
     UsageError,
     check_rate,
@@ -25,17 +27,15 @@ from genie.cli.resolve import (
     twin_of,
     twin_variables,
 )
-from genie.cli.watching import Progress, StopSignals
-from genie.cli.wire import lowering_of, remark
-from genie.config.congestion import Hpcc
-from genie.live.launcher import refuse_running
-from genie.live.merge import open_live_run
+from genie.job.wire import lowering_of, remark
+from genie.live.launch.launcher import refuse_running
+from genie.live.rank.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
-from simtwin.effects import idle_options
-from simtwin.levels import PACKET
-from simtwin.run import simulate_to_folder
-from simtwin.series import SAMPLED_LEVELS, Series, simulated_time
-from simtwin.watching import Watch
+from simtwin.levels.names import PACKET
+from simtwin.play.effects import idle_options
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
+from simtwin.play.watching import Watch
 
 SIMULATE_EXAMPLES = """
 Examples:

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any, Self
 
 from genie.cli.exits import counted, signal_in_words
-from genie.live.endings import ENDING_SIGNALS
-from simtwin.watching import Simulator, share_done
+from genie.live.launch.endings import ENDING_SIGNALS
+from simtwin.play.watching import Simulator, share_done
 
 TERMINAL_S, LOG_S = 0.5, 10.0  # between two lines
 ROWS_AT_ONCE = 200_000  # are written in about a second

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.inputs.content import read_bytes
-from genie.live.path_names import TracePlan
+from genie.live.paths.names import TracePlan
 from genie.plan.lowering import Lowering
 from genie.record import LIVE, launch_mark
 

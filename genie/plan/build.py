@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.collectives import LoweringError, Template, block_sizes, choose, lower
-from genie.collectives.msccl import lower_msccl
-from genie.collectives.msccl_file import MscclError
-from genie.collectives.nccl import lower_nccl
+from genie.collectives.msccl.algorithm import lower_msccl
+from genie.collectives.msccl.file import MscclError
+from genie.collectives.nccl.shape import lower_nccl
 from genie.plan.groups import colours
 from genie.plan.lowering import Lowering, check_groups, members_per_node
 from genie.plan.sequence import sequence_numbers

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from genie.collectives.msccl import PREFIX, load_msccl
-from genie.collectives.nccl import NcclShape
+from genie.collectives.msccl.algorithm import PREFIX, load_msccl
+from genie.collectives.nccl.shape import NcclShape
 from genie.workload.graph import Workload, WorkloadError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from genie.collectives.msccl import MscclAlgorithm
-from genie.collectives.msccl_moves import Local, Move
+from genie.collectives.msccl.algorithm import MscclAlgorithm
+from genie.collectives.msccl.moves import Local, Move
 from genie.collectives.template import Action
 from genie.plan.build import MESSAGE_MAX_BYTES
 from genie.plan.tags import CHANNELS_MAX

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 Result = Literal["pass", "fail", "inconclusive"]
-EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}  # of the command line, as genie/live/endings.py has them
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}  # of the command line, as genie/live/launch/endings.py has them
 
 
 @dataclass(frozen=True)

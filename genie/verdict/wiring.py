@@ -32,7 +32,7 @@ class Wiring:
         self._distance: dict[str, dict[str, int]] = {}
 
     def tiers(self) -> list[str | None] | None:
-        """By link, as `simtwin.tiers` names them; None where the names do not say which nodes are switches."""
+        """By link, as `simtwin.fabric.tiers` names them; None where the names do not say which nodes are switches."""
         hosts = self._hosts()
         if hosts is None:
             return None

@@ -1,4 +1,4 @@
-// The network as the kernel sees it: immutable arrays from simtwin/topology.py and simtwin/routing.py.
+// The network as the kernel sees it: immutable arrays from simtwin/fabric/topology.py and simtwin/fabric/routing.py.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -50,7 +50,7 @@ struct SourcePorts {
   std::uint16_t first = 0xC000, last = 0xFFFF;  // of a range
 };
 
-// Next links of shortest paths, see simtwin/routing.py: links to a host are its doors,
+// Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its doors,
 // doors[door_start[host] ...); elsewhere they are links[start[node * groups + group] ...) of the host's
 // group.
 struct Routes {

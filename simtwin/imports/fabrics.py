@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simtwin.astra.fabric import read_fabric
+from simtwin.imports.astra.fabric import read_fabric
 from simtwin.imports.nccl import read_nccl
 from simtwin.imports.ns3_fabric import read_ns3, read_simai
 from simtwin.imports.options import Imported, ImportOptions

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.config.units import Duration, Rate, format_duration, format_rate
-from simtwin.fabric import FabricError, parse_fabric, to_toml
-from simtwin.fabric_schema import HOSTS_MAX, Explicit, Fabric, NamedHost, NamedLink, NamedSwitch
+from simtwin.fabric.reading import FabricError, parse_fabric, to_toml
+from simtwin.fabric.routing import RoutingError, check_joined
+from simtwin.fabric.schema import HOSTS_MAX, Explicit, Fabric, NamedHost, NamedLink, NamedSwitch
+from simtwin.fabric.topology import build_network
 from simtwin.imports.nccl_xml import Gpu, Nic, Server, read_server
 from simtwin.imports.options import Imported, ImportOptions
 from simtwin.imports.words import ForeignFileError
-from simtwin.routing import RoutingError, check_joined
-from simtwin.topology import build_network
 
 SERVERS, DELAY = 2, Duration(500_000)
 SPINES_MAX = 4096  # each is a cable of its own in the file for every rail

@@ -8,7 +8,7 @@ from pathlib import Path
 from genie.plan.build import build_plan
 from genie.workload.flows import Flow, workload_of
 from genie.workload.graph import Workload, WorkloadError
-from simtwin.fabric_schema import Fabric
+from simtwin.fabric.schema import Fabric
 from simtwin.imports.ns3_files import read_flows, read_topology
 from simtwin.imports.ns3_model import check_fabric, model_fabric
 from simtwin.imports.words import Configuration, ForeignFileError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtwin.fabric_schema import Fabric
+from simtwin.fabric.schema import Fabric
 from simtwin.imports.ns3_files import TopologyFile, read_simai_topology, read_topology
 from simtwin.imports.ns3_model import check_fabric, model_fabric
 from simtwin.imports.options import Imported, ImportOptions

@@ -14,7 +14,7 @@ from pathlib import Path
 from genie.config.units import Duration, Rate
 from genie.plan.build import MESSAGE_MAX_BYTES
 from genie.workload.flows import Flow
-from simtwin.fabric_schema import HOSTS_MAX, Explicit, NamedHost, NamedLink, NamedSwitch
+from simtwin.fabric.schema import HOSTS_MAX, Explicit, NamedHost, NamedLink, NamedSwitch
 from simtwin.imports.words import DURATION_MAX_S, Value, Words
 
 NS_PER_S = 10**9

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from genie.config.congestion import Control, DcqcnTimer, Dctcp, Hpcc, NoControl, Timely
 from genie.config.units import SIZE_MAX_BYTES, Duration, Rate, Size
-from simtwin.fabric import FabricError, parse_fabric, to_toml
-from simtwin.fabric_schema import Ecn, Fabric, Frame, Pfc, Priority, Switch, Transport
+from simtwin.fabric.queues import QueueError, queues_of
+from simtwin.fabric.reading import FabricError, parse_fabric, to_toml
+from simtwin.fabric.routing import RoutingError, check_joined
+from simtwin.fabric.schema import Ecn, Fabric, Frame, Pfc, Priority, Switch, Transport
+from simtwin.fabric.size import size_problem
+from simtwin.fabric.topology import build_network
 from simtwin.imports.ns3_files import TopologyFile, TopologyLink
 from simtwin.imports.words import Configuration, ForeignFileError
-from simtwin.network_size import size_problem
-from simtwin.queues import QueueError, queues_of
-from simtwin.routing import RoutingError, check_joined
-from simtwin.topology import build_network
 
 DATA_HEADER_BYTES = 36  # PPP 2, IPv4 20, UDP 8, sequence 6
 PAUSE_BYTES = 31  # PPP 2, IPv4 20, its own 9

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.config.units import Duration, Rate
-from simtwin.fabric_schema import Fabric
+from simtwin.fabric.schema import Fabric
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.collectives.msccl import PREFIX
+from genie.collectives.msccl.algorithm import PREFIX
 from genie.page import amount
 from genie.plan.lowering import Lowering
-from simtwin.flow_completion import SEND, flow_completion
+from simtwin.play.flow_completion import SEND, flow_completion
 
 if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
-    from simtwin.idle_network import IdleNetwork
+    from simtwin.levels.idle_network import IdleNetwork
 
 SIZES_MAX = 12  # distinct sizes that have a place of their own; of more those between two powers of 4 share one
 CDF_POINTS = 200

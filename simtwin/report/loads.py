@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
-    from simtwin.network import Network
+    from simtwin.fabric.network import Network
 
 COUNTED = ("size_bytes", "longest_queue_bytes", "marked", "trimmed", "pauses", "paused_ps", "dropped")
 FULL = 0.9

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
-    from simtwin.fabric_schema import Fabric
-    from simtwin.network import Network
+    from simtwin.fabric.network import Network
+    from simtwin.fabric.schema import Fabric
 
 STATE_COLOURS = ("var(--comp)", "var(--wire)", "var(--wait)", "var(--ground)")
 METRICS = {

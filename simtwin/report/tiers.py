@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtwin.tiers import distances
+from simtwin.fabric.tiers import distances
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from simtwin.network import Network
+    from simtwin.fabric.network import Network
 
 CELLS_MAX = 1000  # cables of hosts that are drawn one by one; of more those of a switch, or a server, are one
 TRUNKS_MAX = 3000  # directed links between switches; of more the busiest are drawn

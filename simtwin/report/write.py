@@ -10,9 +10,10 @@ import numpy as np
 from genie.page import document
 from genie.page.lanes import lane_slices
 from genie.record import RecordError, mark, open_run, replace_own
-from simtwin.fabric import load_fabric
-from simtwin.idle_network import IdleNetwork
-from simtwin.queues import queues_of
+from simtwin.fabric.queues import queues_of
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.topology import build_network
+from simtwin.levels.idle_network import IdleNetwork
 from simtwin.report import sections
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.loads import hottest, iteration_ends, link_loads
@@ -20,12 +21,11 @@ from simtwin.report.queue_depths import queue_depths
 from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, rows_of_ranks, strips
 from simtwin.report.sentence import has_packets, sentence
 from simtwin.report.tiers import drawing
-from simtwin.topology import build_network
 
 if TYPE_CHECKING:
     from genie.record import Run
-    from simtwin.fabric_schema import Fabric
-    from simtwin.network import Network
+    from simtwin.fabric.network import Network
+    from simtwin.fabric.schema import Fabric
     from simtwin.report.rank_time import RankTime
 
 PAGE, PAGE_KIND = "report.html", "simulation-page"

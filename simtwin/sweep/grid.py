@@ -29,18 +29,18 @@ from typing import Any
 
 import msgspec
 
-from genie.collectives.msccl import PREFIX
+from genie.collectives.msccl.algorithm import PREFIX
 from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
 from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
 from genie.config.toml_lines import Key
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
 from simtwin.api import settled
-from simtwin.fabric import FabricError, fabric_from, to_toml
-from simtwin.fabric_files import ASTRA_SUFFIXES, read_fabric_file
-from simtwin.fabric_schema import Fabric
-from simtwin.options import SimulateOptions
-from simtwin.traffic import Permutation, Poisson, Traffic, sizes_of
+from simtwin.fabric.reading import FabricError, fabric_from, to_toml
+from simtwin.fabric.schema import Fabric
+from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
+from simtwin.play.options import SimulateOptions
+from simtwin.play.traffic import Permutation, Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.record import RecordError, hold_folder, kind_of, mark, remark, unwritable, whole_name, write_whole
-from simtwin.levels import ANALYTIC, PACKET
-from simtwin.simulated import Simulated
+from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.play.simulated import Simulated
 
 if TYPE_CHECKING:
     import polars as pl

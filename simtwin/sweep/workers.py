@@ -24,13 +24,13 @@ from genie.record import RecordError, forget_remarks
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.api import play
-from simtwin.fabric import FabricError, fabric_from
-from simtwin.options import in_keywords
-from simtwin.routing import RoutingError
+from simtwin.fabric.reading import FabricError, fabric_from
+from simtwin.fabric.routing import RoutingError
+from simtwin.play.options import in_keywords
+from simtwin.play.traffic import workload_on
+from simtwin.play.twin import SimulationError
 from simtwin.sweep.grid import SweepRun
 from simtwin.sweep.rows import results_of
-from simtwin.traffic import workload_on
-from simtwin.twin import SimulationError
 
 EXPECTED = (SettingsError, WorkloadError, SimulationError, RoutingError, RecordError, ValueError, OSError)
 KILLED = "its process was killed; if memory was short, give it more, or fewer --jobs"

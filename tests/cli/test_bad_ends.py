@@ -14,7 +14,7 @@ import pytest
 from live_runs import GENIE, Ended, genie, loopback, marked, pid_of, played, rings, started
 from trace_files import COMP, RECV, SEND, node, trace
 
-from genie.live.rendezvous import SEGMENT
+from genie.live.rendezvous.meeting import SEGMENT
 from genie.record import Run, open_run
 
 LIMIT_S = 30.0  # about 3 s on a free machine

@@ -12,12 +12,12 @@ import pytest
 from live_runs import Ended, genie, loopback, pid_of, started
 from test_usage import in_this_process
 
-from genie.cli import benching_paths
-from genie.cli.benching import COLLECTIVE_EXAMPLES
-from genie.cli.benching_pairs import PAIRS_EXAMPLES
-from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
+from genie.bench.collectives import OPERATIONS
+from genie.cli.bench import paths as benching_paths
+from genie.cli.bench.collective import COLLECTIVE_EXAMPLES
+from genie.cli.bench.pairs import PAIRS_EXAMPLES
+from genie.cli.bench.paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.config.hosts import load_hosts
-from genie.live.bench.collectives import OPERATIONS
 from genie.live.settings import RunSettings
 
 

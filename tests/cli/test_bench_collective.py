@@ -12,11 +12,11 @@ from live_runs import Ended, genie, loopback
 from test_bench import rows_of, said
 from test_usage import in_this_process
 
-from genie.cli import benching_worlds
-from genie.cli.benching_flags import MEANINGLESS
+from genie.bench.collectives import OPERATIONS
+from genie.cli.bench import worlds as benching_worlds
+from genie.cli.bench.flags import MEANINGLESS
 from genie.cli.main import Interrupted
-from genie.live.bench.collectives import OPERATIONS
-from genie.live.launcher import LaunchError
+from genie.live.launch.launcher import LaunchError
 from genie.live.settings import RunSettings
 
 

@@ -12,11 +12,11 @@ from live_runs import genie, loopback
 from test_bench import said
 from test_usage import in_this_process
 
-from genie.cli import benching_pairs
-from genie.cli.bench_runs import Stage
-from genie.cli.resolve import Live, Play
+from genie.cli.bench import pairs as benching_pairs
+from genie.cli.bench.runs import Stage
 from genie.config.hosts import load_hosts
-from simtwin.fabric import loopback_fabric
+from genie.job.resolve import Live, Play
+from simtwin.fabric.reading import loopback_fabric
 
 
 def test_a_matrix_of_all_pairs(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from live_runs import loopback
 
 from genie.cli import calibrating
 from genie.cli.calibrating import measure
-from genie.cli.resolve import Play, hosts_of
-from genie.live.launcher import LaunchError, Outcome
+from genie.job.resolve import Play, hosts_of
+from genie.live.launch.launcher import LaunchError, Outcome
 from genie.live.settings import RunSettings
 
 

@@ -11,9 +11,9 @@ import pytest
 from live_runs import genie, in_this_process, loopback
 
 from genie.cli.checking import ROCE_CLASS, class_of, schedule_lines
-from genie.cli.resolve import Live
-from simtwin.fabric import loopback_fabric
-from simtwin.fabric_schema import Transport
+from genie.job.resolve import Live
+from simtwin.fabric.reading import loopback_fabric
+from simtwin.fabric.schema import Transport
 
 REFUSED = {
     "": "give --hosts FILE, or --lab FABRIC.toml",

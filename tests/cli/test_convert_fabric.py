@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from live_runs import in_this_process, rings
 
-from simtwin.fabric import load_fabric
+from simtwin.fabric.reading import load_fabric
 from simtwin.imports.fabrics import READERS
 
 TOPOLOGY = "3 1 2\n2\n2 0 100Gbps 1us 0\n2 1 100Gbps 1us 0\n"

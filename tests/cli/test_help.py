@@ -9,13 +9,13 @@ import sys
 import pytest
 from live_runs import genie, in_this_process
 
-from genie.cli.benching import COLLECTIVE_EXAMPLES
-from genie.cli.benching_pairs import PAIRS_EXAMPLES
-from genie.cli.benching_paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
+from genie.cli.bench.collective import COLLECTIVE_EXAMPLES
+from genie.cli.bench.pairs import PAIRS_EXAMPLES
+from genie.cli.bench.paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.cli.checking import EXAMPLES as CHECK_EXAMPLES
 from genie.cli.compare import VALIDATE_EXAMPLES
-from genie.cli.convert_fabric import FABRIC_EXAMPLES
-from genie.cli.convert_workloads import AICB_EXAMPLES, MSCCL_EXAMPLES
+from genie.cli.convert.fabric import FABRIC_EXAMPLES
+from genie.cli.convert.workloads import AICB_EXAMPLES, MSCCL_EXAMPLES
 from genie.cli.inspecting import CONVERT_EXAMPLES, NS3_EXAMPLES
 from genie.cli.lab_commands import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
 from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES

@@ -18,7 +18,7 @@ from live_runs import GENIE, Command, Ended, genie, in_this_process, rings, star
 from polars.testing import assert_frame_equal
 
 from genie.cli import sweeping
-from simtwin.fabric import fabric_from
+from simtwin.fabric.reading import fabric_from
 from simtwin.sweep import grid
 from simtwin.sweep.grid import load_sweep
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from live_runs import genie, loopback, rings
 
-from genie.cli.resolve import Live, Play, UsageError, hosts_of, load_workload, settings_of
 from genie.config.hosts import load_hosts
+from genie.job.resolve import Live, Play, UsageError, hosts_of, load_workload, settings_of
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.verbs.environment import KEYS
 from genie.live.verbs.hca import parse_hca

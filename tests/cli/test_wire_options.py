@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from live_runs import genie, rings
 
-from genie.cli.resolve import Play
-from genie.cli.wire import lowering_of
 from genie.config.nccl import NcclVariables
+from genie.job.resolve import Play
+from genie.job.wire import lowering_of
 from genie.record import open_run
 
 

@@ -13,8 +13,15 @@ from msccl_files import Algorithm, Block, ring_all_reduce
 
 from genie.collectives.check import prove_order
 from genie.collectives.lower import LoweringError
-from genie.collectives.msccl import MscclAlgorithm, MscclMeaning, load_msccl, lower_file, lower_msccl, msccl_template
-from genie.collectives.msccl_file import MscclError, parse_msccl
+from genie.collectives.msccl.algorithm import (
+    MscclAlgorithm,
+    MscclMeaning,
+    load_msccl,
+    lower_file,
+    lower_msccl,
+    msccl_template,
+)
+from genie.collectives.msccl.file import MscclError, parse_msccl
 from genie.collectives.player import POLICIES, play
 from genie.collectives.template import Action
 

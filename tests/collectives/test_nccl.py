@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from genie.collectives import LoweringError, Template
 from genie.collectives.check import check_sizes, meaning_of, prove, prove_order
-from genie.collectives.nccl import NCCL_ALGORITHMS, NcclShape, lower_nccl
-from genie.collectives.nccl_sizes import PROTOCOLS, cut_of, message_chunks, over_channels
-from genie.collectives.nccl_steps import NOBODY, double_binary_tree
+from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape, lower_nccl
+from genie.collectives.nccl.sizes import PROTOCOLS, cut_of, message_chunks, over_channels
+from genie.collectives.nccl.steps import NOBODY, double_binary_tree
 from genie.collectives.player import POLICIES, play
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering, members_per_node

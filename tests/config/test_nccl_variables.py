@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from genie.collectives.nccl import NCCL_ALGORITHMS
+from genie.collectives.nccl.shape import NCCL_ALGORITHMS
 from genie.config import nccl
 from genie.config.nccl import (
     IN_CHANNELS,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hosts.lab import Lab
+from genie.lab import Lab
 
 HOST_RATE_BPS = 20_000_000
 SPINE_RATE_BPS = 40_000_000

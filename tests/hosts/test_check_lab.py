@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from live_runs import genie
 
-from hosts.lab import Lab, down, names_of, parse_change, up
+from genie.lab import Lab, down, names_of, parse_change, up
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from genie.live.counters.remarks import meanings
-from genie.verdict.metrics import COUNTERS, LABELS, METRICS
+from genie.report.metrics import COUNTERS, LABELS, METRICS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOARD: dict[str, Any] = json.loads((ROOT / "hosts" / "grafana" / "genie.json").read_text())

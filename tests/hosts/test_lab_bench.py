@@ -12,10 +12,10 @@ import pytest
 from lab_fabrics import leaf_spine, written
 from live_runs import genie, in_this_process
 
-from genie.cli import labs
-from genie.cli.benching_worlds import LiveWorld, TwinWorld
+from genie.cli.bench.worlds import LiveWorld, TwinWorld
 from genie.config.hosts import Calibration
-from hosts.lab import down, find, state, up
+from genie.job import grounds as labs
+from genie.lab import down, find, state, up
 
 SMALL = ("-b", "16K", "-e", "64K", "-f", "4", "-n", "5", "-w", "2")
 

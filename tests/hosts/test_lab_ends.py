@@ -18,8 +18,8 @@ from lab_fabrics import leaf_spine, send, written
 from live_runs import Ended, genie, started
 
 from genie.cli.lab_commands import lab_down, lab_status
-from hosts.lab import Lab, LabError, commands, down, find, names_of, parse_change, state, up, up_for
-from hosts.lab import lab as lab_module
+from genie.lab import Lab, LabError, commands, down, find, names_of, parse_change, state, up, up_for
+from genie.lab import lab as lab_module
 
 WIDE = leaf_spine(4, 6, spines=4)
 

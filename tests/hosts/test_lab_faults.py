@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lab_fabrics import leaf_spine
 
-from hosts.lab import Change, Fault, LabError, change_of, parse_change, plan_of
-from hosts.lab.faults import changed
-from simtwin.fabric import parse_fabric
+from genie.lab import Change, Fault, LabError, change_of, parse_change, plan_of
+from genie.lab.faults import changed
+from simtwin.fabric.reading import parse_fabric
 
 LINKS = plan_of(parse_fabric(leaf_spine())).links
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from lab_fabrics import HOST_RATE_BPS, SPINE_RATE_BPS, carried, leaf_spine, send, written
 
-from hosts.lab import Lab, parse_change, up_for
-from hosts.lab.commands import RPS_MASK
+from genie.lab import Lab, parse_change, up_for
+from genie.lab.commands import RPS_MASK
 
 WIRE_BYTES = 28 + 38  # IP, UDP and [frame] overhead_bytes
 ECN = '[ecn]\nminimum = "16KiB"\nmaximum = "16KiB"\n'

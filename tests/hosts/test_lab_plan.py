@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from lab_fabrics import leaf_spine
 
-from hosts.lab import LabError, Plan, parse_change, plan_of
-from hosts.lab.commands import RPS_MASK, bucket, cables, filters, interfaces, marks, routes, sysctls, without
-from hosts.lab.faults import Fault, changed
-from hosts.lab.marker import Port, program
-from simtwin.fabric import load_fabric, parse_fabric, to_toml
-from simtwin.fabric_schema import Frame
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
+from genie.lab import LabError, Plan, parse_change, plan_of
+from genie.lab.commands import RPS_MASK, bucket, cables, filters, interfaces, marks, routes, sysctls, without
+from genie.lab.faults import Fault, changed
+from genie.lab.marker import Port, program
+from simtwin.fabric.reading import load_fabric, parse_fabric, to_toml
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.schema import Frame
+from simtwin.fabric.topology import build_network
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "hosts" / "fabrics"
 LINK = '[link]\nrate = "100Mb/s"\n'

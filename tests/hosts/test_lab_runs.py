@@ -13,9 +13,9 @@ from lab_fabrics import leaf_spine, written
 from live_runs import Ended, genie, played, rings, started
 
 from genie.config.hosts import Calibration
+from genie.lab import down, find, names_of, parse_change, state, up
 from genie.record import open_run
 from genie.workload.graph import Op
-from hosts.lab import down, find, names_of, parse_change, state, up
 
 FEW = ("-n", "5", "--warmup", "1")
 

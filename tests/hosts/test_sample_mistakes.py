@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from genie.config.hosts import HostsError, parse_hosts
 from genie.config.strict_toml import SettingsError
-from simtwin.fabric import FabricError, parse_fabric
+from simtwin.fabric.reading import FabricError, parse_fabric
 
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 FABRICS = [path.read_text() for path in sorted((HOSTS / "fabrics").glob("*.toml"))]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from genie.config.hosts import load_hosts, loopback_hosts
-from simtwin.fabric import load_fabric, loopback_fabric, parse_fabric, to_toml
-from simtwin.placement import host_of_rank
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
+from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.reading import load_fabric, loopback_fabric, parse_fabric, to_toml
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.topology import build_network
 
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 FABRICS = sorted((HOSTS / "fabrics").glob("*.toml"))

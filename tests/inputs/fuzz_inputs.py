@@ -41,8 +41,8 @@ MEMORY_BYTES = 2 << 30
 LIMIT_S = 10.0  # of a case's processor time, so that a busy machine changes nothing,
 WALL_LIMIT_S = 120.0  # and of time, for one that waits for ever
 PRELOADED = (
-    "genie.live.rank", "genie.verdict.metrics", "hosts.lab.life", "simtwin.api", "simtwin.report", "simtwin.sweep.page",
-    "simtwin.sweep.workers",
+    "genie.live.rank.process", "genie.report.metrics", "genie.lab.life", "simtwin.api", "simtwin.report",
+    "simtwin.sweep.page", "simtwin.sweep.workers",
 )  # fmt: skip
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl.h
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

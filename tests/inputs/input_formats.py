@@ -154,7 +154,7 @@ def faults(rng: Random) -> Command:
     put("faults.toml", tree(rng, seeds.FAULTS, toml_of))
 
     def read() -> None:
-        from genie.cli.resolve import UsageError
+        from genie.job.resolve import UsageError
         from genie.live.settings import load_faults
 
         try:
@@ -198,7 +198,7 @@ def lab_fabric(rng: Random) -> Command:
     put("fabric.toml", tree(rng, seeds.FABRICS[0], toml_of))
 
     def read() -> None:
-        from hosts.lab.life import _plan, _text
+        from genie.lab.life import _plan, _text
 
         path = Path("fabric.toml")
         _plan(_text(path), path)
@@ -376,8 +376,8 @@ def launch_file(rng: Random) -> Command:
     def read() -> None:
         import msgspec
 
-        from genie.cli.resolve import UsageError
         from genie.inputs.content import read_bytes
+        from genie.job.resolve import UsageError
         from genie.live.settings import RunSettings
 
         try:

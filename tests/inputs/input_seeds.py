@@ -277,9 +277,9 @@ def write_followed(folder: Path) -> None:
     """A run of the workload that `write_workload` writes, as if it had been measured."""
     from genie.record import write_run
     from genie.workload.load import load
-    from simtwin.fabric import loopback_fabric
-    from simtwin.topology import build_network
-    from simtwin.twin import Twin
+    from simtwin.fabric.reading import loopback_fabric
+    from simtwin.fabric.topology import build_network
+    from simtwin.play.twin import Twin
 
     workload = load(write_workload(folder / "of"))
     fabric = loopback_fabric(2, 10**10)

@@ -93,7 +93,7 @@ def test_a_full_disk_behind_the_output_is_of_the_environment(tmp_path: Path) -> 
 def test_a_rank_whose_launch_file_is_damaged_says_so(tmp_path: Path) -> None:
     path = tmp_path / "launch.json"
     path.write_text("[" * 5000)
-    for module in ("genie.live.rank", "genie.live.check.rank", "genie.live.bench.rank"):
+    for module in ("genie.live.rank.process", "genie.check.rank", "genie.bench.rank"):
         done = subprocess.run(
             [sys.executable, "-m", module, str(path)], capture_output=True, text=True, cwd=tmp_path, check=False
         )
@@ -118,7 +118,7 @@ def test_a_fault_of_a_sweep_s_run_is_its_row_s_error(
 
 
 def test_a_fault_of_the_lab_s_keeper_is_kept_by_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hosts.lab import LabError, keeper, life
+    from genie.lab import LabError, keeper, life
 
     monkeypatch.chdir(tmp_path)
     program = (

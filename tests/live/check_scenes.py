@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from genie.live.check.settings import (
+from genie.check.settings import (
     ECT0,
     ECT1,
     OTHER,

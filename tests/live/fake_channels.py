@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from genie.live.rendezvous import Channel, Rendezvous, RendezvousError
+from genie.live.rendezvous.meeting import Channel, Rendezvous, RendezvousError
 
 
 class Post:

@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
+from genie.bench.asked import Asked, Blocking
+from genie.bench.collectives import ELEMENT_BYTES, OPERATIONS, Operation, chain
+from genie.bench.sizes import parse_size
 from genie.collectives import Action, block_sizes, choose, lower
-from genie.live.bench.asked import Asked, Blocking
-from genie.live.bench.collectives import ELEMENT_BYTES, OPERATIONS, Operation, chain
-from genie.live.bench.sizes import parse_size
 from genie.workload.graph import Kind, Op
 
 RANKS = 4

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genie.live.bench.asked import Asked, Average, Blocking
-from genie.live.bench.collectives import OPERATIONS
-from genie.live.bench.measured import Measured, iteration_times, measured, message_times
+from genie.bench.asked import Asked, Average, Blocking
+from genie.bench.collectives import OPERATIONS
+from genie.bench.measured import Measured, iteration_times, measured, message_times
 from genie.record import Run
 from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 

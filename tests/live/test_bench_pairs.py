@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genie.live.bench import pairs_page, pairs_table
-from genie.live.bench.pairs import Matrix, PairsAsked, matrix_of, report, rounds, slow_in_words
-from genie.live.bench.rounds import rounds_of
+from genie.bench import pairs_page, pairs_table
+from genie.bench.pairs import Matrix, PairsAsked, matrix_of, report, rounds, slow_in_words
+from genie.bench.rounds import rounds_of
 from genie.workload.graph import Kind, Op
-from simtwin.fabric import loopback_fabric
-from simtwin.run import simulate_to_folder
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.reading import loopback_fabric
+from simtwin.fabric.topology import build_network
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.twin import Twin
 
 
 @pytest.mark.parametrize("ranks", [*range(18), 63, 64])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from genie.live.bench import perftest_table
-from genie.live.bench.pair import Arrivals, Bandwidth, PairSettings, bandwidth_of, latency_of
-from genie.live.bench.softroce_pair import SoftRocePair
+from genie.bench import perftest_table
+from genie.bench.pair import Arrivals, Bandwidth, PairSettings, bandwidth_of, latency_of
+from genie.bench.softroce_pair import SoftRocePair
 
 LIMIT_S = 20.0
 _numbers = itertools.count()

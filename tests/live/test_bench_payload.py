@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from live_runs import Ended, loopback, started
 
-from genie.cli.resolve import Live, Play, settings_of
+from genie.bench.asked import Asked
+from genie.bench.collectives import OPERATIONS, chain
+from genie.bench.measured import measured
 from genie.config.hosts import load_hosts
-from genie.live.bench.asked import Asked
-from genie.live.bench.collectives import OPERATIONS, chain
-from genie.live.bench.measured import measured
+from genie.job.resolve import Live, Play, settings_of
 from genie.record import LIVE, open_run, prepare_folder
 from genie.workload.write import save
 
@@ -42,7 +42,7 @@ def played(verify: tuple[bool, bool], tmp_path: Path) -> list[Ended]:
         for rank, verifies in enumerate(verify):
             launch_file = tmp_path / f"rank-{rank}.json"
             launch_file.write_bytes(msgspec.json.encode(msgspec.structs.replace(settings, verify=verifies)))
-            line = [sys.executable, "-P", "-m", "genie.live.rank", str(launch_file)]
+            line = [sys.executable, "-P", "-m", "genie.live.rank.process", str(launch_file)]
             meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": "2"}
             ranks.append(stack.enter_context(started(line=line, environment=meeting)))
         return [rank.end() for rank in ranks]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from genie.live.bench import comparison, nccl_json, nccl_table
-from genie.live.bench.asked import Asked, Blocking
-from genie.live.bench.collectives import OPERATIONS
-from genie.live.bench.measured import Measured, MessageTimes
+from genie.bench import comparison, nccl_json, nccl_table
+from genie.bench.asked import Asked, Blocking
+from genie.bench.collectives import OPERATIONS
+from genie.bench.measured import Measured, MessageTimes
 
 OPERATION = OPERATIONS["all_reduce"]
 ASKED = Asked(4, 1024, 5000, None, 1024, 5, 2, 1)

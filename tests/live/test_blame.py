@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from genie.live import endings
-from genie.live.blame import MPIRUN, Evidence, blame, told_to_end
-from genie.live.end_order import End
+from genie.live.launch import endings
+from genie.live.launch.blame import MPIRUN, Evidence, blame, told_to_end
+from genie.live.launch.end_order import End
 
 KILL, CRASH, TERM = int(signal.SIGKILL), int(signal.SIGSEGV), int(signal.SIGTERM)
 TOLD = "told to end by SIGTERM"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from genie.live.check.claims import ARP, claimed_by, other_owner
+from genie.check.claims import ARP, claimed_by, other_owner
 
 OWN, OTHER, THIRD = (bytes.fromhex(f"02000000000{digit}") for digit in "abc")
 WANTED, ELSE = b"\x0a\x00\x00\x01", b"\x0a\x00\x00\x02"
@@ -39,7 +39,7 @@ def test_only_replies_of_others_for_the_address_count(given: bytes, owner: str) 
 # A cable between two namespaces, whose ends have the same address; then one that has another.
 TWO_MACHINES = r"""
 import ctypes, os, subprocess, sys
-from genie.live.check.claims import claimed_by
+from genie.check.claims import claimed_by
 libc = ctypes.CDLL(None, use_errno=True)
 def call(text):
     subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True, timeout=120)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from check_scenes import settings
 
-from genie.live.check import facts
-from genie.live.check.facts import facts_of, switched_off
+from genie.check import facts
+from genie.check.facts import facts_of, switched_off
 
 OWN = "02:00:00:00:00:0a"
 

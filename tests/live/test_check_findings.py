@@ -20,9 +20,9 @@ from check_scenes import (
     settings,
 )
 
-from genie.live.check.findings import findings_of, unasked
-from genie.live.check.names import Names
-from genie.live.check.settings import (
+from genie.check.findings import findings_of, unasked
+from genie.check.names import Names
+from genie.check.settings import (
     OTHER,
     ROCE,
     CheckSettings,
@@ -34,7 +34,7 @@ from genie.live.check.settings import (
     Refusal,
     Trace,
 )
-from genie.live.check.stations import stations_of
+from genie.check.stations import stations_of
 
 NAMED = {f"{one}-{other}": f"{one}-{other}" for one in ("leaf0", "leaf1") for other in ("spine0", "spine1")}
 NAMED |= {f"{one}-{other}": f"{one}-{other}" for one in ("spine0", "spine1") for other in ("leaf0", "leaf1")}

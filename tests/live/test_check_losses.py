@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from check_scenes import HOSTS, PATHS, Path, links_of, lose, seen, settings
 
-from genie.live.check.findings import findings_of
-from genie.live.check.losses import HOST_PACKETS, batches_of
-from genie.live.check.settings import ROCE, LinkTest, Observed, Rated, Tally, Trace
+from genie.check.findings import findings_of
+from genie.check.losses import HOST_PACKETS, batches_of
+from genie.check.settings import ROCE, LinkTest, Observed, Rated, Tally, Trace
 
 SENT = batches_of(HOSTS, PATHS)
 

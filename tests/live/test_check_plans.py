@@ -7,13 +7,13 @@ import itertools
 import pytest
 from check_scenes import HOSTS, PATHS, facts, lose, seen, settings
 
-from genie.live.bench.rounds import rounds_of
-from genie.live.check.blame import Layout, blame
-from genie.live.check.congestion import incasts_of
-from genie.live.check.probes import partners_of
-from genie.live.check.rate_plans import doubtful_flows, link_tests, sound_pairs
-from genie.live.check.settings import ROCE, Flow
-from genie.live.check.stations import local_pairs, rails_apart, rails_of
+from genie.bench.rounds import rounds_of
+from genie.check.blame import Layout, blame
+from genie.check.congestion import incasts_of
+from genie.check.probes import partners_of
+from genie.check.rate_plans import doubtful_flows, link_tests, sound_pairs
+from genie.check.settings import ROCE, Flow
+from genie.check.stations import local_pairs, rails_apart, rails_of
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 4, 7, 8, 33])

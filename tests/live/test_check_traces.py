@@ -9,7 +9,7 @@ from cable import inside
 from check_scenes import settings
 from routed import ADDRESSES, Routed, routed
 
-from genie.live.check.traces import traces_to
+from genie.check.traces import traces_to
 
 A, B = ADDRESSES["a"][0], ADDRESSES["b"][0]
 OWNER = {address: name for name, addresses in ADDRESSES.items() for address in addresses}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.live.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, fit
+from genie.live.rank.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, fit
 
 DAY_NS = 86_400_000_000_000
 

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from genie.live.endings import FAILED, LAUNCH_FILE, PARTS
-from genie.live.merge import failures, open_live_run, remove_halves
+from genie.live.launch.endings import FAILED, LAUNCH_FILE, PARTS
+from genie.live.rank.merge import failures, open_live_run, remove_halves
 from genie.live.settings import RunSettings
 from genie.record import RecordError
 

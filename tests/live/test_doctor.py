@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from live_runs import GENIE, genie, loopback, rings, started
 
-from genie.live import doctor
+from genie.live.launch import doctor
 from genie.record import open_run
 
 LESS = ["setpriv", "--bounding-set", "-net_admin,-sys_nice,-sys_resource"]
@@ -41,7 +41,7 @@ def test_a_port_in_use_is_seen() -> None:
 
 
 def test_without_mpirun_nothing_can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("genie.live.launcher.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("genie.live.launch.launcher.sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     found = {finding.what: finding for finding in doctor.findings()}
     assert found["mpirun"].state == "missing"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from genie.live.end_order import EndOrder, state_of
+from genie.live.launch.end_order import EndOrder, state_of
 
 
 @contextmanager

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from fake_channels import fake, play
 
-from genie.live import merge
-from genie.live.endings import EXIT_ENVIRONMENT, RankError, unexpected
-from genie.live.gather import gather
-from genie.live.rendezvous import Rendezvous
+from genie.live.launch.endings import EXIT_ENVIRONMENT, RankError, unexpected
+from genie.live.rank import merge
+from genie.live.rank.gather import gather
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 
 RANKS, LIMIT_S = 3, 1.0

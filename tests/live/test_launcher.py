@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genie.config.hosts import loopback_hosts, parse_hosts
-from genie.live.launcher import mpirun_line, remote_hosts
+from genie.live.launch.launcher import mpirun_line, remote_hosts
 from genie.live.settings import RunSettings
 
 

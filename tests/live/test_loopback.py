@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from genie.live.loopback import free_loopback_hosts
+from genie.live.launch.loopback import free_loopback_hosts
 
 UDP_PORT = 4802  # of no other test
-ASK = f"from genie.live.loopback import free_loopback_hosts as f; print(f(2, {UDP_PORT}).places[0].address)"
+ASK = f"from genie.live.launch.loopback import free_loopback_hosts as f; print(f(2, {UDP_PORT}).places[0].address)"
 
 
 def block_of_another_process() -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.live.path_choice import PATHS_MIN, Links, Pair, alike, choose_ports, columns_of, ports_needed, trains
+from genie.live.paths.choice import PATHS_MIN, Links, Pair, alike, choose_ports, columns_of, ports_needed, trains
 
 Candidates = dict[Pair, list[tuple[int, Links]]]
 

@@ -13,9 +13,9 @@ import pytest
 from cable import inside
 from fake_channels import FakeChannel, Post
 
-from genie.live.endings import RankError
-from genie.live.path_mtu import HEADER_BYTES, discover, path_problem, route_mtu_bytes
-from genie.live.rendezvous import Rendezvous
+from genie.live.launch.endings import RankError
+from genie.live.paths.mtu import HEADER_BYTES, discover, path_problem, route_mtu_bytes
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 
 A, B = ("10.78.1.1", "fd78:1::1"), ("10.78.2.1", "fd78:2::1")

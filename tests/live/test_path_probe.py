@@ -8,7 +8,7 @@ import pytest
 from cable import inside
 from routed import ADDRESSES, Routed, routed
 
-from genie.live.path_probe import Answer, Flow, PathProber, trace, train
+from genie.live.paths.probe import Answer, Flow, PathProber, trace, train
 
 A, B, PORT = ADDRESSES["a"][0], ADDRESSES["b"][0], 4791
 OWNER = {address: name for name, addresses in ADDRESSES.items() for address in addresses}

@@ -11,8 +11,8 @@ import pytest
 from live_runs import GENIE, Ended, rings, started
 from routed import ADDRESSES, CABLES, NODES, Routed, routed
 
-from genie.live.path_names import SILENT, TracePlan
-from genie.live.path_record import paths_of
+from genie.live.paths.names import SILENT, TracePlan
+from genie.live.paths.record import paths_of
 from genie.record import open_run
 
 MPIRUN = str(Path(sys.executable).parent / "mpirun")

@@ -10,7 +10,7 @@ from fake_channels import Body, FakeChannel, Post, fake, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.live.rendezvous import (
+from genie.live.rendezvous.meeting import (
     ALARM_TAG,
     STOPPED,
     Rendezvous,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from live_runs import genie, loopback, rings
 
-from genie.live import run_queue
+from genie.live.rank import run_queue
 from genie.record import open_run
 
 # Works for 0.3 s, then says how long it waited for a core meanwhile.
 WORKS = """
 import time
-from genie.live.run_queue import waited_for_core_ns
+from genie.live.rank.run_queue import waited_for_core_ns
 end = time.monotonic() + 0.3
 print("at work", flush=True)
 while time.monotonic() < end:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from genie.live import segments
-from genie.live.rendezvous import SEGMENT
-from genie.live.segments import Segments
+from genie.live.launch import segments
+from genie.live.launch.segments import Segments
+from genie.live.rendezvous.meeting import SEGMENT
 
 MAPPER = """
 import mmap, sys
@@ -29,7 +29,7 @@ LAUNCHER = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from genie.live.watch import Watch
+from genie.live.launch.watch import Watch
 out = Path(sys.argv[1])
 (out / "parts").mkdir()
 watch = Watch(SimpleNamespace(out_path=out, ranks=2, iterations=1, warmup=0))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from fake_channels import Body
 
-from genie.live import tcp
-from genie.live.rendezvous import AGREE_TAG, STOPPED, Rendezvous, RendezvousError
-from genie.live.tcp import GREETING, HELLO, TcpChannel
+from genie.live.rendezvous import tcp
+from genie.live.rendezvous.meeting import AGREE_TAG, STOPPED, Rendezvous, RendezvousError
+from genie.live.rendezvous.tcp import GREETING, HELLO, TcpChannel
 
 
 def free_port() -> int:

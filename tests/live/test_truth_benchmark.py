@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from simtwin.fabric import parse_fabric
-from simtwin.topology import build_network
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.topology import build_network
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 TRUTH = BENCHMARKS / "truth.py"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from genie.live.bench.pair import PairCard
+from genie.bench.pair import PairCard
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import TransportError
 from genie.live.verbs import opening

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fake_verbs import Wire, fake_wire
 
-from genie.live.bench.pair import PairSettings, bandwidth_of
-from genie.live.bench.verbs_pair import VerbsPair
+from genie.bench.pair import PairSettings, bandwidth_of
+from genie.bench.verbs_pair import VerbsPair
 from genie.live.settings import VerbsSettings
 from genie.live.transport import TransportError
 

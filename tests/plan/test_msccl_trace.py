@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from genie.collectives.msccl import load_msccl
+from genie.collectives.msccl.algorithm import load_msccl
 from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.msccl_trace import SLOTS, msccl_workload

@@ -12,7 +12,7 @@ import pytest
 from roce_pcaps import judge
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "hosts"))
+sys.path.insert(0, str(ROOT / "tests" / "guests"))
 sys.path.append(str(ROOT / "tests" / "live"))  # a namespace for threads
 
 from rxe.capture import stop_all  # noqa: E402

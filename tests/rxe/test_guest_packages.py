@@ -22,7 +22,7 @@ WRITE = range(0x06, 0x0C)
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a session's first to need guests, and Genie in them: the image and the wheel may be built
 def test_the_wheel_runs_on_what_debian_has(rig: Rig, guest_environment: dict[str, str]) -> None:
-    code = "import sys, numpy, pyverbs, genie.live.rank, genie_core.native as core\n"
+    code = "import sys, numpy, pyverbs, genie.live.rank.process, genie_core.native as core\n"
     code += "print(sys.version_info[:2], numpy.__file__, pyverbs.__file__, core.__file__)"
     done = rig.guests[0].run(["python3", "-c", code], env=guest_environment, timeout_s=60, check=True)
     version, numpy, pyverbs, core = done.stdout.rsplit(maxsplit=3)
@@ -62,7 +62,7 @@ def play(rig: Rig, environment: dict[str, str]) -> Path:
     (out / "launch.json").write_text(json.dumps(launch))
     ranks = [
         guest.start(
-            ["python3", "-m", "genie.live.rank", f"/share/{out.name}/launch.json"],
+            ["python3", "-m", "genie.live.rank.process", f"/share/{out.name}/launch.json"],
             env={**environment, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": rig.guests[0].ipv4},
         )
         for rank, guest in enumerate(rig.guests)

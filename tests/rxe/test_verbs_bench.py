@@ -19,7 +19,7 @@ from rxe.rig import Rig
 from rxe.warm import WarmPython
 from verbs_jobs import Played, Ranks
 
-from genie.live.bench.pair import PairSettings
+from genie.bench.pair import PairSettings
 from genie.live.settings import VerbsSettings
 
 SIZES = [2, 5000, 65536]
@@ -59,7 +59,7 @@ def bench(rig: Rig, guest_environment: dict[str, str], warm: list[WarmPython]) -
             "verbs": VerbsSettings(timeout=TIMEOUT), **more,
         }  # fmt: skip
         (out / "launch.json").write_bytes(msgspec.json.encode(PairSettings(**fields)))
-        line = ["python3", "-P", "-m", "genie.live.bench.rank", f"{SHARE}/{name}/launch.json"]
+        line = ["python3", "-P", "-m", "genie.bench.rank", f"{SHARE}/{name}/launch.json"]
         return Bench(Ranks(rig, (1, 2), guest_environment, lambda place: line, out, warm=warm), out)
 
     return begin

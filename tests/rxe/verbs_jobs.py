@@ -27,7 +27,7 @@ LIMIT_S = 200  # a busy machine takes 110 s for `genie validate` between guests
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # of all ranks
 # What ranks on verbs import, the first at once and the others when they come to it. Without what rank 0 imports to
 # write the run folder: polars starts threads when it is loaded.
-RANK_IMPORTS = ("genie.live.bench.rank", "genie.live.bench.verbs_pair", "genie.live.verbs.transport", "genie.live.tcp")
+RANK_IMPORTS = ("genie.bench.rank", "genie.bench.verbs_pair", "genie.live.verbs.transport", "genie.live.rendezvous.tcp")
 _numbers, _ports = itertools.count(), itertools.count()
 
 
@@ -139,7 +139,7 @@ class Job(Ranks):
                 if place == HOST
                 else ("python3", f"{SHARE}/{name}/out/guest.json")
             )
-            return [python, "-P", "-m", "genie.live.rank", settings]
+            return [python, "-P", "-m", "genie.live.rank.process", settings]
 
         super().__init__(rig, seats.ranks, seats.environment, line, out, warm=seats.warm)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simtwin.fabric import FabricError, parse_fabric, to_toml
+from simtwin.fabric.reading import FabricError, parse_fabric, to_toml
 
 PLAIN = '[topology]\nkind = "leaf-spine"\nleaves = 2\nspines = 1\nhosts_per_leaf = 1\n[link]\nrate = "1Gb/s"\n'
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twin_fabrics import GBPS, HEADERS, NS, US, incast, leaf_spine, single_switch
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.analytic import CostKey, cost_keys, costs_of
-from simtwin.fabric_schema import Fabric, FatTree, Fault, Link, RailOptimized
-from simtwin.topology import build_network
-from simtwin.twin import Simulation, SimulationError, Twin
+from simtwin.fabric.schema import Fabric, FatTree, Fault, Link, RailOptimized
+from simtwin.fabric.topology import build_network
+from simtwin.levels.analytic import CostKey, cost_keys, costs_of
+from simtwin.play.twin import Simulation, SimulationError, Twin
 
 MIB = 1 << 20
 FABRICS = {

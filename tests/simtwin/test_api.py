@@ -20,7 +20,7 @@ from genie.config.congestion import Hpcc, Swift
 from genie.record import open_run
 from genie.workload.graph import Kind, WorkloadError
 from genie.workload.write import save
-from simtwin.fabric import to_toml
+from simtwin.fabric.reading import to_toml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEAF_SPINE = ROOT / "hosts/fabrics/leaf-spine.toml"

@@ -10,9 +10,9 @@ from twin_fabrics import GBPS, KIB, NS, single_switch
 from genie.config.congestion import Control, Hpcc, NoControl
 from genie.config.units import Duration, Rate
 from genie.workload.flows import Flow, workload_of
-from simtwin.fabric_schema import Fabric, Frame, Link, SingleSwitch
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.schema import Fabric, Frame, Link, SingleSwitch
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 TARGET, OTHER = 4, 5
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genie.workload.load import load
-from simtwin.astra.fabric import fabric_of, read_fabric
-from simtwin.astra.files import AstraError
-from simtwin.astra.network import Dimension, Network
-from simtwin.fabric import parse_fabric, to_toml
-from simtwin.fabric_schema import Explicit, Fabric, SingleSwitch
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.reading import parse_fabric, to_toml
+from simtwin.fabric.schema import Explicit, Fabric, SingleSwitch
+from simtwin.fabric.topology import build_network
+from simtwin.imports.astra.fabric import fabric_of, read_fabric
+from simtwin.imports.astra.files import AstraError
+from simtwin.imports.astra.network import Dimension, Network
+from simtwin.play.twin import Twin
 
 RATE_BPS = 50 * 2**30 * 8
 KINDS = ("Ring", "Switch", "FullyConnected")

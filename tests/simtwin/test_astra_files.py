@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from genie.workload.compute import Roofline
 from genie.workload.files import read_groups
-from simtwin.astra.files import (
+from simtwin.imports.astra.files import (
     Algorithm,
     AstraError,
     read_logical_topology,
@@ -21,7 +21,7 @@ from simtwin.astra.files import (
     read_remote_memory,
     read_system,
 )
-from simtwin.astra.network import Dimension
+from simtwin.imports.astra.network import Dimension
 
 NETWORK = {"topology": ["Ring", "Switch"], "npus_count": [4, 2], "bandwidth": [200.0, 50], "latency": [50, 500.0]}
 SYSTEM: dict[str, Any] = {"preferred-dataset-splits": 4, "local-mem-bw": 1600}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtwin.astra.files import Algorithm, AstraError, System, read_network, read_system
-from simtwin.astra.model import AstraModel
-from simtwin.astra.network import Dimension, Network
+from simtwin.imports.astra.files import Algorithm, AstraError, System, read_network, read_system
+from simtwin.imports.astra.network import Dimension, Network
+from simtwin.levels.astra.model import AstraModel
 
 MIB = 2**20
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

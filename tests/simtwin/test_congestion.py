@@ -26,7 +26,7 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.flows import Flow, workload_of
 from genie.workload.generate import point_to_point
-from simtwin.fabric_schema import Ecn, Fabric, Frame, Link, SingleSwitch, Transport
+from simtwin.fabric.schema import Ecn, Fabric, Frame, Link, SingleSwitch, Transport
 
 LONG_BYTES = (1 << 31) - 1
 MS = 1000 * US

@@ -13,8 +13,8 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric import FabricError, parse_fabric
-from simtwin.fabric_schema import (
+from simtwin.fabric.reading import FabricError, parse_fabric
+from simtwin.fabric.schema import (
     Domain,
     Downlink,
     Ecn,

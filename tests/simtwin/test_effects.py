@@ -8,17 +8,17 @@ import polars as pl
 import pytest
 
 import simtwin
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.effects import idle_compute, idle_options, missed_faults
-from simtwin.fabric import parse_fabric
-from simtwin.fabric_schema import Fabric, Fault, LeafSpine, Link, LoadBalancing, Routing, Transport
-from simtwin.options import SimulateOptions
-from simtwin.topology import build_network
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.schema import Fabric, Fault, LeafSpine, Link, LoadBalancing, Routing, Transport
+from simtwin.fabric.topology import build_network
+from simtwin.play.effects import idle_compute, idle_options, missed_faults
+from simtwin.play.options import SimulateOptions
 
 FABRIC = """
 [topology]

@@ -15,7 +15,8 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import (
+from simtwin.fabric.queues import QueueError
+from simtwin.fabric.schema import (
     Domain,
     Dragonfly,
     DualPlane,
@@ -36,9 +37,8 @@ from simtwin.fabric_schema import (
     Torus,
     Transport,
 )
-from simtwin.queues import QueueError
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 KIB = 1 << 10
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Swift
 from genie.config.strict_toml import CHARACTERS_MAX, SettingsError
 from genie.config.units import Duration, Rate, Size
-from simtwin.fabric import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
-from simtwin.fabric_schema import (
+from simtwin.fabric.reading import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
+from simtwin.fabric.schema import (
     Downlink,
     Ecn,
     Explicit,

@@ -6,7 +6,7 @@ import pytest
 
 from genie.config.congestion import CONTROLS, Window
 from genie.config.units import Duration, Rate, Size
-from simtwin.fabric import FabricError, parse_fabric
+from simtwin.fabric.reading import FabricError, parse_fabric
 
 HEAD = '[topology]\nkind = "single-switch"\nhosts = 9\n[link]\nrate = "100Gb/s"\ndelay = "1us"\n'
 EXPLICIT = (

@@ -22,13 +22,13 @@ from twin_fabrics import (
     wire_bytes,
 )
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Explicit,
     Fabric,
     FatTree,
@@ -42,10 +42,10 @@ from simtwin.fabric_schema import (
     Photonic,
     Transport,
 )
-from simtwin.levels import Level
-from simtwin.topology import build_network
-from simtwin.twin import Simulation, SimulationError, Twin
-from simtwin.watching import Watch
+from simtwin.fabric.topology import build_network
+from simtwin.levels.names import Level
+from simtwin.play.twin import Simulation, SimulationError, Twin
+from simtwin.play.watching import Watch
 
 MIB = 1 << 20
 MS_NS = 10**6
@@ -348,7 +348,7 @@ def test_incast_shares_the_receiver_s_link() -> None:
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring that never waits: as much has flowed as time is over."""
     seen: list[tuple[int, float]] = []
-    monkeypatch.setattr("simtwin.watching.EVENTS_PER_CALL", 50)
+    monkeypatch.setattr("simtwin.play.watching.EVENTS_PER_CALL", 50)
     watch = Watch(lambda simulator, *_: seen.append((simulator.now_ps, simulator.share_done)))
     fabric = single_switch(8)
     twin = Twin(fabric, build_network(fabric), list(range(8)), level="flow")

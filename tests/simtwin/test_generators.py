@@ -11,8 +11,10 @@ from twin_fabrics import GBPS, US, twin_of
 from genie.config.units import Duration, Rate, Size
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric import FabricError, parse_fabric, to_toml
-from simtwin.fabric_schema import (
+from simtwin.fabric.network import Network
+from simtwin.fabric.reading import FabricError, parse_fabric, to_toml
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.schema import (
     Domain,
     Dragonfly,
     DualPlane,
@@ -26,10 +28,8 @@ from simtwin.fabric_schema import (
     Switch,
     Torus,
 )
-from simtwin.network import Network
-from simtwin.network_size import size_of
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
+from simtwin.fabric.size import size_of
+from simtwin.fabric.topology import build_network
 
 LINK = Link(Rate(100 * GBPS), Duration(US // 2))
 TOPOLOGIES = {

@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from path_oracle import one_message
 from twin_fabrics import GBPS, NS, US, Cable, incast, leaf_spine, path, single_switch, twin_of
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.plan.lowering import Lowering
 from genie.record import Run
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric import parse_fabric
-from simtwin.fabric_schema import Fabric
-from simtwin.flow_completion import flow_completion
-from simtwin.idle_network import IdleNetwork, Way
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import build_network
+from simtwin.levels.idle_network import IdleNetwork, Way
+from simtwin.play.flow_completion import flow_completion
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.watching import Watch
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.sections import flows
-from simtwin.run import simulate_to_folder
-from simtwin.topology import build_network
-from simtwin.watching import Watch
 
 MIB = 1 << 20
 

@@ -18,16 +18,16 @@ from genie.config.units import Rate, parse_duration, parse_rate
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric import parse_fabric, to_toml
-from simtwin.fabric_schema import Explicit, Fabric
+from simtwin.fabric.network import Network
+from simtwin.fabric.reading import parse_fabric, to_toml
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.schema import Explicit, Fabric
+from simtwin.fabric.topology import build_network
 from simtwin.imports.fabrics import import_fabric
 from simtwin.imports.nccl import choose_nics
 from simtwin.imports.nccl_xml import read_server
 from simtwin.imports.options import ImportOptions
 from simtwin.imports.words import ForeignFileError
-from simtwin.network import Network
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
 
 PCIE3_X16, PCIE4_X16 = 126_030_769_230, 252_061_538_461  # 8 and 16 GT/s x 16 lanes x 128/130
 NO_NVLINK = (

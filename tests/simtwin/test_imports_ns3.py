@@ -11,11 +11,11 @@ import pytest
 from genie.config.congestion import DcqcnTimer, Hpcc, NoControl
 from genie.workload.load import load
 from genie.workload.write import save
-from simtwin.fabric import parse_fabric, to_toml
+from simtwin.fabric.reading import parse_fabric, to_toml
+from simtwin.fabric.topology import build_network
 from simtwin.imports.ns3 import Experiment, read_experiment
 from simtwin.imports.words import ForeignFileError
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.play.twin import Twin
 
 CONFIG = """\
 PACKET_PAYLOAD_SIZE 1000

@@ -17,14 +17,14 @@ from genie.config.congestion import DcqcnTimer
 from genie.config.units import parse_rate
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric import parse_fabric, to_toml
-from simtwin.fabric_schema import Explicit, Fabric
+from simtwin.fabric.reading import parse_fabric, to_toml
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.schema import Explicit, Fabric
+from simtwin.fabric.topology import build_network
 from simtwin.imports.fabrics import import_fabric
 from simtwin.imports.ns3 import read_experiment
 from simtwin.imports.options import ImportOptions
 from simtwin.imports.words import ForeignFileError
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
 
 SAMPLE = "Spectrum-X_16g_8gps_400Gbps_H100"
 SIMAI = """\

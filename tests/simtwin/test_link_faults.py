@@ -13,8 +13,9 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Op, Workload
-from simtwin.fabric import FabricError, parse_fabric
-from simtwin.fabric_schema import (
+from simtwin.fabric.faults import Change, changes_of
+from simtwin.fabric.reading import FabricError, parse_fabric
+from simtwin.fabric.schema import (
     Downlink,
     DualPlane,
     Fabric,
@@ -29,9 +30,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.faults import Change, changes_of
-from simtwin.topology import build_network
-from simtwin.twin import SimulationError
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import SimulationError
 
 MIB = 1 << 20
 MS = 1000 * US

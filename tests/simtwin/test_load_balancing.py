@@ -13,7 +13,7 @@ from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate, Size
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Ecn,
     Explicit,
     Fabric,
@@ -25,7 +25,7 @@ from simtwin.fabric_schema import (
     NamedSwitch,
     Transport,
 )
-from simtwin.twin import Loss, Simulation
+from simtwin.play.twin import Loss, Simulation
 
 MIB = 1 << 20
 SPINES = 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from twin_fabrics import GBPS, NS, single_switch, twin_of
 
-from genie.collectives.msccl import load_msccl
+from genie.collectives.msccl.algorithm import load_msccl
 from genie.plan.lowering import Lowering
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.generate import collective

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from simtwin.fabric import FabricError, parse_fabric
-from simtwin.network_size import LINKS_MAX, ROUTES_MAX, size_of
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import build_network
+from simtwin.fabric.reading import FabricError, parse_fabric
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.size import LINKS_MAX, ROUTES_MAX, size_of
+from simtwin.fabric.topology import build_network
 
 LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
 RAILS = 'kind = "rail-optimized"\nservers = 5\nrails = 3\nspines = 2\nservers_per_leaf = 2\n'

@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import Fabric, Link, SingleSwitch
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.schema import Fabric, Link, SingleSwitch
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 MEMBERS = 8
 LATE_NS = 50_000_000

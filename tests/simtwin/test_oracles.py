@@ -27,8 +27,8 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import Fabric
-from simtwin.twin import Twin
+from simtwin.fabric.schema import Fabric
+from simtwin.play.twin import Twin
 
 DRAWS = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 

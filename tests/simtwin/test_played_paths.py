@@ -13,9 +13,9 @@ from genie.plan.build import Lowering
 from genie.record.schemas import PATHS_SCHEMA
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric_schema import Fabric, LoadBalancing, Path
-from simtwin.played_paths import follow_paths, ways_of
-from simtwin.topology import build_network
+from simtwin.fabric.played_paths import follow_paths, ways_of
+from simtwin.fabric.schema import Fabric, LoadBalancing, Path
+from simtwin.fabric.topology import build_network
 
 FABRIC = leaf_spine(3, 4, 2, 25 * GBPS)
 MESSAGE = 4096  # one packet

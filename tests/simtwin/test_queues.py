@@ -15,8 +15,10 @@ from twin_fabrics import GBPS, NS, US, incast, twin_of
 from genie.config.units import Duration, Rate, Size
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
-from simtwin.fabric import FabricError, parse_fabric
-from simtwin.fabric_schema import (
+from simtwin.fabric.frames import frames_of
+from simtwin.fabric.queues import NO_MARKS, queues_of
+from simtwin.fabric.reading import FabricError, parse_fabric
+from simtwin.fabric.schema import (
     Downlink,
     Ecn,
     Explicit,
@@ -33,10 +35,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.frames import frames_of
-from simtwin.queues import NO_MARKS, queues_of
-from simtwin.topology import build_network
-from simtwin.twin import Simulation, SimulationError
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Simulation, SimulationError
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = Link(Rate(100 * GBPS), Duration(600 * NS))

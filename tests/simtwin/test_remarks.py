@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twin_fabrics import twin_of
 
-from simtwin.fabric import parse_fabric
+from simtwin.fabric.reading import parse_fabric
 
 HEAD = '[topology]\nkind = "single-switch"\nhosts = 2\n[link]\nrate = "100Gb/s"\ndelay = "1us"\n'
 ECN = '[ecn]\nminimum = "100kB"\nmaximum = "400kB"\n'

@@ -15,15 +15,15 @@ from twin_fabrics import GBPS, incast, leaf_spine, single_switch, twin_of
 from genie.record import RecordError, Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric import parse_fabric
-from simtwin.fabric_schema import Fabric
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import build_network
+from simtwin.play.run import simulate_to_folder
 from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import POINTS_MAX, queue_depths
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, rank_time, rows_of_ranks, strips
 from simtwin.report.sentence import busy, sentence
 from simtwin.report.tiers import drawing, kinds
-from simtwin.run import simulate_to_folder
-from simtwin.topology import build_network
 
 MIB = 1 << 20
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtwin.fabric import loopback_fabric
-from simtwin.routing import RoutingError, check_joined, shortest_path_routes
-from simtwin.topology import Network, NetworkBuilder, build_network
+from simtwin.fabric.reading import loopback_fabric
+from simtwin.fabric.routing import RoutingError, check_joined, shortest_path_routes
+from simtwin.fabric.topology import Network, NetworkBuilder, build_network
 
 
 @st.composite

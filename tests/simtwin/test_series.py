@@ -16,13 +16,13 @@ from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Op, Workload
-from simtwin import series as series_module
-from simtwin.fabric_schema import Fabric, FatTree, Fault, SingleSwitch
-from simtwin.run import simulate_to_folder
-from simtwin.series import Series
-from simtwin.topology import build_network
-from simtwin.twin import Simulation, SimulationError, Twin
-from simtwin.watching import Watch
+from simtwin.fabric.schema import Fabric, FatTree, Fault, SingleSwitch
+from simtwin.fabric.topology import build_network
+from simtwin.play import series as series_module
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.series import Series
+from simtwin.play.twin import Simulation, SimulationError, Twin
+from simtwin.play.watching import Watch
 
 KIB, MIB = 1 << 10, 1 << 20
 IN_LINKS = [

@@ -30,11 +30,11 @@ from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric import load_fabric
-from simtwin.fabric_schema import Fabric
-from simtwin.topology import build_network
-from simtwin.twin import Loss, SimulationError, Twin
-from simtwin.watching import Watch
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Loss, SimulationError, Twin
+from simtwin.play.watching import Watch
 
 MIB = 1 << 20
 OPERATIONS = [op for op in Op if op is not Op.NONE]

@@ -10,8 +10,8 @@ from twin_fabrics import GBPS, NS, US, leaf_spine, single_switch, twin_of
 from genie.plan.lowering import Lowering
 from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Kind, Op, Workload
-from simtwin.fabric_schema import Fabric
-from simtwin.twin import arrivals_of
+from simtwin.fabric.schema import Fabric
+from simtwin.play.twin import arrivals_of
 
 # A byte takes a nanosecond, so that every time is whole nanoseconds and a table loses nothing.
 EXACT = 8 * GBPS

@@ -13,7 +13,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.twin import Loss
+from simtwin.play.twin import Loss
 
 MIB = 1 << 20
 PACKET = 4096

@@ -11,7 +11,7 @@ from twin_fabrics import GBPS, NS, Cable, single_switch, twin_of, wire_bytes
 
 from genie.plan.lowering import Lowering
 from genie.workload.load import load
-from simtwin.twin import Simulation
+from simtwin.play.twin import Simulation
 
 MIB = 1 << 20
 # Bytes that all ranks together send; sizes follow ASTRA-sim: input of one rank, but for all-reduce the buffer.

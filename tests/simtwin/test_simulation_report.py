@@ -16,13 +16,13 @@ from twin_fabrics import incast, leaf_spine, twin_of
 from genie.record import RecordError
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric import parse_fabric
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.topology import build_network
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.series import Series
+from simtwin.play.twin import Twin
+from simtwin.play.watching import Watch
 from simtwin.report import simulation_report, write_simulation_report
-from simtwin.run import simulate_to_folder
-from simtwin.series import Series
-from simtwin.topology import build_network
-from simtwin.twin import Twin
-from simtwin.watching import Watch
 
 RAILS = """
 name = "rail16"

@@ -14,7 +14,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Ecn,
     Fabric,
     LeafSpine,

@@ -12,9 +12,9 @@ from twin_fabrics import crowded, incast, twin_of
 from genie.plan.build import build_plan
 from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
-from simtwin.fabric_schema import FatTree, LeafSpine, SingleSwitch
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.schema import FatTree, LeafSpine, SingleSwitch
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
 

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import simtwin
-from simtwin.fabric import load_fabric
-from simtwin.tiers import tiers_of
-from simtwin.topology import build_network
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.tiers import tiers_of
+from simtwin.fabric.topology import build_network
 
 FABRICS = Path(__file__).resolve().parent.parent.parent / "hosts" / "fabrics"
 

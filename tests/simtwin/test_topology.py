@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtwin.fabric import loopback_fabric, parse_fabric
-from simtwin.routing import shortest_path_routes
-from simtwin.topology import Network, build_network
+from simtwin.fabric.reading import loopback_fabric, parse_fabric
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.topology import Network, build_network
 
 LEAF_SPINE = """\
 [topology]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simtwin.fabric import FabricError, loopback_fabric
-from simtwin.placement import host_of_rank
-from simtwin.topology import build_network
+from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.reading import FabricError, loopback_fabric
+from simtwin.fabric.topology import build_network
 
 NETWORK = build_network(loopback_fabric(4, 10**9))
 

@@ -7,7 +7,7 @@ from twin_fabrics import GBPS, single_switch, twin_of
 
 from genie.config.congestion import CONTROLS, Dcqcn, Hpcc
 from genie.config.units import Duration, Rate
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Domain,
     Explicit,
     Fabric,
@@ -19,9 +19,9 @@ from simtwin.fabric_schema import (
     RailOptimized,
     Transport,
 )
-from simtwin.topology import build_network
-from simtwin.transport import line_rate_bps, queue_pair_config
-from simtwin.twin import SimulationError, Twin
+from simtwin.fabric.topology import build_network
+from simtwin.fabric.transport import line_rate_bps, queue_pair_config
+from simtwin.play.twin import SimulationError, Twin
 
 NVLINK = Rate(3600 * GBPS)
 

@@ -16,7 +16,7 @@ from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
-from simtwin.fabric_schema import (
+from simtwin.fabric.schema import (
     Downlink,
     Ecn,
     Explicit,
@@ -33,8 +33,8 @@ from simtwin.fabric_schema import (
     Switch,
     Transport,
 )
-from simtwin.topology import build_network
-from simtwin.twin import Twin
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
 
 KIB, MIB = 1 << 10, 1 << 20
 GBPS = 10**9

@@ -14,18 +14,18 @@ import polars as pl
 from synthetic_runs import Noise
 
 from genie.config.units import Duration, Rate
-from genie.live.path_choice import choose_ports
+from genie.live.paths.choice import choose_ports
 from genie.plan.lowering import Lowering
 from genie.record import Run
 from genie.record.schemas import PATHS_SCHEMA
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
-from simtwin.fabric_schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport
-from simtwin.fabric_schema import Path as PinnedPath
-from simtwin.run import attachment
-from simtwin.tiers import tiers_of
-from simtwin.topology import build_network
-from simtwin.twin import Twin, arrivals_of
+from simtwin.fabric.schema import Fabric, Fault, Frame, Host, LeafSpine, Link, Transport
+from simtwin.fabric.schema import Path as PinnedPath
+from simtwin.fabric.tiers import tiers_of
+from simtwin.fabric.topology import build_network
+from simtwin.play.run import attachment
+from simtwin.play.twin import Twin, arrivals_of
 
 MBPS = 10**6
 HOST_BPS, SPINE_BPS = 100 * MBPS, 200 * MBPS

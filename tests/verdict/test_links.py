@@ -11,7 +11,7 @@ import pytest
 from link_runs import LOUD, Shape, probed, run_pair
 from tables import run_of
 
-from genie.collectives.nccl import NcclShape
+from genie.collectives.nccl.shape import NcclShape
 from genie.plan.lowering import Lowering
 from genie.record.schemas import PATHS_SCHEMA
 from genie.verdict import judge, write_report

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from synthetic_runs import Fault, Noise, run_pair
 
 from genie.record import RecordError, RecordWriteError, Run, write_run
+from genie.report.metrics import COUNTERS, GROUPS_MAX, METRICS, Source, bucket_of, read_source, write_metrics
 from genie.verdict import judge
-from genie.verdict.metrics import COUNTERS, GROUPS_MAX, METRICS, Source, bucket_of, read_source, write_metrics
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

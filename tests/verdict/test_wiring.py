@@ -10,12 +10,12 @@ import pytest
 
 from genie.record import Run
 from genie.verdict.wiring import Wiring
-from simtwin.fabric import load_fabric
-from simtwin.played_paths import hashed_path
-from simtwin.routing import shortest_path_routes
-from simtwin.run import attachment
-from simtwin.tiers import tiers_of
-from simtwin.topology import build_network
+from simtwin.fabric.played_paths import hashed_path
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.tiers import tiers_of
+from simtwin.fabric.topology import build_network
+from simtwin.play.run import attachment
 
 FABRICS = Path(__file__).resolve().parent.parent.parent / "hosts" / "fabrics"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from genie.workload.kineto import DeviceTrace, read_device_trace
-from genie.workload.pytorch_comms import find_communications
-from genie.workload.pytorch_join import join
-from genie.workload.pytorch_nodes import DraftNode
-from genie.workload.pytorch_timeline import Timeline
-from genie.workload.pytorch_trace import HostTrace, read_host_trace
+from genie.workload.pytorch.communications import find_communications
+from genie.workload.pytorch.join import join
+from genie.workload.pytorch.kineto import DeviceTrace, read_device_trace
+from genie.workload.pytorch.nodes import DraftNode
+from genie.workload.pytorch.timeline import Timeline
+from genie.workload.pytorch.trace import HostTrace, read_host_trace
 
 MAIN, BACKWARD, WORKER = 100, 200, 300
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from genie.workload.aicb_build import SerialRank
-from genie.workload.aicb_convert import Converted, Given, convert_aicb
-from genie.workload.aicb_layers import parse_layers
-from genie.workload.aicb_parallel import Parallelism
-from genie.workload.aicb_passes import play_layers
+from genie.workload.aicb.build import SerialRank
+from genie.workload.aicb.convert import Converted, Given, convert_aicb
+from genie.workload.aicb.layers import parse_layers
+from genie.workload.aicb.parallel import Parallelism
+from genie.workload.aicb.passes import play_layers
 from genie.workload.graph import Kind, Op, RankGraph, WorkloadError
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.workload.aicb_layers import Communication, LayerFile, parse_layers, read_layers
-from genie.workload.aicb_list import ListFile, parse_list, read_list
-from genie.workload.aicb_parallel import Domain, Parallelism
+from genie.workload.aicb.communicators import ListFile, parse_list, read_list
+from genie.workload.aicb.layers import Communication, LayerFile, parse_layers, read_layers
+from genie.workload.aicb.parallel import Domain, Parallelism
 from genie.workload.graph import Op, WorkloadError
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 "

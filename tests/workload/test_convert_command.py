@@ -12,7 +12,7 @@ import pytest
 from pytorch_samples import Sample, tensor
 
 from genie.cli.main import main
-from genie.workload import pytorch_convert
+from genie.workload.pytorch import convert as pytorch_convert
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from chakra_schemas.attributes import attributes_of
 from chakra_schemas.reader import read_trace
 from genie.workload.graph import Op, WorkloadError
 from genie.workload.load import load
-from genie.workload.pytorch_comms import Communication, Role, find_communications, role_of
-from genie.workload.pytorch_convert import convert
-from genie.workload.pytorch_groups import agree
-from genie.workload.pytorch_join import join
-from genie.workload.pytorch_trace import read_host_trace
+from genie.workload.pytorch.communications import Communication, Role, find_communications, role_of
+from genie.workload.pytorch.convert import convert
+from genie.workload.pytorch.groups import agree
+from genie.workload.pytorch.join import join
+from genie.workload.pytorch.trace import read_host_trace
 
 INIT = "## process_group:init ##"
 

@@ -14,10 +14,10 @@ import pytest
 from chakra_schemas.attributes import attributes_of
 from chakra_schemas.reader import read_trace
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
-from genie.workload.kineto import read_device_trace
 from genie.workload.load import load
-from genie.workload.pytorch_convert import ConversionReport, convert
-from genie.workload.pytorch_files import find_device_traces, find_host_traces
+from genie.workload.pytorch.convert import ConversionReport, convert
+from genie.workload.pytorch.files import find_device_traces, find_host_traces
+from genie.workload.pytorch.kineto import read_device_trace
 
 RANKS = range(8)
 ALL_TO_ALL_BYTES = [24576, 192, 1536, 13568, 24576]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genie.workload.graph import WorkloadError
-from genie.workload.pytorch_files import find_device_traces, find_host_traces, find_traces
+from genie.workload.pytorch.files import find_device_traces, find_host_traces, find_traces
 
 
 def write(folder: Path, *names: str, content: str = "{}") -> None:

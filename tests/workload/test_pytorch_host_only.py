@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pytorch_samples import BACKWARD, Sample, tensor
 
-from genie.workload.pytorch_comms import find_communications
-from genie.workload.pytorch_host_only import host_only_nodes
-from genie.workload.pytorch_nodes import DraftNode
-from genie.workload.pytorch_trace import read_host_trace
+from genie.workload.pytorch.communications import find_communications
+from genie.workload.pytorch.host_only import host_only_nodes
+from genie.workload.pytorch.nodes import DraftNode
+from genie.workload.pytorch.trace import read_host_trace
 
 ADD = "aten::add(Tensor self, Tensor other) -> Tensor"
 

@@ -1,0 +1,265 @@
+"""A bench of all pairs of ranks: what is played, and the matrices that its times make.
+
+Each round has disjoint pairs, all at once: first small messages one after another, for latency, then large ones posted
+together, for bandwidth; one direction and then the other, or both at once. All ranks meet between these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.bench.rounds import Pair, rounds_of
+from genie.record import Run
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SLOW_SHARE = 0.93  # of the best: below it a path is marked
+LATENCY_SHARE_MAX = 0.05  # of the time in which a pair's messages go, before it passes for bandwidth
+LATENCY, BANDWIDTH, MEET = "latency", "bandwidth", "meet"  # what nodes are called
+
+
+@dataclass(frozen=True)
+class PairsAsked:
+    """What each pair sends in each direction."""
+
+    ranks: int
+    size_bytes: int  # of a message, for bandwidth
+    messages: int
+    small_bytes: int  # of a message, for latency
+    small_messages: int  # 0: latency is not measured
+    both_ways: bool = False  # both directions at once
+    alone: bool = False  # one pair a round, so that none shares a link with another
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+        return self.ranks * (self.ranks - 1) // 2
+
+    @property
+    def rounds(self) -> int:
+        """How many they take."""
+        return self.pairs if self.alone else self.ranks - 1 + self.ranks % 2
+
+    @property
+    def nodes(self) -> int:
+        """Of the workload, at most: messages at both ends, and barriers."""
+        return 4 * (self.pairs * (self.messages + self.small_messages) + self.rounds * self.ranks)
+
+    def schedule(self) -> Iterator[list[Pair]]:
+        """The pairs of each round."""
+        return ([pair] for pair in combinations(range(self.ranks), 2)) if self.alone else rounds_of(self.ranks)
+
+    def words(self) -> str:
+        """The rounds, for people."""
+        how = "both directions at once" if self.both_ways else "one direction after the other"
+        return f"{self.rounds} rounds of {'one pair' if self.alone else 'disjoint pairs'}, {how}"
+
+
+def rounds(asked: PairsAsked) -> Workload:
+    """All rounds as one workload."""
+    ranks = asked.ranks
+    workload = Workload(f"pairs-{ranks}", ranks, [Group("0", tuple(range(ranks)))], {})
+    builders = [_Rank(RankBuilder(rank)) for rank in range(ranks)]
+    phases = [(LATENCY, asked.small_messages, asked.small_bytes), (BANDWIDTH, asked.messages, asked.size_bytes)]
+    for pairs in asked.schedule():
+        for name, count, size_bytes in phases:
+            for directed in _directions(pairs, asked.both_ways) if count else ():
+                for source, target in directed:
+                    builders[source].send(name, target, count, size_bytes)
+                    builders[target].receive(name, source, count, size_bytes)
+                for each in builders:
+                    each.meet()
+    for rank, each in enumerate(builders):
+        workload.ranks[rank], _ = each.builder.finish()
+    return workload
+
+
+def _directions(pairs: list[Pair], both_ways: bool) -> list[list[Pair]]:
+    """Who sends to whom at once."""
+    back = [(high, low) for low, high in pairs]
+    return [pairs + back] if both_ways else [pairs, back]
+
+
+@dataclass
+class _Rank:
+    """One rank's nodes."""
+
+    builder: RankBuilder
+    met: tuple[int, ...] = ()  # the barrier before
+    ends: tuple[int, ...] = ()  # what the next barrier waits for
+
+    def send(self, name: str, target: int, count: int, size_bytes: int) -> None:
+        """Small messages one after another; large ones together, each on a stream of its own."""
+        after = self.met
+        for number in range(count):
+            new, stream = len(self.builder), number if name == BANDWIDTH else -1
+            self.builder.add(new, name, Kind.SEND, after, size_bytes=size_bytes, peer=target, tag=0, stream=stream)
+            if name == LATENCY:
+                after = (new,)
+            self.ends += (new,)
+
+    def receive(self, name: str, source: int, count: int, size_bytes: int) -> None:
+        """As many."""
+        for _ in range(count):
+            new = len(self.builder)
+            self.builder.add(new, name, Kind.RECV, self.met, size_bytes=size_bytes, peer=source, tag=0)
+            self.ends += (new,)
+
+    def meet(self) -> None:
+        """A barrier of all ranks, which one without a partner has nothing to do before."""
+        new = len(self.builder)
+        self.builder.add(new, MEET, Kind.COLL, self.ends or self.met, size_bytes=0, op=Op.BARRIER, group=0)
+        self.met, self.ends = (new,), ()
+
+
+Cells = NDArray[np.float64]  # (ranks, ranks), [sender, receiver]; NaN where nothing was measured
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What was measured between all pairs."""
+
+    hosts: Sequence[str]  # by rank
+    bytes_per_s: Cells  # of a direction, from the first post to the last acknowledgement
+    latency_us: Cells  # median, from a small message's post to its acknowledgement
+    latency_99_us: Cells  # nearest rank
+    wrong_bytes: int | None = None
+    retransmitted: int = 0
+
+    @property
+    def ranks(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def best_bytes_per_s(self) -> float:
+        """Of all pairs; 0 when none was measured."""
+        known = self.bytes_per_s[~np.isnan(self.bytes_per_s)]
+        return float(known.max()) if known.size else 0.0
+
+    @property
+    def shares(self) -> Cells:
+        """Of the best bandwidth."""
+        return self.bytes_per_s / (self.best_bytes_per_s or np.nan)
+
+    @property
+    def is_slow(self) -> NDArray[np.bool_]:
+        """Which pairs are below SLOW_SHARE of the best."""
+        return self.shares < SLOW_SHARE  # false where nothing was measured
+
+
+def matrix_of(run: Run, hosts: Sequence[str]) -> Matrix:
+    """The matrices of a run of `rounds`. Sender and acknowledgement share one clock, so that no other matters."""
+    import polars as pl
+
+    named = run.timeline.select(src="rank", node_id="node_id", name="name")
+    ended = run.transfers.filter((pl.col("post_ns") >= 0) & (pl.col("acked_ns") >= 0))
+    sent = ended.join(named, on=["src", "node_id"], how="inner")
+    took_us = (pl.col("acked_ns") - pl.col("post_ns")) / 1e3
+    latency = sent.filter(pl.col("name") == LATENCY).group_by("src", "dst").agg(
+        middle=took_us.median(), high=took_us.quantile(0.99, "higher")
+    )  # fmt: skip
+    span_s = (pl.col("acked_ns").max() - pl.col("post_ns").min()) / 1e9
+    bandwidth = sent.filter(pl.col("name") == BANDWIDTH).group_by("src", "dst").agg(
+        rate=pl.when(span_s > 0).then(pl.col("size_bytes").sum() / span_s)
+    )  # fmt: skip
+    counters = [each for each in run.counters.get("ranks", []) if each]
+    checked = bool(counters) and all("wrong_bytes" in each for each in counters)
+    return Matrix(
+        hosts,
+        _cells(bandwidth, "rate", len(hosts)),
+        _cells(latency, "middle", len(hosts)),
+        _cells(latency, "high", len(hosts)),
+        sum(int(each["wrong_bytes"]) for each in counters) if checked else None,
+        sum(int(each.get("retransmitted", 0)) for each in counters),
+    )
+
+
+def _cells(table: pl.DataFrame, column: str, ranks: int) -> Cells:
+    import polars as pl
+
+    cells = np.full((ranks, ranks), np.nan)
+    cells[table["src"].to_numpy(), table["dst"].to_numpy()] = table[column].cast(pl.Float64).to_numpy()
+    return cells
+
+
+def slow_in_words(matrix: Matrix) -> list[str]:
+    """Ranks that send or receive slowly with all others, then the pairs that are left, slowest first."""
+    whole = _slow_with_all(matrix)
+    words = []
+    for axis, verb in enumerate(("sends to", "receives from")):
+        for rank in np.flatnonzero(whole[axis]).tolist():
+            share = np.nanmedian(matrix.shares[:, rank] if axis else matrix.shares[rank])
+            words.append(f"rank {rank} ({matrix.hosts[rank]}) {verb} all others at {share:.2f} of the best")
+    for source, target in sorted(_slow_alone(matrix), key=lambda pair: float(matrix.shares[pair])):
+        words.append(
+            f"rank {source} ({matrix.hosts[source]}) to rank {target} ({matrix.hosts[target]}): "
+            f"{matrix.shares[source, target]:.2f} of the best"
+        )
+    return words
+
+
+def _slow_with_all(matrix: Matrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which ranks are slow senders, and slow receivers."""
+    slow, known = matrix.is_slow, ~np.isnan(matrix.bytes_per_s)
+    sends, receives = ((slow | ~known).all(axis=axis) & (known.sum(axis=axis) > 1) for axis in (1, 0))
+    return sends, receives
+
+
+def _slow_alone(matrix: Matrix) -> list[Pair]:
+    """Slow pairs of which neither rank is slow with all others."""
+    sends, receives = _slow_with_all(matrix)
+    return [(one, other) for one, other in np.argwhere(matrix.is_slow & ~sends[:, None] & ~receives[None, :]).tolist()]
+
+
+def warnings(asked: PairsAsked, matrix: Matrix) -> list[str]:
+    """What makes the bandwidths doubtful: messages so small that far ranks seem slow, links that pairs share."""
+    found = []
+    known = matrix.latency_us[~np.isnan(matrix.latency_us)]
+    took_us = asked.size_bytes * asked.messages / (matrix.best_bytes_per_s or np.inf) * 1e6
+    share = float(known.max()) / took_us if known.size and took_us else 0.0
+    if share > LATENCY_SHARE_MAX:
+        found.append(f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: larger -s")
+    if not asked.alone and asked.ranks > 3 and _slow_alone(matrix):
+        found.append("pairs of one round may share a link: --alone measures one pair at a time")
+    return found
+
+
+def report(asked: PairsAsked, matrix: Matrix, ours: dict[str, Any]) -> dict[str, Any]:
+    """All figures, as JSON has them."""
+    return {
+        "bench": "pairs",
+        "ranks": asked.ranks,
+        "hosts": list(matrix.hosts),
+        "rounds": asked.rounds,
+        "size_bytes": asked.size_bytes,
+        "messages": asked.messages,
+        "small_bytes": asked.small_bytes,
+        "small_messages": asked.small_messages,
+        "both_ways": asked.both_ways,
+        "alone": asked.alone,
+        "bytes_per_s": _lists(matrix.bytes_per_s),
+        "latency_us": _lists(matrix.latency_us),
+        "latency_99_us": _lists(matrix.latency_99_us),
+        "best_bytes_per_s": matrix.best_bytes_per_s,
+        "slow_share": SLOW_SHARE,
+        "slow": [
+            {"src": src, "dst": dst, "share": float(matrix.shares[src, dst])}
+            for src, dst in np.argwhere(matrix.is_slow).tolist()
+        ],
+        "wrong_bytes": matrix.wrong_bytes,
+        "retransmitted": matrix.retransmitted,
+        **ours,
+    }
+
+
+def _lists(cells: Cells) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else float(value) for value in row] for row in cells]

@@ -1,0 +1,102 @@
+"""What a rank's own host says: its interfaces and addresses, its RDMA devices, what is turned off on them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from genie.check.claims import claimed_by, own_ethernet
+from genie.check.settings import CheckSettings, Facts
+from genie.live.counters.devices import place
+from genie.live.counters.netlink import interface_of, interfaces
+from genie.live.paths.icmp import family_of
+from genie.live.transport import VERBS
+from genie.live.verbs.gids import TYPE_OF_VERSION
+from genie.live.verbs.ports import list_ports
+
+GET_MTU, GET_FLAGS, IS_UP, IS_RUNNING = 0x8921, 0x8913, 0x1, 0x40  # linux/sockios.h, linux/if.h
+
+
+def facts_of(settings: CheckSettings, rank: int) -> Facts:
+    """What this rank's host says of itself."""
+    address = settings.addresses[rank]
+    found = interfaces()
+    if not found:  # there is loopback, at least
+        raise OSError(errno.EIO, "the kernel does not list its interfaces (netlink): see ip addr there")
+    having = interface_of(address, found)
+    name = having.name if having else ""
+    mtu_bytes, is_up = state_of(name) if name else (0, False)
+    return Facts(
+        machine=place(),
+        addresses={each.name: [str(own) for own in each.addresses] for each in found if each.addresses},
+        interface=name,
+        mtu_bytes=mtu_bytes,
+        is_up=is_up,
+        # One of the ranks that share an address asks: two would find each other there.
+        roce_port=port_problem(address, settings.udp_port)
+        if name and settings.addresses.index(address) == rank
+        else "",
+        claimed_by=claimed_by(name, address) if is_up and having and not having.loopback else "",
+        gid=gid_problem(settings, rank) if settings.transport_of(rank) == VERBS else "",
+        switches_off=switched_off(name) if name else [],
+    )
+
+
+def state_of(interface: str) -> tuple[int, bool]:
+    """MTU in bytes, and whether it is up with a carrier. Raises OSError."""
+    # Not from /sys, which shows another network namespace's to those who have entered one.
+    request = struct.pack("16s24x", interface.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        mtu = struct.unpack_from("=i", fcntl.ioctl(any_socket, GET_MTU, request), 16)[0]
+        flags = struct.unpack_from("=H", fcntl.ioctl(any_socket, GET_FLAGS, request), 16)[0]
+    return int(mtu), flags & (IS_UP | IS_RUNNING) == IS_UP | IS_RUNNING
+
+
+def port_problem(address: str, port: int) -> str:
+    """Why a UDP port of an address cannot be had; "" when it can."""
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            return "is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
+    return ""
+
+
+def gid_problem(settings: CheckSettings, rank: int) -> str:
+    """Why no RDMA device has the GID of this rank's address; "" when one has, which is active."""
+    address, kind = settings.addresses[rank], TYPE_OF_VERSION[settings.verbs.roce_version]
+    ports = list_ports()
+    if not ports:
+        return "there is no RDMA device: load the driver, and see genie doctor"
+    holders = [info for info in ports if info.has(address)]
+    if not holders:
+        there = sorted({f"{info.name} {entry.address}" for info in ports for entry in info.gids})
+        return f"no RDMA device has a GID of {address}; there are {', '.join(there) or 'no GIDs'}"
+    if not any(info.active for info in holders):
+        return f"{holders[0].name} has the GID and is not active: bring its interface up"
+    right = [entry for info in holders for entry in info.gids if str(entry.address) == address and entry.kind == kind]
+    if not right:
+        return f"{holders[0].name} has {address} and no entry of it as {kind}: see its gid_attrs/types"
+    index = settings.verbs.gid_index
+    if index >= 0 and index not in {entry.index for entry in right}:
+        said = f"GID index {index} is not {address} as {kind}"
+        return f"{said}: that is {right[0].index}: give gid_index={right[0].index}, or leave it out"
+    return ""
+
+
+def switched_off(interface: str, root: Path = Path("/sys/class/net")) -> list[str]:
+    """Switches of a mlx5 interface's congestion control that are off: "roce_np priority 3"."""
+    found = []
+    with suppress(OSError, ValueError):
+        # /sys shows the namespace in which it was mounted, where the name may be another interface's.
+        if bytes.fromhex((root / interface / "address").read_text().strip().replace(":", "")) not in own_ethernet():
+            return []
+        for side in ("roce_np", "roce_rp"):
+            for path in sorted((root / interface / "ecn" / side / "enable").glob("[0-9]")):
+                if path.read_text().strip() == "0":
+                    found.append(f"{side} priority {path.name}")
+    return found

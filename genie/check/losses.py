@@ -1,0 +1,73 @@
+"""How many of many datagrams get lost between each two hosts: those of the probes are too few to tell, and come again.
+
+Batches go back and forth, a datagram on each path in each; nothing is sent again. The next batch waits for the
+partner's, so that neither a slow host's buffer nor a switch's can be what loses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from genie.check.probes import Prober, tos_of
+from genie.check.settings import ECT0, CheckSettings, Sound, Tally, pair_of
+from genie.live.paths.mtu import TRANSPORT_BYTES
+from genie.live.rendezvous.meeting import Rendezvous
+
+HOST_PACKETS = 2000  # that each host sends, and gets: see loss_findings
+FIRST_BATCH = 1 << 16  # what a datagram of a batch says it tries: no path MTU is as large
+MTU_MAX = 1024  # bytes: long enough for bit errors, and the batches of all hosts at once fit into any buffer
+LATE_S = 0.01  # for the rest of a batch, beside its time on the wire
+WAITS_S = (0.05, 0.2, 0.75)  # for a host that does not get its turn
+LAST_S = 0.05  # for what is late in the end
+
+
+def batches_of(hosts: int, paths: int) -> int:
+    """For each two of so many hosts."""
+    return ceil(HOST_PACKETS / (paths * max(hosts - 1, 1)))
+
+
+def count_losses(
+    meet: Rendezvous, prober: Prober | None, settings: CheckSettings, partners: Sequence[int | None], sound: Sound
+) -> list[Tally]:
+    """What came to this rank, of how many from each; all ranks call it together, with a prober that has seen nothing.
+
+    `sound`: pairs that are not left out, with their path MTU.
+    """
+    met = [(each, size) for each in partners if each is not None and (size := sound.get(pair_of(meet.rank, each), 0))]
+    hosts = sum(meet.agree(prober is not None))
+    batches = batches_of(hosts, settings.paths)
+    if prober is not None:
+        prober.send_as(tos_of(settings, ECT0))
+        for partner, mtu in met:
+            _exchange(prober, partner, batches, min(mtu, MTU_MAX) + TRANSPORT_BYTES)
+            meet.alive()
+    meet.agree(None)  # all have sent all
+    if prober is None:
+        return []
+    prober.drain(LAST_S)
+    return [
+        Tally(partner, meet.rank, batches, [_lost(prober, partner, path, batches) for path in range(settings.paths)])
+        for partner, _ in sorted(met)
+    ]
+
+
+def _exchange(prober: Prober, partner: int, batches: int, size_bytes: int) -> None:
+    settings, paths = prober.settings, range(prober.settings.paths)
+    on_wire_s = 8 * size_bytes * settings.paths / settings.rate_bps if settings.rate_bps else 0.0
+    waits_s: tuple[float, ...] = (LATE_S + 4 * on_wire_s, *WAITS_S)
+    for what in range(FIRST_BATCH, FIRST_BATCH + batches):
+        for path in paths:
+            prober.send_one(partner, settings.udp_port, what, path, size_bytes)
+        expected = {(partner, what, path) for path in paths}
+        for wait_s in waits_s:
+            if prober.receive(expected, wait_s) != expected:
+                break
+        else:
+            waits_s = (0.0,)  # for one that is gone nobody waits again
+    for path in paths:
+        prober.hear(path)
+
+
+def _lost(prober: Prober, partner: int, path: int, batches: int) -> int:
+    return sum((partner, FIRST_BATCH + number, path) not in prober.arrived for number in range(batches))

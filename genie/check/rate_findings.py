@@ -1,0 +1,42 @@
+"""Which rates are below what their peers reach. Pure.
+
+Where packets get lost rates are low: the losses are told then, and no rate of what they hamper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from genie.check.names import Names
+from genie.check.rate_plans import host_rates, slow_hosts, slow_links, usual_rate
+from genie.check.settings import Flow, Rates
+
+
+def rate_findings(
+    rates: Rates, names: Names, slow_share: float, is_excused: Callable[[Flow], bool] = lambda flow: False
+) -> Iterator[str]:
+    """Directions of hosts, slowest first, then links between switches."""
+    best = {each.flow: each.rate_bps for each in rates.pairs}
+    hosts, usual = host_rates(best), usual_rate(best)
+    sound = [flow for flow in best if not is_excused(flow)]
+    judged = {("from", flow.source) for flow in sound} | {("to", flow.target) for flow in sound}
+    slow = sorted(slow_hosts(best, slow_share) & judged, key=lambda which: hosts[which])
+    for direction, rank in slow:
+        where = f"from {names.rank(rank)} to all" if direction == "from" else f"from all to {names.rank(rank)}"
+        yield (
+            f"{where} {_share(hosts[direction, rank], usual)} what hosts reach: see the speed and the errors of its "
+            "link at both ends (ethtool, the switch port), and what else runs on it"
+        )
+    tests = [test for test in rates.links if not any(is_excused(flow) for flow in test.flows)]
+    for number, reached in slow_links(tests, slow_share).items():
+        test = tests[number]
+        flow, names_of_links = test.flows[0], names.links(test.links)
+        example = f"rank {flow.source} to rank {flow.target} by UDP source port {names.port(flow.path)}"
+        yield (
+            f"over {names_of_links} {len(test.flows)} flows {_share(test.rate_bps, reached)} what they reach over "
+            f"others, for example from {example}: see the speed and the errors of that link at both ends"
+        )
+
+
+def _share(rate_bps: float, usual_bps: float) -> str:
+    return f"get {rate_bps / 1e6:,.0f} Mb/s, {100 * rate_bps / usual_bps:.0f} % of"

@@ -1,0 +1,67 @@
+"""Rates of every direction of every pair in rounds, then of links between switches by flows that must cross them.
+
+A round's pairs share the network with each other, so of a host the best of its rounds counts: a link of its own is slow
+in all of them. Links between switches are tried by two flows at once, which fill what one host cannot. What looks slow
+is measured again with nothing else under way, and the better of both counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from genie.bench.rounds import rounds_of
+from genie.check.findings import layout_of
+from genie.check.loss_findings import lossy_ends, lossy_parts
+from genie.check.rate_plans import doubtful_flows, doubtful_links, link_tests, slow_hosts
+from genie.check.settings import Flow, LinkTest, Observed, Rated, Rates, Sound, pair_of
+from genie.check.stations import rails_of
+from genie.check.streams import Streams
+
+ROUND_S, ALONE_S = 0.15, 0.2  # of traffic at the line rate
+
+
+def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
+    """All rates; all ranks call it together. Rank 0, which alone needs to know what was `seen`, decides."""
+    best: dict[Flow, float] = {}
+    share, paths = streams.settings.slow_share, streams.settings.stream_paths
+
+    def keep(flows: Sequence[Flow], seconds: float) -> None:
+        for rated in streams.measure(flows, seconds):
+            best[rated.flow] = max(best.get(rated.flow, 0.0), rated.rate_bps)
+
+    rails = rails_of(seen.stations, seen.facts)
+    for pairs in rounds_of(len(seen.stations)):
+        met = [pair_of(seen.stations[one], seen.stations[other]) for one, other in pairs]
+        # Between rails a packet may arrive at another link of the host than the one that is meant.
+        met = [(one, other) for one, other in met if rails[one] == rails[other]]
+        keep([Flow(*way) for pair in met if sound.get(pair) for way in (pair, pair[::-1])], ROUND_S)
+    for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
+        keep([flow], ALONE_S)
+    tests: list[LinkTest] = []
+
+    def planned() -> list[list[LinkTest]]:
+        lossy = lossy_ends(lossy_parts(seen.tallies, layout_of(streams.settings, seen)))
+        return link_tests(seen, sound, slow_hosts(best, share) | lossy, paths)
+
+    batches = _decided(streams, planned, list[list[LinkTest]])
+    for batch in batches:
+        tests += _tried(streams, batch)
+    for number in _decided(streams, lambda: doubtful_links(tests, share), list[int]):
+        tests[number] = max(tests[number], *_tried(streams, [tests[number]]), key=lambda test: test.rate_bps)
+    return Rates(pairs=[Rated(flow, best[flow]) for flow in sorted(best, key=msgspec.structs.astuple)], links=tests)
+
+
+def _decided(streams: Streams, decide: Callable[[], Any], kind: Any) -> Any:
+    """What rank 0 decides, on all ranks."""
+    plain = msgspec.to_builtins(decide()) if streams.rank == 0 else None
+    return msgspec.convert(streams.together(plain)[0], kind)
+
+
+def _tried(streams: Streams, batch: Sequence[LinkTest]) -> list[LinkTest]:
+    """Tests at once, none of which shares a link with another; with their rates."""
+    rated = streams.measure([flow for test in batch for flow in test.flows], ALONE_S)
+    rates = {each.flow: each.rate_bps for each in rated}
+    return [LinkTest(test.links, test.flows, sum(rates.get(flow, 0.0) for flow in test.flows)) for test in batch]

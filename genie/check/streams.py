@@ -1,0 +1,154 @@
+"""A soft NIC with queue pairs to all other hosts, one for each path: what rates and incasts are measured with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import genie_core
+import msgspec
+
+from genie.check.settings import CheckSettings, Flow, Rated, Sound, pair_of
+from genie.live.launch.endings import RankError
+from genie.live.rendezvous.meeting import Rendezvous
+from genie.live.softroce.transport import nic_config, queue_pair_of
+from genie.live.transport import draw_key, draw_psns
+
+MESSAGE_BYTES = 16 << 10
+UNDER_WAY_BYTES = 128 << 10  # of a flow whose rate is measured: what one buffer takes
+UNLIMITED_BYTES = 16 << 20  # of a flow where nobody says a rate
+IDLE_S, SLICE_S, LATE_S = 0.002, 0.25, 1.0
+PS_PER_S = 10**12
+SLOWER_MAX = 8  # a flow may take so many times as long as it should
+
+
+class Streams:
+    """One rank's NIC; None of it for a rank that does not take part. All ranks call all methods together."""
+
+    def __init__(self, meet: Rendezvous, settings: CheckSettings, stations: Sequence[int], sound: Sound) -> None:
+        """Raises RankError on all ranks when one cannot have its port."""
+        self.meet, self.settings, self.rank = meet, settings, meet.rank
+        self.nic: genie_core.Endpoint | None = None
+        self._peers = [
+            peer for peer in stations if self.rank in stations and sound.get(pair_of(self.rank, peer), 0) > 0
+        ]
+        self._rkey = draw_key()
+        self._rkeys: dict[int, int] = {}  # by peer
+        self._at: dict[tuple[int, int], int] = {}  # peer, path -> queue pair
+        problem = self._open(sound) if self._peers else ""
+        self._psns = dict(zip(self._at, draw_psns(len(self._at)), strict=True))
+        card: dict[str, list[int]] = {}  # number, first PSN, rkey
+        if self.nic is not None:
+            card = {
+                f"{peer} {path}": [self.nic.qpn(number), self._psns[peer, path], self._rkey]
+                for (peer, path), number in self._at.items()
+            }
+        cards: list[Any] = meet.agree([problem, card])
+        if any(text for text, _ in cards):
+            raise RankError(next(text for text, _ in cards if text), agreed=True)
+        problem = self._connect([card for _, card in cards])
+        if problems := [text for text in meet.agree(problem) if text]:
+            raise RankError(problems[0], agreed=True)
+
+    def _open(self, sound: Sound) -> str:
+        settings = self.settings
+        config = nic_config(settings, self.rank, 0, self._rkey)
+        config.memory_bytes = config.writable_bytes = MESSAGE_BYTES
+        self.nic = genie_core.Endpoint(config)
+        try:
+            self.nic.open()
+        except RuntimeError as error:
+            return f"rank {self.rank} {error}"
+        for peer in self._peers:
+            pair = queue_pair_of(settings, sound[pair_of(self.rank, peer)], self.rank)
+            for path in range(settings.stream_paths):
+                self._at[peer, path] = self.nic.add_queue_pair(pair, receives_counted=False)
+        return ""
+
+    def _connect(self, cards: Sequence[Mapping[str, list[int]]]) -> str:
+        own, settings = self.rank, self.settings
+        try:
+            for (peer, path), number in self._at.items():
+                assert self.nic is not None
+                qpn, peer_first_psn, self._rkeys[peer] = cards[peer][f"{own} {path}"]
+                self.nic.connect(
+                    number,
+                    address=settings.addresses[peer],
+                    qpn=qpn,
+                    first_psn=self._psns[peer, path],
+                    peer_first_psn=peer_first_psn,
+                    source_port=settings.probe_ports[path],
+                    exact_port=True,
+                )
+                self.nic.expect_port(number, settings.probe_ports[path])
+        except (RuntimeError, ValueError) as error:
+            return f"rank {own} {error}"
+        return ""
+
+    def close(self) -> None:
+        """Give up the port."""
+        self.nic = None
+
+    def idle(self) -> None:
+        """Answer peers for a moment."""
+        if self.nic is None:
+            time.sleep(IDLE_S)
+        else:
+            self.nic.poll(IDLE_S)
+
+    def together(self, value: Any = None) -> Any:
+        """Agree, and serve peers meanwhile."""
+        return self.meet.agree(value, idle=self.idle)
+
+    def size_bytes(self, seconds: float) -> int:
+        """What a flow sends, to take so long at the line rate."""
+        rate_bps = self.settings.rate_bps
+        return max(round(rate_bps * seconds / 8), 4 * MESSAGE_BYTES) if rate_bps else UNLIMITED_BYTES
+
+    def send(self, flow: Flow, size_bytes: int, under_way_bytes: int, limit_s: float) -> float:
+        """Send as this rank, with so much under way at once; the rate in b/s, 0 when it did not end in time."""
+        assert self.nic is not None
+        paths = range(self.settings.stream_paths) if flow.path < 0 else [flow.path]
+        messages = max(size_bytes // MESSAGE_BYTES, 1)
+        took_ps = self.nic.stream(
+            [self._at[flow.target, path] for path in paths],
+            "write",
+            MESSAGE_BYTES,
+            messages=messages,
+            depth=max(under_way_bytes // (MESSAGE_BYTES * len(paths)), 1),
+            remote_address=0,
+            rkey=self._rkeys[flow.target],
+            timeout_s=limit_s,
+        )
+        return messages * MESSAGE_BYTES * 8 * PS_PER_S / took_ps if took_ps > 0 else 0.0
+
+    def measure(self, flows: Sequence[Flow], seconds: float) -> list[Rated]:
+        """Flows all at once, at most one from each rank and one to each: their rates, on all ranks."""
+        size_bytes = self.size_bytes(seconds)
+        messages = max(size_bytes // MESSAGE_BYTES, 1)
+        limit_s = SLOWER_MAX * seconds + LATE_S
+        mine = next((flow for flow in flows if flow.source == self.rank), None)
+        coming = next((flow for flow in flows if flow.target == self.rank), None)
+        if self.nic is not None:
+            self.nic.forget_arrivals()
+        self.together()
+        deadline = time.monotonic() + limit_s
+        if mine is not None:
+            self.send(mine, size_bytes, UNDER_WAY_BYTES, limit_s)
+        rate_bps = 0.0
+        if coming is not None:
+            assert self.nic is not None
+            count, came_bytes, span_ps = self.nic.serve(0.0, 0)
+            while count < messages and time.monotonic() < deadline and not self.nic.error:
+                count, came_bytes, span_ps = self.nic.serve(SLICE_S, messages)
+                self.meet.alive()
+            if 2 * count >= messages and span_ps > 0:
+                rate_bps = came_bytes * 8 * PS_PER_S / span_ps
+        rated = [Rated(coming, rate_bps)] if coming is not None else []
+        everyone = self.together(msgspec.to_builtins(rated))
+        return [msgspec.convert(each, Rated) for part in everyone for each in part]
+
+    def counters(self) -> dict[str, int]:
+        """The NIC's."""
+        return dict(self.nic.counters()) if self.nic is not None else {}

@@ -1,0 +1,159 @@
+"""`genie convert aicb` and `genie convert msccl`: workloads and algorithms that researchers already have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli import options
+from genie.cli.convert.writing import check_traces_folder, quantity, reading, writing
+from genie.collectives.msccl.algorithm import load_msccl
+from genie.config.units import SIZE_MAX_BYTES, format_size, parse_duration, parse_size
+from genie.inputs.printable import one_line
+from genie.job.resolve import UsageError
+from genie.plan.msccl_trace import msccl_workload
+from genie.workload.aicb.convert import Given, convert_aicb
+from genie.workload.graph import Kind, Op, Workload
+from genie.workload.pytorch.convert import check_prefix
+from genie.workload.write import save
+from simtwin.fabric.schema import HOSTS_MAX
+
+AICB_EXAMPLES = """
+Example:
+
+```text
+genie convert aicb GPT13B_tp8.txt --ranks 16 -o traces/gpt13b
+genie simulate traces/gpt13b --fabric FABRIC.toml -o run
+```
+"""
+
+MSCCL_EXAMPLES = """
+Example:
+
+```text
+genie convert msccl allreduce.xml --size 64MiB -o traces/ar
+genie simulate traces/ar --rate 100Gb/s -o run
+```
+"""
+
+Prefix = Annotated[str, typer.Option(help="Name of the files: PREFIX.RANK.et.")]
+Compress = Annotated[bool, typer.Option("--compress", help="Write .et.gz.")]
+
+
+def register(convert: typer.Typer) -> None:
+    """Add this file's commands to `genie convert`."""
+    convert.command("aicb", epilog=AICB_EXAMPLES)(convert_aicb_file)
+    convert.command("msccl", epilog=MSCCL_EXAMPLES)(convert_msccl_file)
+
+
+def convert_aicb_file(
+    file: Annotated[
+        Path,
+        typer.Argument(help="SimAI's workload (.txt), or AICB's list of communications (.csv).", show_default=False),
+    ],
+    out: options.Out,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, max=HOSTS_MAX, help="Ranks of the job.  [default: the file's]")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of a tensor-parallel group.  [default: the file's, or 1]")
+    ] = None,
+    pipeline_parallel: Annotated[
+        int | None, typer.Option(min=1, help="Stages of the pipeline.  [default: the file's, or 1]")
+    ] = None,
+    expert_parallel: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of an expert-parallel group.  [default: the file's, or 1]")
+    ] = None,
+    passes: Annotated[int, typer.Option(min=1, max=1000, help="Iterations of training, in a row.")] = 1,
+    skip_init: Annotated[
+        bool, typer.Option("--skip-init", help="Leave out what a list has before its first epoch ends.")
+    ] = False,
+    prefix: Prefix = "workload",
+    compress: Compress = False,
+) -> int:
+    """AICB's workloads, which SimAI plays too: one trace a rank.
+
+    Of a SimAI workload, ranks do what SimAI makes them do: forward through all rows, each row's communication before
+    the next row; backward with the input's gradient, its communication and the weights' gradient, whose communication
+    runs in the background until the end. A list's rows go one after another.
+    """
+    check_prefix(prefix)
+    check_traces_folder(out, prefix)
+    given = Given(ranks, tensor_parallel, pipeline_parallel, expert_parallel)
+    with reading(file):
+        found = convert_aicb(file, given, passes, skip_init)
+    with writing(out):
+        save(found.workload, out, prefix, compress)
+    shape = found.parallelism
+    print(
+        f"{shape.ranks} ranks: tensor {shape.tensor} x data {shape.data} x pipeline {shape.pipeline}; expert "
+        f"{shape.expert}"
+    )
+    graph = found.workload.ranks[0]
+    collectives = Counter(Op(op).name.lower() for op in graph.op[graph.kind == Kind.COLL].tolist())
+    counts = ", ".join(f"{count} {op}" for op, count in sorted(collectives.items())) or "none"
+    print(f"each rank: {len(graph)} nodes, compute {found.compute_ns / 1e6:.3f} ms; collectives: {counts}")
+    _tell(found.notes, found.workload, out)
+    return 0
+
+
+def convert_msccl_file(
+    file: Annotated[Path, typer.Argument(help="MSCCL's XML.", show_default=False)],
+    size: Annotated[
+        str,
+        typer.Option(
+            help="Bytes of the collective, such as 64MiB: of one rank's input, an all-gather's too.",
+            show_default=False,
+        ),
+    ],
+    out: options.Out,
+    reduction: Annotated[
+        str,
+        typer.Option(help="What a rank takes to reduce a chunk, such as 7us.  [default: nothing]", show_default=False),
+    ] = "0",
+    prefix: Prefix = "workload",
+    compress: Compress = False,
+) -> int:
+    """An algorithm of MSCCL's, proven and played once: every chunk that it sends is a send and a receive of the traces.
+
+    To play the same algorithm in place of another workload's collectives, give --algorithm OPERATION=FILE.xml and
+    --wire plain to genie run, simulate, validate or bench.
+    """
+    check_prefix(prefix)
+    size_bytes = quantity("--size", size, parse_size, f"give 1B to {format_size(SIZE_MAX_BYTES)}, such as 64MiB")
+    if size_bytes < 0:
+        raise UsageError(f"--size {size}: give a number of bytes, such as 64MiB")
+    reduction_ns = quantity("--reduction", reduction, parse_duration, "give 0s to 1000s, such as 7us") // 1000
+    check_traces_folder(out, prefix)
+    with reading(file, "an XML file of MSCCL's"):
+        algorithm = load_msccl(str(file))
+    workload = msccl_workload(algorithm, size_bytes, reduction_ns)
+    with writing(out):
+        save(workload, out, prefix, compress)
+    read, chunk_bytes = algorithm.file, algorithm.chunk_bytes(size_bytes)
+    graph = workload.ranks[0]
+    sends = graph.kind == Kind.SEND
+    print(
+        f"{read.name}: {read.op} of {read.members} ranks in {read.chunks} chunks of {chunk_bytes} B; rank 0 sends "
+        f"{int(sends.sum())} messages, {int(graph.size_bytes[sends].sum())} B"
+    )
+    notes = list(algorithm.notes)
+    whole_bytes = chunk_bytes * read.chunks
+    if not read.bytes_min <= whole_bytes <= read.bytes_max:
+        notes.append(
+            f"MSCCL takes this algorithm for {format_size(read.bytes_min) if read.bytes_min else '0B'} to "
+            f"{format_size(read.bytes_max)} only"
+        )
+    if read.protocol != "Simple":
+        notes.append(f"protocol {read.protocol}: the flags that it adds to data are not sent")
+    _tell(notes, workload, out)
+    return 0
+
+
+def _tell(notes: list[str], workload: Workload, out: Path) -> None:
+    for note in notes:
+        print(f"note: {one_line(note)}")
+    print(f"{len(workload.ranks)} traces in {out}")

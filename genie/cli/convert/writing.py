@@ -1,0 +1,63 @@
+"""What all of `genie convert` has in common: reading another tool's file, and writing what it became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from genie.collectives.msccl.file import MscclError
+from genie.job.resolve import UsageError
+from genie.record import refuse_foreign, unwritable, whole_name
+from genie.workload.write import check_folder, refuse_strangers
+from simtwin.imports.words import ForeignFileError
+
+T = TypeVar("T")
+
+
+def quantity(option: str, text: str, parse: Callable[[object], T], advice: str) -> T:
+    """An option's rate, duration or size. Raises UsageError with its range and an example."""
+    try:
+        return parse(text)
+    except ValueError as wrong:
+        raise UsageError(f"{option} {text}: {wrong}; {advice}") from wrong
+
+
+@contextmanager
+def reading(source: Path, what: str = "a text file") -> Iterator[None]:
+    """While another tool's file is read: what is wrong with it is a mistake of who gave it. Raises UsageError."""
+    try:
+        yield
+    except (ForeignFileError, MscclError) as wrong:
+        raise UsageError(str(wrong)) from wrong
+    except OSError as wrong:
+        raise UsageError(f"{wrong.filename or source}: cannot be read: {wrong.strerror}; give {what}") from wrong
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """While outputs are written. Raises RecordWriteError with the file, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(error.filename or out, error) from error
+
+
+def check_traces_folder(out: Path, prefix: str) -> None:
+    """Before the work of a conversion: nothing but an earlier conversion is replaced. Raises WorkloadError."""
+    with writing(out):
+        refuse_strangers(out, prefix)
+
+
+def check_experiment_folder(out: Path, prefix: str) -> None:
+    """The same for a folder of a fabric, its traces, and the run that is proposed there. Raises UsageError too."""
+    check_folder(out)
+    with writing(out):
+        names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if strangers := [name for name in names if whole_name(name) not in ("traces", "fabric.toml", "run")]:
+        raise UsageError(
+            f"{out}: holds files that are not an earlier conversion's ({', '.join(strangers[:3])}); choose another -o"
+        )
+    refuse_foreign(out / "fabric.toml", "fabric")
+    check_traces_folder(out / "traces", prefix)

@@ -1,0 +1,262 @@
+"""From a collective to the messages that NCCL would send for it (`--wire nccl`): a template and its size table.
+
+Channels, loops, chunks and slices are those of `nccl_sizes`, the order and the dependencies those of `nccl_steps`.
+Members of one node send each other nothing but word of having started and of being done: messages of one byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from genie.collectives.algorithms import RECV, REDUCE, SEND, Steps, no_steps
+from genie.collectives.lower import CHANNELS_MAX, LATENCY_BOUND_SHARE_BYTES, LoweringError, block_sizes, lower
+from genie.collectives.nccl import steps as n
+from genie.collectives.nccl.nodes import WORD_BYTES, Edge, Member, template_of, with_words
+from genie.collectives.nccl.sizes import (
+    LONG_CHUNKS,
+    PROTOCOLS,
+    STEPS,
+    Cut,
+    cut_of,
+    message_chunks,
+    over_channels,
+    own_chunks,
+    shared_chunks,
+    slices_of,
+)
+from genie.collectives.sizes import split_table, table
+from genie.collectives.template import Template
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+RING, TREE, P2P = "ring", "tree", "p2p"
+# Operation -> what NCCL plays it with; the first unless it is small or NCCL_ALGO says so.
+NCCL_ALGORITHMS: dict[str, tuple[str, ...]] = {
+    "all_reduce": (RING, TREE),
+    "all_gather": (RING,),
+    "reduce_scatter": (RING,),
+    "broadcast": (RING,),
+    "reduce": (RING,),
+    "all_to_all": (P2P,),
+    "gather": (P2P,),
+    "scatter": (P2P,),
+}
+MESSAGES_AT_ONCE = 8  # pairs of a grouped operation that are under way together
+
+
+@dataclass(frozen=True)
+class NcclShape:
+    """What decides NCCL's messages; the defaults are NCCL's own."""
+
+    channels: int = 2
+    algorithm: str | None = None  # ring or tree, where the operation has both; None: by size
+    protocol: str = "simple"
+    buffer_bytes: int = 4 << 20
+    p2p_chunk_bytes: int = 128 << 10
+    ranks_per_node: int = 1
+    pxn: bool = True  # what leaves a node for a rank goes by the NIC of that rank's rail
+    slice_delay_ns: int = 0  # of the GPU, before each slice that is sent
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.channels <= CHANNELS_MAX:
+            raise LoweringError(f"{self.channels} channels; allowed are 1..{CHANNELS_MAX}")
+        if self.protocol not in PROTOCOLS:
+            raise LoweringError(f"protocol {self.protocol!r}; known: {', '.join(PROTOCOLS)}")
+
+
+def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape) -> str:
+    """The algorithm. NCCL's own choice needs figures of GPUs: here small all-reduces take the tree, others the ring."""
+    known = NCCL_ALGORITHMS[op]
+    if shape.algorithm in known:
+        return str(shape.algorithm)
+    small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
+    return TREE if TREE in known and small else known[0]
+
+
+def lower_nccl(
+    op: str,
+    shape: NcclShape,
+    members: int,
+    position: int,
+    size_bytes: int,
+    root: int = 0,
+    splits: tuple[ArrayLike, ArrayLike] | None = None,
+    local: int = 1,
+) -> tuple[str, Template, NDArray[np.int64]]:
+    """Name of the algorithm, template and size table of the member at `position`.
+
+    `local`: how many of the group's members each node has, in order. Sizes are those on the wire, which LL and LL128
+    make larger than the data. A barrier, which NCCL has not, is the plain one. Raises LoweringError.
+    """
+    if op == "barrier":
+        algorithm = "dissemination"
+        return algorithm, lower(op, algorithm, members, position), block_sizes(op, algorithm, members, position, 0)
+    if op not in NCCL_ALGORITHMS:
+        raise LoweringError(f"unknown collective {op!r}; known: {', '.join(NCCL_ALGORITHMS)}")
+    if size_bytes < 0 or not (0 <= position < members and 0 <= root < members) or members % local:
+        raise LoweringError(f"{op}: no such member, root or size: {position}, {root} of {members}, {size_bytes} B")
+    at = Member(members, position, local)
+    algorithm = choose_nccl(op, members, size_bytes, shape)
+    if algorithm == P2P:
+        template, sizes = _point_to_point(op, shape, at, size_bytes, root, splits)
+    else:
+        template, sizes = _in_channels(op, algorithm, shape, at, size_bytes, root)
+    return f"nccl {algorithm}", template, sizes
+
+
+def _in_channels(
+    op: str, algorithm: str, shape: NcclShape, at: Member, size_bytes: int, root: int
+) -> tuple[Template, NDArray[np.int64]]:
+    protocol = PROTOCOLS[shape.protocol]
+    cut = cut_of(op, algorithm, protocol, shape.buffer_bytes)
+    crossings = 2 if op == "all_reduce" else at.members if op in LONG_CHUNKS else 1
+    ringed = op in LONG_CHUNKS and algorithm == RING
+    if ringed and op != "all_reduce":
+        rows = table(op, at.members, at.members, at.position, size_bytes)
+        chunks = own_chunks(_channels(int(rows.max()), shape, crossings), rows, cut)
+    else:
+        chunks = shared_chunks(_channels(size_bytes, shape, crossings), at.members if ringed else 1, cut)
+    channels = len(chunks)
+    # (channels, loops, slices, rows): the order of blocks in a template.
+    sizes = protocol.on_wire(np.moveaxis(slices_of(chunks, cut), -1, 2))
+    # Around a ring all nodes are alike.
+    where = Member(at.members, at.place, at.local) if ringed else at
+    template = _channel_template(op, algorithm, where, channels, chunks.shape[1], cut, 0 if ringed else root)
+    words = np.full(template.blocks - sizes.size, WORD_BYTES, np.int64)
+    return template, np.concatenate((sizes.reshape(-1), words))
+
+
+def _channels(size_bytes: int, shape: NcclShape, crossings: int) -> NDArray[np.int64]:
+    """Bytes of each channel, of one at least."""
+    shares = over_channels(size_bytes, shape.channels, crossings)
+    return shares if len(shares) else np.zeros(1, np.int64)
+
+
+@cache
+def _channel_template(op: str, algorithm: str, at: Member, channels: int, loops: int, cut: Cut, root: int) -> Template:
+    ringed = op in LONG_CHUNKS and algorithm == RING
+    rows = at.members if ringed else 1
+    parts = loops * cut.slices * channels
+    pieces = []
+    if at.nodes > 1:
+        for channel in range(at.place, channels, at.local):
+            steps = _steps(op, algorithm, at, loops, cut, root, channel % at.local, channel * 2 >= channels)
+            steps.block_base[:] += channel * loops * cut.slices * rows
+            pieces.append((channel, steps))
+    return with_words(f"nccl {algorithm}", at, pieces, channels, (parts * rows, parts), relative=ringed)
+
+
+def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int, door: int, second: bool) -> Steps:
+    """Of the member that is its node's door on a channel; `second`: the channel has the second of the two trees."""
+    members, rounds = at.members, np.arange(at.members - 1)
+    window = cut.window
+    if op in LONG_CHUNKS and algorithm == RING:
+        scatter, gather = (REDUCE, -1 - rounds), (RECV, -rounds)
+        phases = {"all_reduce": [scatter, gather], "reduce_scatter": [scatter], "all_gather": [gather]}[op]
+        return n.ring(members, phases, loops, cut.slices, window, at.local, at.place)
+
+    def member(node: int) -> int:
+        return n.NOBODY if node == n.NOBODY else node * at.local + door
+
+    if algorithm == TREE:
+        up, down = n.double_binary_tree(at.nodes, at.node, int(second))
+        return n.tree(loops, member(up), [member(child) for child in down], window)
+    first = root // at.local
+    before, after = (at.node - 1) % at.nodes, (at.node + 1) % at.nodes
+    if op == "broadcast":  # from the root's node around to the one before it
+        up = n.NOBODY if at.node == first else before
+        return n.chain(loops, member(up), member(n.NOBODY if after == first else after), RECV, window)
+    up = n.NOBODY if before == first else before
+    return n.chain(loops, member(up), member(n.NOBODY if at.node == first else after), REDUCE, window)
+
+
+def _point_to_point(
+    op: str,
+    shape: NcclShape,
+    at: Member,
+    size_bytes: int,
+    root: int,
+    splits: tuple[ArrayLike, ArrayLike] | None,
+) -> tuple[Template, NDArray[np.int64]]:
+    """Grouped sends and receives, each in chunks; within a node a word stands for the message."""
+    if splits is not None:
+        if op != "all_to_all":
+            raise LoweringError(f"{op}: split sizes are for all_to_all only")
+        try:
+            whole = split_table(at.members, splits)
+        except ValueError as error:
+            raise LoweringError(str(error)) from None
+    else:
+        rows = 2 * at.members if op == "all_to_all" else at.members
+        whole = table(op, rows, at.members, at.position, size_bytes)
+    if at.local > 1:
+        # Of a gather or scatter all that a member has goes to, or comes from, the root.
+        to_root = op != "all_to_all" and at.position != root
+        other = np.full(len(whole), root) if to_root else np.arange(len(whole)) % at.members
+        inside = other // at.local == at.node
+        whole = np.where(inside & (whole > 0), WORD_BYTES, whole)
+    sizes = message_chunks(whole, shape.p2p_chunk_bytes)
+    relays = shape.pxn and at.local > 1 and splits is None
+    template = _message_template(op, at if at.local > 1 or op != "all_to_all" else Member(at.members, 0),
+                                 len(sizes), len(whole), root, relays)  # fmt: skip
+    return template, np.ascontiguousarray(sizes.reshape(-1))
+
+
+@cache
+def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, relays: bool) -> Template:
+    members, position = at.members, at.position
+    relative = op == "all_to_all" and at.local == 1
+    others = [(root + step) % members for step in range(1, members)]
+    pairs: list[_Pair]
+    if op == "all_to_all":
+        pairs = _exchanges(at, 0 if relative else position, range(1, members))
+    elif op == "gather":
+        pairs = [(n.NOBODY, 0, it, it) for it in others] if position == root else [(root, position, n.NOBODY, 0)]
+    else:
+        pairs = [(it, it, n.NOBODY, 0) for it in others] if position == root else [(n.NOBODY, 0, root, position)]
+    pieces = [_side_by_side(pairs, chunks, rows)] if members > 1 else [no_steps()]
+    edges: list[Edge] = []
+    if op == "all_to_all" and relays:
+        words, relayed = _relayed(at, chunks, rows)
+        pieces = [words, relayed]
+        begins = np.flatnonzero((relayed.action == SEND) & (relayed.deps < 0).all(axis=1))
+        edges = [((1, int(step)), (0, int(word))) for step in begins for word in np.flatnonzero(words.action != SEND)]
+    for steps in pieces if op == "all_to_all" else ():  # what comes from member j is block members + j
+        steps.block_base[steps.action != SEND] += members
+    numbered = [(0, steps) for steps in pieces]
+    blocks, words_first = (chunks * rows, chunks), len(pieces) - 1
+    return template_of("nccl p2p", members, numbered, edges, blocks, relative=relative, before=words_first)
+
+
+_Pair: TypeAlias = "tuple[int, int, int, int]"  # send to, its block, receive from, its block
+
+
+def _exchanges(at: Member, position: int, distances: Sequence[int]) -> list[_Pair]:
+    """Whom a member sends to and receives from, by how far they are."""
+    to = [(position + far) % at.members for far in distances]
+    source = [(position - far) % at.members for far in distances]
+    return list(zip(to, to, source, source, strict=True))
+
+
+def _side_by_side(pairs: Sequence[_Pair], chunks: int, rows: int, copies: int = 1) -> Steps:
+    groups = [pairs[start : start + MESSAGES_AT_ONCE] for start in range(0, len(pairs), MESSAGES_AT_ONCE)]
+    return n.messages(groups, chunks, STEPS, rows, copies) if groups else no_steps()
+
+
+def _relayed(at: Member, chunks: int, rows: int) -> tuple[Steps, Steps]:
+    """With PXN: the words that a node's members say to each other, and what leaves the node, which waits for them.
+
+    What they send to a rank all goes by the one of them that is on that rank's rail.
+    """
+    first = at.node * at.local
+    inside = [first + (at.place + step) % at.local for step in range(1, at.local)]
+    words = n.messages([[(it, it, it, it) for it in inside]], 1, STEPS, rows)
+    nodes = _exchanges(at, at.position, [step * at.local for step in range(1, at.nodes)])
+    return words, _side_by_side(nodes, chunks, rows, at.local)

@@ -1,0 +1,184 @@
+"""A plan as what ip, tc, nft and marker.py read, node by node. Nothing is run here."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+
+from genie.lab.as_built import caught_up_bytes
+from genie.lab.faults import Fault, Faults
+from genie.lab.marker import Port
+from genie.lab.plan import DEVICE_MTU_BYTES, LabLink, Plan
+
+FIRST_FD = 100  # of the keeper: node n's namespace is held by file descriptor FIRST_FD + n
+PARTS = 1_000_000  # shares of packets are drawn in parts of this
+
+# Paths by addresses and UDP ports, and answers to all probes of a path, from the port that a probe came by.
+_SYSCTLS = {
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/fib_multipath_hash_policy": "1",
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/icmp_ratemask": "0",
+    "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
+}
+
+# The one core that takes what arrives at a node. Otherwise a packet waits at the core that sent it, and packets of a
+# sender that moves to another core overtake those that wait at the first. Only devices made later heed it.
+RPS_MASK = "net/core/rps_default_mask"
+
+# What follows where a kernel has no such setting; the others are as old as what else a lab needs.
+_WITHOUT = {
+    "net/ipv4/fib_multipath_hash_seed": "a flow's path is another one in every lab of the file (Linux before 6.11)",
+    RPS_MASK: "packets of a flow may overtake each other when ranks move between cores (Linux before 6.3)",
+    "net/ipv4/fib_multipath_hash_policy": "paths follow addresses alone, not UDP ports",
+}
+
+
+def without(missing_settings: Iterable[str]) -> Iterator[str]:
+    """Sentences on what a lab lacks because its kernel has no such settings (paths below /proc/sys)."""
+    for path in missing_settings:
+        if follows := _WITHOUT.get(path):
+            yield f"This kernel has no setting {path.replace('/', '.')}: {follows}."
+
+
+def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,)) -> dict[str, str]:
+    """Path below /proc/sys -> value, to be set before the node has devices. `cores`: that take packets in turn."""
+    forwards = "0" if node < plan.hosts else "1"  # hosts never do
+    # Switches must not choose alike, and a lab's paths must be the same each time.
+    seed = zlib.crc32(plan.nodes[node].encode()) or 1
+    core = core_mask(cores[node % len(cores)])
+    return {**_SYSCTLS, RPS_MASK: core, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
+
+
+def core_mask(core: int) -> str:
+    """As the kernel writes sets of cores: words of 32 bits, the highest first."""
+    return ",".join([f"{1 << core % 32:x}", *["00000000"] * (core // 32)])
+
+
+def cables(plan: Plan) -> list[str]:
+    """Lines for `ip -batch`, in a process that has the keeper's descriptors."""
+    lines = []
+    for number, link in enumerate(plan.links[::2]):
+        here, there = (f"netns /proc/self/fd/{FIRST_FD + node}" for node in (link.source, link.target))
+        end = f"name {link.device} address"
+        lines.append(
+            f"link add {end} {mac(number, 0)} mtu {DEVICE_MTU_BYTES} {here} type veth "
+            f"peer {end} {mac(number, 1)} mtu {DEVICE_MTU_BYTES} {there}"
+        )
+    return lines
+
+
+def mac(cable: int, end: int) -> str:
+    """Ethernet address of a cable's end a (0) or b (1)."""
+    return f"02:00:0a:{end:02x}:{cable // 256:02x}:{cable % 256:02x}"
+
+
+def interfaces(plan: Plan, node: int) -> list[str]:
+    """Lines for `ip -batch` in the node's namespace: addresses, and neighbours that nobody asks for."""
+    lines = ["link set lo up"]
+    for number, link in enumerate(plan.links):
+        if link.source == node:
+            lines.append(f"addr add {link.source_address}/31 dev {link.device}")
+            lines.append(f"link set {link.device} up")
+            far = mac(number // 2, 1 - number % 2)
+            lines.append(f"neigh replace {link.target_address} lladdr {far} dev {link.device} nud permanent")
+    return lines
+
+
+def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
+    """By node: lines for `ip -batch` that lead to every host address which can be reached."""
+    tables = []
+    for hops in plan.next_hops(down):
+        lines = []
+        for address, ways in hops.items():
+            via = [f"via {way.target_address} dev {way.device} onlink" for way in ways]
+            if len(ways) == 1 and ways[0].target_address == address:
+                via = [f"dev {ways[0].device} scope link"]
+            hop = via[0] if len(via) == 1 else " ".join(f"nexthop {each}" for each in via)
+            lines.append(f"route replace {address}/32 {hop}")
+        tables.append(lines)
+    return tables
+
+
+def bucket(link: LabLink, fault: Fault) -> str:
+    """A line for `tc -batch` in the namespace of the link's source: its rate now."""
+    rate_bps = _rate_bps(link, fault)
+    if rate_bps == 0:
+        return f"qdisc replace dev {link.device} root noqueue"
+    burst_bytes = _burst_bytes(link, fault)
+    limits = f"rate {rate_bps}bit burst {burst_bytes}b limit {link.queue_bytes}b overhead {link.overhead_bytes}"
+    return f"qdisc replace dev {link.device} root tbf {limits}"
+
+
+def _rate_bps(link: LabLink, fault: Fault) -> int:
+    return link.rate_bps if fault.rate_bps is None else fault.rate_bps
+
+
+def _burst_bytes(link: LabLink, fault: Fault) -> int:
+    """A bucket made for the file's rate cannot reach a higher one."""
+    rate_bps, own_bytes = _rate_bps(link, fault), link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
+    return max(own_bytes, caught_up_bytes(rate_bps)) if rate_bps > link.rate_bps else own_bytes
+
+
+def buckets(plan: Plan, node: int, faults: Faults) -> list[str]:
+    """Lines for `tc -batch` in the node's namespace."""
+    return [bucket(link, faults.get(link.name, Fault())) for link in plan.links if link.source == node]
+
+
+def marks(plan: Plan, node: int, faults: Faults) -> list[str]:
+    """Lines for `marker.py` in the node's namespace: the ports whose queues mark."""
+    lines = []
+    for link in plan.links:
+        if link.source == node and link.marks is not None:
+            minimum_bytes, maximum_bytes, probability = link.marks
+            fault = faults.get(link.name, Fault())
+            port = Port(
+                link.device,
+                _rate_bps(link, fault),
+                _burst_bytes(link, fault),
+                link.queue_bytes,
+                link.overhead_bytes,
+                minimum_bytes,
+                maximum_bytes,
+                probability,
+            )
+            lines.append(json.dumps(asdict(port)))
+    return lines
+
+
+def filters(plan: Plan, node: int, faults: Faults) -> str:
+    """Text for `nft -f` in the node's namespace: what is wrong with links to it, when their packets arrive."""
+    rules = [
+        f'    iifname "{link.device}" {rule}\n'
+        for link in plan.links
+        if link.target == node
+        for rule in _arrival_rules(faults.get(link.name, Fault()))
+    ]
+    # Adding before deleting makes the deletion right whether the table is there or not.
+    text = "add table ip genie\ndelete table ip genie\n"
+    if rules:
+        chain = "  chain arrivals {\n    type filter hook prerouting priority raw; policy accept;\n"
+        text += f"table ip genie {{\n{chain}{''.join(rules)}  }}\n}}\n"
+    return text
+
+
+def _arrival_rules(fault: Fault) -> list[str]:
+    """Packets that a link loses have taken its time."""
+    rules = ["counter drop"] if fault.is_down else []
+    if fault.mtu_bytes is not None:
+        rules.append(f"ip length > {fault.mtu_bytes} counter drop")
+    if fault.loss:
+        rules.append(f"{_draw(fault.loss)} counter drop")
+    if fault.ecn:
+        rules.append(f"ip ecn {{ ect0, ect1 }} {_draw(fault.ecn)} counter ip ecn set ce")
+    return rules
+
+
+def _draw(share: float) -> str:
+    """A condition that holds for so many of the packets."""
+    return "" if share >= 1 else f"numgen random mod {PARTS} < {max(round(share * PARTS), 1)}"

@@ -1,0 +1,167 @@
+"""What is wrong with links on purpose: how people write it, and what it comes to."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct, structs
+
+from genie.config.units import RATE_MAX_BPS, format_rate, parse_rate
+from genie.lab.failure import LabError
+from genie.lab.plan import DEVICE_MTU_BYTES, LabLink
+
+MTU_MIN_BYTES = 68  # RFC 791
+RATE_MIN_BPS = 8000
+GRAMMAR = "rate=40% (or 80Mb/s), loss=1%, ecn=10%, mtu=1500, down, up or clear"
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
+
+
+class Fault(Struct, frozen=True, omit_defaults=True):
+    """What a direction of a cable has now beside its fabric file's values."""
+
+    rate_bps: int | None = None
+    loss: float = 0.0  # share of the packets
+    ecn: float = 0.0  # share of the ECN-capable packets that are marked
+    mtu_bytes: int | None = None  # larger IP packets are dropped without a word
+    is_down: bool = False
+
+    def words(self) -> str:
+        """As a line shows it; "" where nothing is wrong."""
+        said = []
+        if self.rate_bps is not None:
+            said.append(f"rate {format_rate(self.rate_bps)}")
+        if self.loss:
+            said.append(f"loss {self.loss * 100:.4g} %")
+        if self.ecn:
+            said.append(f"ECN marks {self.ecn * 100:.4g} %")
+        if self.mtu_bytes is not None:
+            said.append(f"packets above {self.mtu_bytes} B dropped")
+        if self.is_down:
+            said.append("down")
+        return ", ".join(said)
+
+
+Faults = Mapping[str, Fault]  # by link name
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of links' faults; what is None stays as it is."""
+
+    links: tuple[str, ...]  # names
+    rate: str | None = None  # a rate, or a share of the file's such as "40%"
+    loss: float | None = None
+    ecn: float | None = None
+    mtu_bytes: int | None = None
+    is_down: bool | None = None
+    clears: bool = False  # first
+
+
+def parse_change(text: str, links: Sequence[LabLink]) -> Change:
+    """A change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction. Raises LabError."""
+    if not text.split():
+        raise LabError(f"give a link and what is wrong with it: leaf0-spine1 and {GRAMMAR}")
+    name, *words = text.split()
+    given: dict[str, str] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if key in given or (sign and key not in ("rate", "loss", "ecn", "mtu")):
+            raise LabError(f'"{text}": {word}: give {GRAMMAR}, each once')
+        if not sign and key not in ("down", "up", "clear"):
+            raise LabError(f'"{text}": {word}: give {GRAMMAR}')
+        given[key] = value
+    return change_of(name, links, where=f'"{text}": ', **given)
+
+
+def change_of(name: str, links: Sequence[LabLink], *, where: str = "", **given: str | None) -> Change:
+    """A change from the words that were given for rate, loss, ecn, mtu, down, up, clear. Raises LabError."""
+    words = {key: value for key, value in given.items() if value is not None}
+    if not words:
+        raise LabError(f"{where}{name}: nothing to set: give {GRAMMAR}")
+    if "down" in words and "up" in words:
+        raise LabError(f"{where}{name}: down and up at once: give one")
+    chosen = directions_of(name, links, where)
+    if (rate := words.get("rate")) is not None:
+        for link in links:
+            if link.name in chosen:
+                rate_of(rate, link, where)
+    return Change(
+        chosen,
+        rate,
+        _share(where, "loss", words.get("loss")),
+        _share(where, "ecn", words.get("ecn")),
+        _mtu_bytes(where, words.get("mtu")),
+        True if "down" in words else False if "up" in words else None,
+        "clear" in words,
+    )
+
+
+def directions_of(name: str, links: Sequence[LabLink], where: str = "") -> tuple[str, ...]:
+    """Names of the links that a person means: "leaf0->spine1", or "leaf0-spine1" for both. Raises LabError."""
+    known: dict[str, tuple[str, ...]] = {}
+    for there, back in zip(links[::2], links[1::2], strict=True):
+        known[there.name], known[back.name] = (there.name,), (back.name,)
+        both = (there.name, back.name)
+        known[there.name.replace("->", "-", 1)] = known[back.name.replace("->", "-", 1)] = both
+    if name not in known:
+        cables = [there.name.replace("->", "-", 1) for there in links[::2]]
+        near = difflib.get_close_matches(name.replace("->", "-"), cables, n=3, cutoff=0.0)
+        raise LabError(f"{where}{name}: no link of this lab: give one such as {', '.join(near)}, or A->B for one way")
+    return known[name]
+
+
+def rate_of(text: str, link: LabLink, where: str = "") -> int:
+    """Rate in b/s of a link, from "80Mb/s" or a share of the file's. Raises LabError."""
+    if share := _PERCENT.fullmatch(text.strip()):
+        if link.rate_bps == 0:
+            raise LabError(f"{where}rate {text}: {link.name} has no rate to take a share of: give one such as 80Mb/s")
+        rate_bps = round(link.rate_bps * float(share[1]) / 100)
+        if float(share[1]) == 0 or rate_bps > RATE_MAX_BPS:
+            raise LabError(f"{where}rate {text}: give above 0 % and at most {format_rate(RATE_MAX_BPS)}")
+        return max(rate_bps, RATE_MIN_BPS)
+    try:
+        rate_bps = int(parse_rate(text))
+    except ValueError as error:
+        raise LabError(f"{where}rate {text}: {error}: give a rate such as 80Mb/s, or a share such as 40%") from error
+    if rate_bps < RATE_MIN_BPS:
+        raise LabError(f"{where}rate {text}: give {format_rate(RATE_MIN_BPS)} or more; --down stops a link")
+    return rate_bps
+
+
+def changed(faults: Faults, changes: Iterable[Change], links: Sequence[LabLink]) -> dict[str, Fault]:
+    """The faults after changes; links without any are left out."""
+    after = dict(faults)
+    by_name = {link.name: link for link in links}
+    for change in changes:
+        for name in change.links:
+            fault = Fault() if change.clears else after.get(name, Fault())
+            if change.rate is not None:
+                rate_bps = rate_of(change.rate, by_name[name])
+                fault = structs.replace(fault, rate_bps=None if rate_bps == by_name[name].rate_bps else rate_bps)
+            if change.mtu_bytes is not None:
+                whole = change.mtu_bytes == DEVICE_MTU_BYTES
+                fault = structs.replace(fault, mtu_bytes=None if whole else change.mtu_bytes)
+            given = {"loss": change.loss, "ecn": change.ecn, "is_down": change.is_down}
+            fault = structs.replace(fault, **{key: value for key, value in given.items() if value is not None})
+            after[name] = fault
+    return {name: fault for name, fault in after.items() if fault != Fault()}
+
+
+def _share(where: str, key: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = _PERCENT.fullmatch(text.strip())
+    if not match or float(match[1]) > 100:
+        raise LabError(f"{where}{key} {text}: give a share of the packets such as 1%, from 0% to 100%")
+    return float(match[1]) / 100
+
+
+def _mtu_bytes(where: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or not MTU_MIN_BYTES <= int(text) <= DEVICE_MTU_BYTES:
+        raise LabError(f"{where}mtu {text}: give bytes of an IP packet, {MTU_MIN_BYTES} to {DEVICE_MTU_BYTES}")
+    return int(text)

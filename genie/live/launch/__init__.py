@@ -1,0 +1,1 @@
+"""Launching ranks, and watching them until they end."""

@@ -1,0 +1,209 @@
+"""How a rank ends before its time: which errors, which exit code, and how it says so even on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from genie.inputs.fault import fault_line, memory_line
+from genie.live.rendezvous.meeting import STOPPED, Rendezvous, RendezvousError
+from genie.live.settings import RunSettings
+from genie.workload.graph import WorkloadError
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_FAULT = 0, 1, 2, 3, 4, 70
+
+LAUNCH_FILE = "launch.json"
+PARTS = "parts"  # the folder in which ranks leave, while they run:
+CUT = ".cut"  # in the name of an iteration's records that were not played to the end
+FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
+STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
+LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when no rank says what went wrong
+LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID NAMESPACE" of it
+LAUNCHER_GONE = "the launcher was killed"
+TOLD = "told to end by "  # a signal's name follows
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FREE_SPACE = "free some space or choose another -o"
+RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
+ALARM_LEAVES_S = 0.2
+SIGNAL_SPREADS_S = 0.05  # for mpirun to pass a signal on to all ranks of a machine
+SALVAGE_LIMIT_S = 8.0
+SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
+
+
+class RankError(Exception):
+    """This rank cannot go on: what to print, and the exit code. `agreed`: all ranks know and raise the same."""
+
+    def __init__(self, text: str, code: int = EXIT_FAILED, *, agreed: bool = False) -> None:
+        super().__init__(text)
+        self.code = code
+        self.agreed = agreed
+
+
+def unexpected(error: BaseException) -> RankError:
+    """Memory that ran out as what it is; a fault of ours as one line that names the file with its traceback."""
+    if isinstance(error, MemoryError):
+        return RankError(memory_line(), EXIT_ENVIRONMENT)
+    return RankError(fault_line(error), EXIT_FAULT)
+
+
+def unwritable_part(settings: RunSettings, path: Path, error: OSError) -> RankError:
+    """A file among the parts that cannot be written; mostly since the disk is full, or the folder was removed."""
+    if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+        folder = path.parent if settings.out_path.is_dir() else settings.out_path
+        return RankError(f"{folder} was removed during the run", EXIT_ENVIRONMENT)
+    return RankError(f"{path} cannot be written: {error.strerror}; {FREE_SPACE}", EXIT_ENVIRONMENT)
+
+
+def check_size(settings: RunSettings, size: int) -> None:
+    """Raises RankError when another number of ranks has been started than the run has."""
+    if size == settings.ranks:
+        return
+    text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
+    if size == 1:
+        text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
+    raise RankError(text, EXIT_USAGE, agreed=True)
+
+
+def launcher_identity() -> str:
+    """This process, as LAUNCHED says it: its machine, its id, and where that id is valid."""
+    return f"{os.uname().nodename} {os.getpid()} {_pid_namespace()}"
+
+
+def launcher_process() -> Path | None:
+    """Where the kernel shows the launcher, or showed it, when it is or was a process of this machine."""
+    node, pid, namespace = (*os.environ.get(LAUNCHED, "").split(), "", "", "")[:3]
+    here = node == os.uname().nodename and pid.isdecimal() and namespace == _pid_namespace()
+    return Path("/proc") / pid if here else None
+
+
+def launcher_gone() -> bool:
+    """Whether the launcher of this rank ended before it: no other process tidies up then."""
+    launcher = launcher_process()
+    return launcher is not None and not launcher.exists()
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "unknown"
+
+
+def reserve(settings: RunSettings, rank: int) -> None:
+    """Take the disk that a last record needs, while there is some. Raises RankError."""
+    path = settings.out_path / PARTS / f"{rank:05d}{RESERVE}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_bytes(b" " * RESERVE_BYTES)
+    except OSError as error:
+        raise RankError(f"{path} cannot be written: {error.strerror}; {FREE_SPACE}", EXIT_ENVIRONMENT) from error
+
+
+def heed_signals() -> None:
+    """Being told to end raises RankError, so that records are saved."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _told_to_end)
+
+
+def _told_to_end(number: int, _: object) -> None:
+    _only_note_signals()  # once is enough
+    raise RankError(f"{TOLD}{signal.Signals(number).name}")
+
+
+_noted: list[int] = []  # signals that came while this rank was ending already
+
+
+def _only_note_signals() -> None:
+    for number in ENDING_SIGNALS:
+        signal.signal(number, lambda number, _: _noted.append(number))
+
+
+def code_of(error: Exception, played: bool) -> int:
+    """The exit code for an error of a rank; `played`: it had begun to play."""
+    if isinstance(error, RankError):
+        return error.code
+    if isinstance(error, WorkloadError):
+        return EXIT_USAGE
+    return EXIT_FAILED if played and isinstance(error, RendezvousError) else EXIT_ENVIRONMENT
+
+
+def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> int:
+    """Say why, to the launcher and the other ranks, and go: at once, or with the exit code when all go together."""
+    _only_note_signals()
+    text, code, rank = _told_too(str(error)), code_of(error, iteration >= 0), rendezvous.rank
+    agreed = isinstance(error, RankError) and error.agreed
+    recorded = record_failure(settings, rank, iteration, text, code)
+    # Where no launcher speaks for all, the rank that knows the cause says it.
+    others_say_it = recorded if LAUNCHED in os.environ else STOPPED in text or (agreed and rank != 0)
+    if not others_say_it:
+        print(f"genie: {name_rank(rank, text)}", file=sys.stderr, flush=True)
+    alone = LAUNCHED not in os.environ or LAUNCHER_GONE in text
+    heard = agreed or rendezvous.alarm(text)
+    if not agreed:
+        time.sleep(ALARM_LEAVES_S)
+    if alone and rank == 0:
+        _gather(settings, name_rank(0, text), iteration, 0.0 if agreed else SALVAGE_WAIT_S)
+    elif alone and heard and iteration >= 0:
+        _wait_for_salvage(settings)  # mpirun ends all as soon as one has failed
+    if agreed:
+        return code
+    sys.stdout.flush()
+    os._exit(code)  # MPI's own end would wait for ranks that are gone
+
+
+def _told_too(text: str) -> str:
+    """The text, or that this rank was told to end as well: another one's alarm may come before mpirun's signal."""
+    if STOPPED + TOLD in text:
+        time.sleep(SIGNAL_SPREADS_S)
+        if _noted:
+            return f"{TOLD}{signal.Signals(_noted[0]).name}"
+    return text
+
+
+def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:
+    """Complete the run folder as the launcher would."""
+    time.sleep(wait_s)
+    if iteration < 0:
+        remove_parts(settings)
+        return
+    from genie.live.rank.merge import try_to_salvage  # here, because it imports much
+
+    try_to_salvage(settings, problem)
+
+
+def _wait_for_salvage(settings: RunSettings) -> None:
+    deadline = time.monotonic() + SALVAGE_LIMIT_S
+    while (settings.out_path / PARTS).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def remove_parts(settings: RunSettings) -> None:
+    """Remove what ranks left while they ran, once the run folder holds it all."""
+    shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
+
+
+def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
+    """Leave for the launcher what went wrong; False when not even that can be written."""
+    record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.time_ns()}
+    folder = settings.out_path / PARTS
+    kept = folder / f"{rank:05d}{RESERVE}"
+    try:
+        # Into the blocks that the reserve has, which needs no free disk; JSON takes blanks at the end.
+        with kept.open("r+b") as file:
+            file.write(json.dumps(record).encode())
+        kept.rename(folder / f"{rank:05d}{FAILED}")
+    except OSError:
+        return False
+    return True
+
+
+def name_rank(rank: int, text: str) -> str:
+    """A rank's error, with the rank in front unless the text names it."""
+    return text if re.search(rf"\brank {rank}\b", text) else f"rank {rank}: {text}"

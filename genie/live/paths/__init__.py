@@ -1,0 +1,1 @@
+"""Paths of flows through a fabric."""

@@ -1,0 +1,198 @@
+"""Datagrams that go as a flow's packets do and die on the way: who says so is the path's next hop.
+
+Sent from the flow's own source port to its destination port, with TTL 1, 2, ...; the ICMP answers come by the sockets'
+error queues, which needs no privilege (ip(7), IP_RECVERR).
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from genie.live.paths.icmp import message_of, udp_socket, version_of
+from genie.live.paths.names import SILENT
+
+SO_TIMESTAMPNS = 35  # asm/socket.h
+TIMESPEC = struct.Struct("@qq")
+MARK = b"genieTTL"
+PROBE = struct.Struct("!8sIHH")  # mark, number of the flow, TTL, trial
+HOPS_MAX = 16
+SILENT_MAX = 3  # hops in a row, after which nothing more is expected
+WAITS_S = (0.05, 0.1, 0.25)  # for the answers of a hop; flows that have none are asked again
+PER_BURST = 64  # probes; then those before are heard first, as hops answer a limited number at once
+BURST_S = 0.002
+TRAIN_TTL = 64
+TRIAL_WAIT_S = 0.25
+
+Flow = tuple[str, int]  # destination address, source port
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for a probe; -1 where a hop returns too little of it."""
+
+    source_port: int
+    destination: str
+    hop: str  # address of who answered
+    is_end: bool  # the destination was reached, or does not want it
+    ttl: int
+    trial: int
+    time_ns: int  # real-time clock, by the kernel
+
+
+class PathProber:
+    """Sockets of one address, one for each source port."""
+
+    def __init__(self, address: str, udp_port: int) -> None:
+        self._address, self._udp_port = address, udp_port
+        self._six = version_of(address) == 6
+        self._sockets: dict[int, socket.socket] = {}
+        self._poll = select.poll()
+
+    def open(self, ports: Iterable[int]) -> set[int]:
+        """Take source ports; those that are free. Others are given back."""
+        wanted = set(ports)
+        for port in set(self._sockets) - wanted:
+            self._drop(port)
+        for port in sorted(wanted - set(self._sockets)):
+            with suppress(OSError):
+                self._sockets[port] = self._open(port)
+                self._poll.register(self._sockets[port], 0)  # errors are always told
+        return set(self._sockets)
+
+    def _open(self, port: int) -> socket.socket:
+        made = udp_socket(self._address, port, hears_errors=True)
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        made.setblocking(False)
+        return made
+
+    def _drop(self, port: int) -> None:
+        gone = self._sockets.pop(port)
+        self._poll.unregister(gone)
+        gone.close()
+
+    def close(self) -> None:
+        """Give all ports back."""
+        self.open(())
+
+    def send(self, flow: Flow, payload: bytes, ttl: int) -> None:
+        """A datagram of a flow. What an earlier one met is told by the first try, and is no problem of this one."""
+        level, kind = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT) if self._six else (socket.IPPROTO_IP, socket.IP_TTL)
+        for _ in range(3):
+            with suppress(OSError):
+                self._sockets[flow[1]].sendmsg(
+                    [payload], [(level, kind, struct.pack("i", ttl))], 0, (flow[0], self._udp_port)
+                )
+                return
+
+    def hear(self, limit_s: float) -> list[Answer]:
+        """Answers that are there, or come within the limit."""
+        by_number = {its.fileno(): (port, its) for port, its in self._sockets.items()}
+        found: list[Answer] = []
+        for number, _ in self._poll.poll(max(0.0, limit_s) * 1000):
+            port, its = by_number[number]
+            while (answer := self._next(port, its)) is not None:
+                found += [answer] if answer.hop else []
+            its.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # heard, so that sends need not tell it
+        return found
+
+    def _next(self, port: int, its: socket.socket) -> Answer | None:
+        """The next message of a socket's error queue, with `hop` "" when it is none of a path's; None without any."""
+        try:
+            data, extra, _, destination = its.recvmsg(512, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except OSError:
+            return None
+        hop, is_end, time_ns = "", False, time.time_ns()
+        for level, kind, value in extra:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, ns = TIMESPEC.unpack_from(value)
+                time_ns = seconds * 10**9 + ns
+            elif (message := message_of(level, kind, value)) is not None:
+                hop, is_end = message.by, not message.is_time_exceeded
+        ttl = trial = -1
+        if len(data) >= PROBE.size and data.startswith(MARK):
+            _, _, ttl, trial = PROBE.unpack_from(data)
+        return Answer(port, str(destination[0]), hop, is_end, ttl, trial, time_ns)
+
+
+def trace(prober: PathProber, flows: Sequence[Flow], limit_s: float) -> dict[Flow, list[str]]:
+    """Addresses of the hops of each flow, SILENT where none answered, without the destination.
+
+    All flows are asked for their first hop, then for their second, and so on; a flow whose port is taken by somebody
+    else has none.
+    """
+    deadline = time.monotonic() + limit_s
+    free = prober.open(port for _, port in flows)
+    hops: dict[Flow, list[str]] = {flow: [] for flow in flows}
+    going = {flow for flow in flows if flow[1] in free}
+    for ttl in range(1, HOPS_MAX + 1):
+        answered: dict[Flow, Answer] = {}
+        for trial, wait_s in enumerate(WAITS_S):
+            asked = [flow for flow in sorted(going) if flow not in answered]
+            left_s = deadline - time.monotonic()
+            if not asked or left_s <= 0:
+                break
+            _ask(prober, asked, ttl, trial, min(wait_s, left_s), answered)
+        for flow in sorted(going):
+            answer = answered.get(flow)
+            hops[flow].append(SILENT if answer is None else answer.hop)
+            is_end = answer is not None and (answer.is_end or answer.hop == flow[0])
+            if is_end:
+                hops[flow].pop()
+            if is_end or hops[flow][-SILENT_MAX:] == [SILENT] * SILENT_MAX:
+                going.remove(flow)
+        if not going or time.monotonic() >= deadline:
+            break
+    for path in hops.values():
+        while path and path[-1] == SILENT:
+            path.pop()
+    return hops
+
+
+def _ask(
+    prober: PathProber, flows: Sequence[Flow], ttl: int, trial: int, wait_s: float, answered: dict[Flow, Answer]
+) -> None:
+    """Send one probe for each flow, and hear what comes until all have answered or the wait is over."""
+
+    def note(answers: list[Answer]) -> None:
+        for answer in answers:
+            if answer.ttl in (ttl, -1):
+                answered.setdefault((answer.destination, answer.source_port), answer)
+
+    for at, flow in enumerate(flows):
+        if at and at % PER_BURST == 0:
+            note(prober.hear(BURST_S))
+        prober.send(flow, PROBE.pack(MARK, at, ttl, trial), ttl)
+    deadline = time.monotonic() + wait_s
+    while any(flow not in answered for flow in flows) and time.monotonic() < deadline:
+        note(prober.hear(deadline - time.monotonic()))
+
+
+def train(prober: PathProber, flow: Flow, hops: int, *, count: int, size_bytes: int, trials: int) -> list[int]:
+    """Time in ns until each hop has answered a probe that came behind `count` datagrams of a size, which went all the
+    way: the least of some trials, -1 where none answered. Links that the train has to wait for make it longer.
+    """
+    least = [-1] * hops
+    if flow[1] not in prober.open([flow[1]]):
+        return least
+    for trial in range(trials):
+        prober.hear(0)  # what is late from before
+        began_ns = time.time_ns()
+        for _ in range(count):
+            prober.send(flow, bytes(size_bytes), TRAIN_TTL)
+        for ttl in range(1, hops + 1):
+            prober.send(flow, PROBE.pack(MARK, 0, ttl, trial), ttl)
+        deadline, missing = time.monotonic() + TRIAL_WAIT_S, set(range(1, hops + 1))
+        while missing and time.monotonic() < deadline:
+            for answer in prober.hear(deadline - time.monotonic()):
+                if answer.ttl in missing and answer.trial == trial:
+                    missing.remove(answer.ttl)
+                    took_ns = answer.time_ns - began_ns
+                    at = answer.ttl - 1
+                    least[at] = took_ns if least[at] < 0 else min(least[at], took_ns)
+    return least

@@ -1,0 +1,1 @@
+"""A rank of a live run."""

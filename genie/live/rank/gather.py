@@ -1,0 +1,39 @@
+"""The end of a run: all ranks give their records to rank 0, which writes the run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from genie.live.launch.endings import EXIT_ENVIRONMENT, RankError, unexpected
+from genie.live.rendezvous.meeting import Idle, Rendezvous, RendezvousError, decoded
+from genie.live.settings import RunSettings
+from genie.record import RecordError
+
+
+def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts: list[bytes], idle: Idle) -> None:
+    """Give this rank's facts, and its records by iteration; returns once the run folder is written.
+
+    All ranks wait for that, however long it takes: what they keep on disk goes only after it. Raises RankError on all
+    of them when the folder cannot be written, RendezvousError.
+    """
+    everyone = meet.collect(msgspec.msgpack.encode(facts), idle=idle)
+    collected = [meet.collect(part, idle=idle) for part in parts]
+    problem: tuple[int, str] | None = None
+    if everyone is not None:
+        from genie.live.rank.merge import write_live_run  # here, because it imports much
+
+        try:
+            with meet.busy():
+                write_live_run(settings, [decoded(rank, each) for rank, each in enumerate(everyone)], collected)
+        except RankError:
+            raise
+        except (RecordError, RendezvousError, OSError) as error:
+            problem = (EXIT_ENVIRONMENT, str(error))
+        except BaseException as error:  # all ranks must hear of it
+            fault = unexpected(error)
+            problem = (fault.code, str(fault))
+    agreed = meet.agree(problem, lambda problems: problems[0], idle=idle)
+    if agreed:
+        raise RankError(str(agreed[1]), int(agreed[0]), agreed=True)

@@ -1,0 +1,109 @@
+"""A rank started by the launcher: `python -m genie.live.rank.process OUT/launch.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from genie.inputs.content import read_bytes
+from genie.inputs.fault import fault_line, install_thread_handler, memory_line
+from genie.inputs.printable import safe_streams
+from genie.live.launch.endings import (
+    EXIT_ENVIRONMENT,
+    EXIT_FAULT,
+    EXIT_USAGE,
+    FINISHED,
+    LAUNCHED,
+    LOG_FILE,
+    PARTS,
+    RUNNING,
+    SIGN,
+    STARTING,
+    launcher_gone,
+    record_failure,
+    unwritable_part,
+)
+from genie.live.rank.worker import run_rank
+from genie.live.rendezvous.meeting import Rendezvous, RendezvousError, expected_rank, join
+from genie.live.settings import RunSettings
+
+S = TypeVar("S", bound=RunSettings)
+
+
+def main(path: str) -> int:
+    return start(path, RunSettings, run_rank)
+
+
+def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
+    """Be a rank of what a launch file of this kind of settings says: meet the others, and do `body`."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH tells ranks that one of them has gone
+    install_thread_handler()
+    try:
+        with safe_streams():
+            return _start(path, kind, body)
+    except SystemExit:
+        raise
+    except MemoryError:
+        print(f"genie: {memory_line()}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    except BaseException as error:
+        print(f"genie: {fault_line(error)}", file=sys.stderr)
+        return EXIT_FAULT
+
+
+def _start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
+    try:
+        settings = msgspec.json.decode(read_bytes(path), type=kind)
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        print(f"genie: {path}: is not a launch file of genie run: {why}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        early = expected_rank()
+        if early is not None:
+            _sign(settings, early, STARTING)
+        rendezvous = join(limit_s=settings.join_s)
+    except RendezvousError as error:
+        print(f"genie: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    return run_and_sign(settings, rendezvous.rank, lambda: body(settings, rendezvous))
+
+
+def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> int:
+    """Leave this process's id beside the records while it runs, so that the launcher sees a rank vanish."""
+    sign = _sign(settings, rank, RUNNING)
+    code = int(body())
+    if code == 0:
+        with contextlib.suppress(OSError):
+            _sign(settings, rank, FINISHED)
+    if code == 0 and (LAUNCHED not in os.environ or launcher_gone()):  # otherwise the launcher tidies up
+        with contextlib.suppress(OSError):
+            for path in [*sign.parent.glob(f"{rank:05d}*"), sign.parent / LOG_FILE]:
+                path.unlink(missing_ok=True)
+            sign.parent.rmdir()  # by the last rank of each disk
+    return code
+
+
+def _sign(settings: RunSettings, rank: int, state: str) -> Path:
+    path = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
+    try:
+        if state != FINISHED:  # a folder that was removed during the run stays away
+            path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{os.uname().nodename} {os.getpid()} {state}")
+    except OSError as error:
+        text = str(unwritable_part(settings, path, error))
+        if not record_failure(settings, rank, -1, text, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
+            print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
+        os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

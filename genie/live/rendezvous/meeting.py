@@ -1,0 +1,324 @@
+"""How ranks find each other and agree: a star through rank 0, over MPI or over TCP. No payload goes this way.
+
+While a rank waits it calls `idle`, so that its engine goes on answering peers, and it never waits for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+Idle = Callable[[], None]
+CLOSE_LIMIT_S = 10.0
+STOPPED = " stopped: "  # in what a rank says because another one told it
+SEGMENT = "/dev/shm/mpich_shm_"
+AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
+
+
+class RendezvousError(Exception):
+    """Ranks that cannot find each other, or one that is gone; the message names it and what to do."""
+
+
+class Channel(Protocol):
+    """Tagged messages between rank 0 and the others. `receive` does not wait."""
+
+    rank: int
+    size: int
+    name: str
+
+    def send(self, to: int, tag: int, payload: bytes) -> None: ...
+    def receive(self, tag: int) -> tuple[int, bytes] | None: ...
+    def close(self) -> None: ...
+
+
+def _sleep_a_little() -> None:
+    time.sleep(0.0005)
+
+
+def decoded(source: int, payload: bytes, kind: Any = Any) -> Any:
+    """Decode a message of another rank. Raises RendezvousError when it is not one of Genie's."""
+    try:
+        return msgspec.msgpack.decode(payload, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise RendezvousError(f"rank {source} sent what is not a message of this Genie: {error}") from error
+
+
+class Rendezvous:
+    """Agreement among all ranks, by one primitive: `agree`."""
+
+    def __init__(self, channel: Channel, limit_s: float = 60.0) -> None:
+        self.channel = channel
+        self.rank = channel.rank
+        self.size = channel.size
+        self.limit_s = limit_s
+        self._early: list[tuple[int, bytes]] = []  # what ranks sent for a later agreement than the present one
+        self._told = time.monotonic()  # when this rank last said that it is alive
+        self._received = self._told  # when it last got what it waited for from anyone
+
+    def agree(
+        self, value: Any, decide: Callable[[list[Any]], Any] | None = None, *, idle: Idle = _sleep_a_little
+    ) -> Any:
+        """Give every rank's `value` (plain data) to rank 0, let it `decide`, and give the answer to all.
+
+        Without `decide` the answer is the list of values. Also the only barrier there is. Raises RendezvousError when
+        a rank does not come within the limit, or has raised the alarm.
+        """
+        if self.rank != 0:
+            self.channel.send(0, AGREE_TAG, msgspec.msgpack.encode(value))
+            return decoded(*self._wait(ANSWER_TAG, self._heard({0}), idle))
+        values: list[Any] = [None] * self.size
+        values[0] = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+        missing = self._heard(range(1, self.size))
+        while missing:
+            source, payload = self._wait(AGREE_TAG, missing, idle)
+            values[source] = decoded(source, payload)
+            del missing[source]
+        answer = msgspec.msgpack.encode(decide(values) if decide else values)
+        for rank in range(1, self.size):
+            self.channel.send(rank, ANSWER_TAG, answer)
+        return msgspec.msgpack.decode(answer)
+
+    def collect(self, payload: bytes, *, idle: Idle = _sleep_a_little) -> list[bytes] | None:
+        """Give every rank's bytes to rank 0: the list there, None elsewhere."""
+        if self.rank != 0:
+            self.channel.send(0, AGREE_TAG, payload)
+            return None
+        payloads = [payload] + [b""] * (self.size - 1)
+        missing = self._heard(range(1, self.size))
+        while missing:
+            source, received = self._wait(AGREE_TAG, missing, idle)
+            payloads[source] = received
+            del missing[source]
+        return payloads
+
+    def alarm(self, text: str) -> bool:
+        """Tell rank 0, or as rank 0 all others, that this rank has failed. What they raise has STOPPED in it.
+
+        True when somebody could be told.
+        """
+        return self._tell(ALARM_TAG, self._as_told(text))
+
+    def alive(self) -> None:
+        """Say now and then that this rank is busy and not gone, to those who wait for it. Cheap: call it often."""
+        now = time.monotonic()
+        if now - self._told > self.limit_s / 4:
+            self._told = now
+            self._tell(ALIVE_TAG, b"")
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Say that this rank is alive while it does what cannot call `alive`; it must not use the channel itself."""
+        done = threading.Event()
+
+        def say_so() -> None:
+            while not done.wait(self.limit_s / 8):
+                self.alive()
+
+        thread = threading.Thread(target=say_so, daemon=True)
+        self.alive()
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def alarmed(self) -> str | None:
+        """The first alarm that has come, passed on by rank 0 to all others; None while there is none."""
+        alarm = self.channel.receive(ALARM_TAG)
+        if alarm is None:
+            return None
+        if self.rank == 0:
+            self._tell(ALARM_TAG, self._as_told(alarm[1].decode()), but=alarm[0])
+        return alarm[1].decode()
+
+    def _as_told(self, text: str) -> bytes:
+        return (text if STOPPED in text else f"rank {self.rank}{STOPPED}{text}").encode()
+
+    def wait_for(self, tag: int, ranks: Iterable[int], idle: Idle = _sleep_a_little) -> tuple[int, bytes]:
+        """The next message of this tag from one of the ranks. Raises RendezvousError like `agree`."""
+        return self._wait(tag, self._heard(ranks), idle)
+
+    def _heard(self, ranks: Iterable[int]) -> dict[int, float]:
+        return dict.fromkeys(ranks, time.monotonic())
+
+    def _tell(self, tag: int, payload: bytes, but: int = -1) -> bool:
+        told = False
+        for rank in [0] if self.rank else range(1, self.size):
+            if rank != but:
+                with suppress(RendezvousError):  # the others must hear of it although one is gone
+                    self.channel.send(rank, tag, payload)
+                    told = True
+        return told
+
+    def _wait(self, tag: int, missing: dict[int, float], idle: Idle) -> tuple[int, bytes]:
+        """A message from one of `missing`: rank -> when it was last heard of."""
+        for at, (source, _) in enumerate(self._early):
+            if tag == AGREE_TAG and source in missing:
+                return self._early.pop(at)
+        while True:
+            message = self.channel.receive(tag)
+            if message is not None:
+                self._received = time.monotonic()
+                if self.rank == 0:
+                    self.alive()  # large records take their time, and the others wait for rank 0
+                if message[0] in missing:
+                    return message
+                if tag == AGREE_TAG:
+                    self._early.append(message)
+                continue
+            text = self.alarmed()
+            if text is not None:
+                raise RendezvousError(text)
+            now = time.monotonic()
+            while (sign := self.channel.receive(ALIVE_TAG)) is not None:
+                if sign[0] in missing:
+                    missing[sign[0]] = now
+                if self.rank == 0:
+                    self.alive()  # the others wait for rank 0, which waits for this one
+            # Ranks whose turn has not come are not silent.
+            silent = [rank for rank, heard in missing.items() if now - max(heard, self._received) > self.limit_s]
+            if silent:
+                raise RendezvousError(
+                    f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:g} s: is it running?"
+                )
+            idle()
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Such as `rank 3`, `ranks 3, 5`, `ranks 0, 1, ... and 60 more`."""
+    numbers = sorted(ranks)
+    text = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
+
+
+class MpiChannel:
+    """Over mpi4py, under mpirun or srun."""
+
+    name = "mpi"
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise RendezvousError(
+                f"MPI cannot be loaded: {error}; pip install mpich, or load your site's MPI"
+            ) from error
+        self._mpi = MPI
+        self._world = MPI.COMM_WORLD
+        self.rank = self._world.Get_rank()
+        self.size = self._world.Get_size()
+        self._pending: list[tuple[Any, bytes]] = []
+        _unname_segments(self._world)
+
+    def send(self, to: int, tag: int, payload: bytes) -> None:
+        self._pending = [entry for entry in self._pending if not entry[0].Test()]
+        self._pending.append((self._world.Isend([payload, self._mpi.BYTE], dest=to, tag=tag), payload))
+
+    def receive(self, tag: int) -> tuple[int, bytes] | None:
+        status = self._mpi.Status()
+        if not self._world.Iprobe(source=self._mpi.ANY_SOURCE, tag=tag, status=status):
+            return None
+        payload = bytearray(status.Get_count(self._mpi.BYTE))
+        self._world.Recv([payload, self._mpi.BYTE], source=status.Get_source(), tag=tag)
+        return status.Get_source(), bytes(payload)
+
+    def close(self) -> None:
+        deadline = time.monotonic() + CLOSE_LIMIT_S
+        while self._pending and time.monotonic() < deadline:
+            self._pending = [entry for entry in self._pending if not entry[0].Test()]
+            _sleep_a_little()
+
+
+def _unname_segments(world: Any) -> None:
+    """Remove the names of the memory that MPICH shares on this node, which all its ranks have by now.
+
+    MPICH removes them at its end, which ranks that fail do not reach: they would stay in /dev/shm.
+    """
+    world.Barrier()
+    with suppress(OSError):
+        mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if SEGMENT in line}
+        for path in mapped:
+            Path(path).unlink(missing_ok=True)
+
+
+# Variables by which launchers tell a process its rank; the first of each that is set counts.
+MPI_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+TORCHRUN_VARIABLES, SLURM_VARIABLES = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
+
+
+def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
+    """`mpi` or `tcp` when this process is a rank that a launcher started, None when a person started it.
+
+    MASTER_ADDR is somebody's wish and counts before what MPI's launchers set by themselves.
+    """
+    if _tcp_variables(environment) is not None:
+        return "tcp"
+    if any(name in environment for name in MPI_RANK_VARIABLES):
+        return "mpi"
+    if _is_slurm_step(environment) and environment.get("SLURM_NTASKS", "1") != "1":
+        return "mpi"
+    return None
+
+
+def _is_slurm_step(environment: Mapping[str, str]) -> bool:
+    """Started by srun: a batch script itself has a SLURM_PROCID too."""
+    return "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment
+
+
+def _tcp_variables(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The names of the variables that hold rank and size for a TCP rendezvous."""
+    if "MASTER_ADDR" not in environment:
+        return None
+    if "RANK" in environment:
+        return TORCHRUN_VARIABLES
+    return SLURM_VARIABLES if _is_slurm_step(environment) else None
+
+
+def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """The rank that the launcher gave this process, known before any meeting; None when it does not say."""
+    tcp = _tcp_variables(environment)
+    names = tcp[:1] if tcp else (*MPI_RANK_VARIABLES, TORCHRUN_VARIABLES[0], SLURM_VARIABLES[0])
+    for name in names:
+        if environment.get(name, "").isdecimal():
+            return int(environment[name])
+    return None
+
+
+def speaks() -> bool:
+    """Every rank of a launch sees the same options: one is enough to say what is wrong with them."""
+    return launched_by() is None or expected_rank() in (None, 0)
+
+
+def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> Rendezvous:
+    """Meet the other ranks of this launch. Raises RendezvousError."""
+    tcp = _tcp_variables(environment)
+    if tcp is None:
+        return Rendezvous(MpiChannel(), limit_s)
+    from genie.live.rendezvous.tcp import TcpChannel
+
+    rank_name, size_name = tcp
+    rank = _number(environment, rank_name)
+    size = _number(environment, size_name)
+    port = _number(environment, "MASTER_PORT", "29500")
+    if not 0 < port < 65536:
+        raise RendezvousError(f"MASTER_PORT={port}: must be in 1..65535")
+    if not 0 <= rank < size:
+        raise RendezvousError(f"{rank_name} is {rank} and {size_name} is {size}: ranks are 0 to {size_name} - 1")
+    return Rendezvous(TcpChannel(rank, size, environment["MASTER_ADDR"], port, limit_s), limit_s)
+
+
+def _number(environment: Mapping[str, str], name: str, default: str | None = None) -> int:
+    text = environment.get(name, default)
+    if text is None:
+        raise RendezvousError(f"{name} is not set: give RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
+    if not text.isdecimal():
+        raise RendezvousError(f"{name}={text}: must be a number")
+    return int(text)

@@ -1,0 +1,245 @@
+"""The rendezvous over TCP, with torchrun's variables, for places without MPI. Rank 0 listens, all others connect.
+
+Whoever can reach the port and knows the greeting is believed, as with torchrun: it is for networks that one trusts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from genie.live.rendezvous.meeting import ALARM_TAG, STOPPED, RendezvousError, ranks_text
+
+HELLO = struct.Struct("!8sII")  # who is calling, number of ranks, rank
+GREETING = b"genie/1\n"
+FRAME = struct.Struct("!IB")  # payload bytes, tag
+FRAME_MAX_BYTES = 1 << 31  # of a payload; memory is taken only for what has come
+CHUNK_BYTES = 1 << 20
+RETRY_S = 0.1
+GREETING_LIMIT_S = 10.0  # for a caller to say who it is
+
+
+class TcpChannel:
+    """A star of TCP connections with rank 0 in its middle."""
+
+    name = "tcp"
+
+    def __init__(self, rank: int, size: int, host: str, port: int, limit_s: float = 60.0) -> None:
+        self.rank, self.size = rank, size
+        self._limit_s = limit_s
+        self._peers: dict[int, socket.socket] = {}
+        self._buffers: dict[int, bytearray] = {}
+        self._inbox: dict[int, list[tuple[int, bytes]]] = {}
+        deadline = time.monotonic() + limit_s
+        if rank == 0:
+            for number, peer in _accept_all(size, host, port, deadline, limit_s).items():
+                self._add(number, peer)
+        else:
+            self._add(0, _connect(rank, size, host, port, deadline))
+
+    def _add(self, rank: int, peer: socket.socket) -> None:
+        peer.settimeout(self._limit_s)  # of a rank that takes nothing of what is sent; reads never wait
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._peers[rank] = peer
+        self._buffers[rank] = bytearray()
+
+    def send(self, to: int, tag: int, payload: bytes) -> None:
+        if len(payload) > FRAME_MAX_BYTES:
+            raise RendezvousError(f"rank {self.rank}: {len(payload)} bytes of records in one iteration are too many")
+        peer = self._peers.get(to)
+        if peer is None:
+            raise RendezvousError(f"rank {to} is gone: it closed its connection to rank {self.rank}")
+        try:
+            unsent = memoryview(FRAME.pack(len(payload), tag) + payload)
+            while unsent:  # sendall()'s limit would be one for all of it
+                unsent = unsent[peer.send(unsent) :]
+        except OSError as error:
+            raise RendezvousError(f"rank {self.rank} lost rank {to}: {error.strerror or error}") from error
+
+    def receive(self, tag: int) -> tuple[int, bytes] | None:
+        waiting = self._inbox.get(tag)
+        if not waiting:
+            self._read_all()
+            waiting = self._inbox.get(tag)
+        return waiting.pop(0) if waiting else None
+
+    def _read_all(self) -> None:
+        poll = select.poll()  # select() ends at file descriptor 1024
+        by_number = {peer.fileno(): rank for rank, peer in self._peers.items()}
+        for number in by_number:
+            poll.register(number, select.POLLIN)
+        for number, _ in poll.poll(0):
+            self._read(by_number[number])
+
+    def _read(self, rank: int) -> None:
+        peer = self._peers[rank]
+        try:
+            chunk = peer.recv(CHUNK_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        buffer = self._buffers[rank]
+        buffer += chunk
+        broken = not chunk
+        while len(buffer) >= FRAME.size and not broken:
+            size, tag = FRAME.unpack_from(buffer)
+            broken = size > FRAME_MAX_BYTES
+            if broken or len(buffer) < FRAME.size + size:
+                break
+            self._inbox.setdefault(tag, []).append((rank, bytes(buffer[FRAME.size : FRAME.size + size])))
+            del buffer[: FRAME.size + size]
+        if broken:
+            peer.close()
+            del self._peers[rank]
+            self._inbox.setdefault(ALARM_TAG, []).append((rank, f"rank {rank} is gone: its connection closed".encode()))
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+
+
+@dataclass
+class _Caller:
+    """Who has connected and not yet said who it is."""
+
+    connection: socket.socket
+    until: float  # time.monotonic() at which it is sent away
+    said: bytes = b""
+
+
+def _accept_all(size: int, host: str, port: int, deadline: float, limit_s: float) -> dict[int, socket.socket]:
+    """Rank 0's side: a connection from each other rank. Whoever else calls is sent away."""
+    joined: dict[int, socket.socket] = {}
+    callers: dict[int, _Caller] = {}  # by file descriptor
+    with _listen(host, port, size) as listener:
+        while len(joined) < size - 1:
+            for number in _ready([listener.fileno(), *callers], deadline):
+                if number == listener.fileno():
+                    _let_in(listener, callers)
+                    continue
+                caller = callers[number]
+                caller.said = _hear(caller.connection, caller.said)
+                if len(caller.said) < HELLO.size:
+                    continue
+                del callers[number]
+                if (rank := _rank_of(caller.said, size, joined)) is None:
+                    caller.connection.close()
+                else:
+                    joined[rank] = caller.connection
+            now = time.monotonic()
+            for number in [number for number, caller in callers.items() if now > caller.until]:
+                callers.pop(number).connection.close()
+            if now > deadline and len(joined) < size - 1:
+                text = f"{ranks_text(set(range(1, size)) - set(joined))} did not join rank 0 within {limit_s:g} s"
+                text += ": is it running?"
+                _tell_all(joined, text)
+                raise RendezvousError(text)
+    for caller in callers.values():
+        caller.connection.close()
+    return joined
+
+
+def _listen(host: str, port: int, size: int) -> socket.socket:
+    """A socket at MASTER_ADDR's address alone, or at all of this machine's where that one cannot be told."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    address = _own_address(host)
+    try:
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # as behind address translation
+                raise
+            listener.bind(("", port))
+        listener.listen(size)
+    except OSError as error:
+        listener.close()
+        raise RendezvousError(
+            f"rank 0 cannot listen on MASTER_PORT {port}: {error.strerror}; choose another"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _own_address(host: str) -> str:
+    """The IPv4 address that MASTER_ADDR stands for on rank 0; "", all, when that is not what others call."""
+    try:
+        address = socket.gethostbyname(host or "?")
+    except OSError as error:
+        raise RendezvousError(f"MASTER_ADDR={host}: no such host: {error.strerror}") from error
+    # Many a machine's own name stands for a loopback address on it, and for its real one elsewhere.
+    return "" if address.startswith("127.") and host not in (address, "localhost") else address
+
+
+def _ready(numbers: list[int], deadline: float) -> list[int]:
+    """The file descriptors that have something to read; waits for one, for a second at most."""
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    wait_s = min(max(deadline - time.monotonic(), 0.0), 1.0)
+    return [number for number, _ in poll.poll(wait_s * 1000)]
+
+
+def _let_in(listener: socket.socket, callers: dict[int, _Caller]) -> None:
+    try:
+        connection, _ = listener.accept()
+    except OSError:  # it has hung up already, or descriptors have run out until silent callers are sent away
+        time.sleep(RETRY_S)
+        return
+    callers[connection.fileno()] = _Caller(connection, time.monotonic() + GREETING_LIMIT_S)
+
+
+def _tell_all(joined: dict[int, socket.socket], text: str) -> None:
+    payload = f"rank 0{STOPPED}{text}".encode()
+    for peer in joined.values():
+        with contextlib.suppress(OSError):
+            peer.sendall(FRAME.pack(len(payload), ALARM_TAG) + payload)
+
+
+def _hear(caller: socket.socket, said: bytes) -> bytes:
+    try:
+        chunk = caller.recv(HELLO.size - len(said), socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return said
+    except OSError:
+        chunk = b""
+    return said + chunk if chunk else b"\0" * HELLO.size  # gone: no greeting
+
+
+def _rank_of(said: bytes, size: int, joined: dict[int, socket.socket]) -> int | None:
+    """The caller's rank, None when it is no rank of Genie's. Raises RendezvousError when it is of another launch."""
+    greeting, ranks, rank = HELLO.unpack(said)
+    if greeting != GREETING:
+        return None
+    if ranks != size or not 0 < rank < size:
+        raise RendezvousError(
+            f"rank {rank} of {ranks} called rank 0 of {size}: start all with the same number of ranks"
+        )
+    if rank in joined:
+        raise RendezvousError(f"two processes say that they are rank {rank}: start each rank once")
+    return int(rank)
+
+
+def _connect(rank: int, size: int, host: str, port: int, deadline: float) -> socket.socket:
+    while True:
+        try:
+            peer = socket.create_connection((host, port), timeout=max(min(deadline - time.monotonic(), 5), 0.1))
+            # Before anyone listens, a connection to a port of this machine may reach itself.
+            if peer.getsockname() != peer.getpeername():
+                peer.sendall(HELLO.pack(GREETING, size, rank))
+                return peer
+            peer.close()
+            problem = "nobody listens"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if time.monotonic() > deadline:
+            raise RendezvousError(
+                f"rank {rank} cannot reach rank 0 at {host}:{port} (MASTER_ADDR, MASTER_PORT): {problem}"
+            )
+        time.sleep(RETRY_S)

@@ -1,0 +1,1 @@
+"""A verdict's pages and files."""

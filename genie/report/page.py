@@ -1,0 +1,257 @@
+"""report.html: one page that needs nothing else, the verdict first, every figure also as a table."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from genie.page import as_table, document, duration, facts, key, percent, section, select, table, times
+from genie.record import mark, replace_own
+from genie.report.page_data import page_data, title
+from genie.verdict.words import collective_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from genie.record import Run
+    from genie.verdict.model import Verdict
+
+ASSETS = (
+    ("genie.page", "assets/lanes.js"),
+    ("genie.report", "assets/report.css"),
+    ("genie.report", "assets/report.js"),
+)
+REST_IS_IN = "verdict.json"
+PAGE_KIND = "verdict-page"
+
+
+def write_report(path: Path, verdict: Verdict, live: Run, twin: Run) -> None:
+    """Write the page, in place of another verdict's only. Raises RecordError."""
+    replace_own(path, report(verdict, live, twin), PAGE_KIND)
+
+
+def report(verdict: Verdict, live: Run, twin: Run) -> str:
+    """The page as text."""
+    data = page_data(verdict, live, twin)
+    body = (
+        _head(verdict),
+        _facts(verdict),
+        _suspects(verdict),
+        _remarks(verdict),
+        _bandwidth(verdict),
+        _parts(verdict, data),
+        _lanes(data),
+        _pairs(data),
+        _evidence(verdict),
+    )
+    return document(verdict.line(), body, data, ASSETS, mark(PAGE_KIND))
+
+
+def _head(verdict: Verdict) -> str:
+    cost = ""
+    if verdict.cost:
+        total = verdict.cost.iteration_without_ns + verdict.cost.iteration_ns
+        cost = (
+            f"<p>An iteration takes <b>{duration(total)}</b>, {duration(verdict.cost.iteration_ns)} "
+            f"({percent(verdict.cost.fraction)}) more than the <b>{duration(verdict.cost.iteration_without_ns)}</b> "
+            "that a repair would leave.</p>"
+        )
+        if verdict.cost.carriers:
+            rows = [[collective_name(it), duration(it.extra_ns), percent(it.share)] for it in verdict.cost.carriers]
+            left = verdict.cost.iteration_ns - sum(it.extra_ns for it in verdict.cost.carriers)
+            rows.append(["all others", duration(left), percent(left / max(1, verdict.cost.iteration_ns))])
+            cost += table(["Of this in", "Longer than in the twin", "Share"], rows)
+    return (
+        f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
+        f"<h1>{escape(verdict.summary[:1].upper() + verdict.summary[1:])}</h1>"
+        f'<p class="action"><b>What to do:</b> {escape(verdict.action)}</p>{cost}</header>'
+    )
+
+
+def _facts(verdict: Verdict) -> str:
+    seen, coverage, noise = verdict.smallest_detectable, verdict.coverage, verdict.noise
+    unmatched = coverage["collectives_unmatched"] + coverage["transfers_unmatched"]
+    bound = coverage["clock_bound_ns"]
+    return facts(
+        (
+            (
+                "Smallest slow-down it would see",
+                percent(seen["whole"]),
+                f"of a NIC that sends, all the time; {percent(seen['second_half'])} in the second half only",
+            ),
+            (
+                "NICs judged",
+                f"{verdict.judged.nics.judged} of {verdict.judged.nics.total}",
+                f"{coverage['iterations']} iterations, {coverage['collectives']} collectives, {coverage['transfers']} "
+                f"transfers; {unmatched or 'none'} without a partner",
+            ),
+            *_links_judged(verdict),
+            (
+                "Noise",
+                f"{100 * noise.spread:.1f} %",
+                "usual change of a rank beside its peers, from one repetition to the next",
+            ),
+            (
+                "Whole fleet",
+                times(verdict.fleet.slow_down),
+                f"the twin's time, median over ranks; the gate is {times(verdict.fleet.tolerance)}",
+            ),
+            ("Clocks", f"± {duration(bound)}" if bound else "shared", "error bound of arrivals between ranks"),
+        )
+    )
+
+
+def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
+    links = verdict.judged.links
+    if links is None:
+        return []
+    name = links.name[0].upper() + links.name[1:]
+    return [
+        (f"{name} judged", f"{links.judged} of {links.total or 'unknown'}", "one way each; the remarks name the others")
+    ]
+
+
+def _suspects(verdict: Verdict) -> str:
+    if not verdict.suspects:
+        return ""
+    rows = [
+        [suspect.name, suspect.kind, ", ".join(map(str, suspect.ranks)), suspect.evidence, "; ".join(suspect.also)]
+        for suspect in verdict.suspects
+    ]
+    header = ["suspect", "kind", "ranks", "evidence", "what the data cannot tell from it"]
+    return section("Suspects", "", table(header, rows), name="suspects")
+
+
+def _bandwidth(verdict: Verdict) -> str:
+    if not verdict.iterations:
+        return ""
+    rows = [
+        [
+            item.iteration,
+            round(item.ratio, 3),
+            f"{item.measured_bytes_per_s / 1e9:.4g}",
+            f"{item.simulated_bytes_per_s / 1e9:.4g}",
+            duration(item.span_ns),
+        ]
+        for item in verdict.iterations
+    ]
+    header = ["iteration", "measured / simulated", "measured GB/s", "simulated GB/s", "iteration takes"]
+    return section(
+        "Bus bandwidth of each iteration, measured over simulated",
+        "1.0 is what the twin says. A fault that starts in mid-run shows as a step. Bus bandwidth as in nccl-tests.",
+        '<figure id="bandwidth"></figure>',
+        as_table(header, rows, REST_IS_IN),
+    )
+
+
+CHOICES = {"median": "median of all", "before": "median before", "during": "median while slow"}
+
+
+def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
+    rows = [
+        [
+            item.iteration,
+            title(item),
+            duration(sum(item.wait_ns) / len(item.wait_ns)),
+            duration(item.wire_ns),
+            duration(item.excess_ns),
+            f"rank {item.last_rank}",
+        ]
+        for item in verdict.collectives
+    ]
+    header = ["iteration", "collective", "wait (mean)", "wire (twin)", "excess", "last to arrive"]
+    if not rows:
+        return ""
+    chosen = "during" if "during" in data["parts"] else "median"
+    choice = select("parts-choice", "iteration", data["parts"], chosen, CHOICES)
+    legend = key(wait="var(--wait)", wire="var(--wire)", excess="var(--excess)")
+    return section(
+        "Where each collective's time went",
+        "Wait: for the last rank to arrive, the mean over ranks. Wire: what the twin takes once all are there. "
+        "Excess: what the network added to that (dashed: it was faster).",
+        f'<div class="key">{choice}{legend}</div><figure id="parts"></figure>',
+        as_table(header, rows, REST_IS_IN),
+    )
+
+
+def _lanes(data: dict[str, Any]) -> str:
+    choice = select("lanes-choice", "iteration", data["lanes"], data["lane_first"])
+    legend = key(
+        compute="var(--comp)",
+        waiting="var(--wait)",
+        live_collective="var(--wire)",
+        twin_collective="var(--twin)",
+    )
+    return section(
+        "Both worlds on one origin",
+        f"Each rank: measured above, simulated below. {_kept(data)}"
+        "timeline.pftrace has every node, for ui.perfetto.dev.",
+        f'<div class="key">{choice}{legend}</div><figure id="lanes"></figure>',
+    )
+
+
+def _kept(data: dict[str, Any]) -> str:
+    """Says so when not all ranks or iterations are drawn."""
+    shown, ranks = len(data["lane_ranks"]), data["ranks"]
+    kept, iterations = len(data["lanes"]), max(len(data["iterations"]), 1)
+    parts = [f"{shown} of {ranks} ranks"] if shown < ranks else []
+    parts += [f"{kept} of {iterations} iterations"] if kept < iterations else []
+    return f"{' and '.join(parts)} are kept here. " if parts else ""
+
+
+def _pairs(data: dict[str, Any]) -> str:
+    pairs = data["pairs"]
+    rows = [
+        [src, dst, f"{100 * value:+.1f} %", pairs["count"][i][j]]
+        for i, src in enumerate(pairs["ranks"])
+        for j, dst in enumerate(pairs["ranks"])
+        if (value := pairs["excess"][i][j]) is not None
+    ]
+    if not rows:
+        return ""
+    when = f", {data['windowLabel']}" if data["windowLabel"] else ""
+    return section(
+        "Excess from rank to rank",
+        f"How much longer than in the twin a message was under way, in percent, beside others of its size{when}. "
+        "A row is a slow sender, a column a slow receiver. A ring shows each rank's link to its neighbour.",
+        '<figure id="pairs"></figure>',
+        as_table(["from", "to", "excess", "transfers"], rows, REST_IS_IN),
+    )
+
+
+def _remarks(verdict: Verdict) -> str:
+    """The components that are not judged and why, then what the runs and their data give reason to say."""
+    judged = verdict.judged
+    parts = [part for part in (judged.nics, judged.links) if part is not None and not part.is_whole]
+    remarks = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]
+    if judged.by_tier:
+        remarks.append(f"links between switches are judged by tier: {judged.by_tier}")
+    remarks += [verdict.fleet.words, *verdict.remarks, *verdict.notes]
+    return section("Remarks", "", _listed(remarks), name="remarks")
+
+
+def _evidence(verdict: Verdict) -> str:
+    noise = verdict.noise
+    remarks = [
+        f"{noise.units} units of evidence ({noise.phases} an iteration); neighbouring units correlate by "
+        f"{noise.lag_correlation:.2f}{', so only every other one counts' if noise.blocked else ''}"
+    ]
+    for entry in verdict.late[:3]:
+        if entry["late_ns_per_iteration"] > 0:
+            remarks.append(
+                f"rank {entry['rank']} came last to {entry['collectives']} collectives and computed "
+                f"{duration(entry['late_ns_per_iteration'])} an iteration longer than the middle rank: not the network"
+            )
+    bounds = [[name, percent(bound)] for name, bound in verdict.upper_bound.items()]
+    others = table(["component", "slower than its peers by at most"], bounds, rest_is_in=REST_IS_IN)
+    return section(
+        "Evidence",
+        "",
+        _listed(remarks),
+        "<details><summary>Upper bounds of the slow-down of all that is not accused (95 %)</summary>"
+        f'<div class="scroll" tabindex="0">{others}</div></details>',
+    )
+
+
+def _listed(remarks: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(remark)}</li>' for remark in remarks)}</ul>"

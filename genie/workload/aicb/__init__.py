@@ -1,0 +1,1 @@
+"""AICB's workloads."""

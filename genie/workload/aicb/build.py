@@ -1,0 +1,111 @@
+"""A rank that does one thing after another, and the job of all ranks that do the same in groups of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from genie.workload.aicb.layers import Communication
+from genie.workload.aicb.parallel import DOMAINS, Domain, Parallelism
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+
+COMPUTE_STREAM, COMMUNICATION_STREAM, FIRST_BACKGROUND_STREAM = 0, 1, 2
+
+# AICB writes 1 where it knows no time.
+PLACEHOLDER_NS = 1
+
+
+class SerialRank:
+    """Compute and communication, each after the one before; what runs in the background holds nothing up.
+
+    Nodes' groups are numbers of `DOMAINS` until `job` gives each rank its own.
+    """
+
+    def __init__(self, parallelism: Parallelism) -> None:
+        self.parallelism = parallelism
+        self.builder = RankBuilder(0)
+        self.remarks: Counter[str] = Counter()
+        self._front: list[int] = []  # what the next node waits for
+        self._delay_ns = 0  # what must pass before it
+
+    def compute(self, name: str, duration_ns: int, num_ops: int = -1, tensor_bytes: int = -1) -> None:
+        """Compute of a known duration, or (-1) of one that a compute model fills in."""
+        if 0 <= duration_ns <= PLACEHOLDER_NS:
+            if duration_ns:
+                self.remarks["compute times of 1 ns, which mean that none is known, left out"] += 1
+            return
+        if duration_ns >= 0:
+            duration_ns, self._delay_ns = duration_ns + self._delay_ns, 0
+        self._add(
+            name, Kind.COMP, duration_ns=duration_ns, stream=COMPUTE_STREAM, num_ops=num_ops, tensor_bytes=tensor_bytes
+        )
+
+    def delay(self, delay_ns: int) -> None:
+        """Time that passes before the next node, with the compute there if there is some."""
+        self._delay_ns += delay_ns if delay_ns > PLACEHOLDER_NS else 0
+
+    def wait_for(self, node: int | None) -> None:
+        """The next node waits for what ran in the background."""
+        if node is not None and node not in self._front:
+            self._front.append(node)
+
+    def communicate(self, name: str, what: Communication | None, *, background: bool = False) -> int | None:
+        """A collective, if it has somebody to speak to and something to say: its node."""
+        if what is None:
+            return None
+        members = self.parallelism.members(what.domain)
+        kind = f"{what.op.name.lower()} of {what.domain.value} groups"
+        if members == 1:
+            self.remarks[f"{kind}, which have one rank, left out"] += 1
+            return None
+        if what.size_bytes == 0 and what.op is not Op.BARRIER:
+            self.remarks[f"{kind} of no bytes left out"] += 1
+            return None
+        size_bytes = what.size_bytes
+        if what.op is Op.ALL_GATHER:  # there the whole output, in a graph one rank's input
+            size_bytes = -(-size_bytes // members)
+            if what.size_bytes % members:
+                self.remarks[f"{kind} of {what.size_bytes} B, made a multiple of {members}"] += 1
+        if self._delay_ns:
+            duration_ns, self._delay_ns = self._delay_ns, 0
+            self._add("update", Kind.COMP, duration_ns=duration_ns, stream=COMPUTE_STREAM)
+        domain = DOMAINS.index(what.domain)
+        stream = FIRST_BACKGROUND_STREAM + domain if background else COMMUNICATION_STREAM
+        before = list(self._front)
+        node = self._add(name, Kind.COLL, size_bytes=size_bytes, op=what.op, group=domain, stream=stream)
+        if background:
+            self._front = before
+        return node
+
+    def _add(self, name: str, kind: Kind, **columns: object) -> int:
+        node = self.builder.add(len(self.builder), name, kind, self._front, **columns)  # type: ignore[arg-type]
+        self._front = [node]
+        return node
+
+    def notes(self) -> list[str]:
+        return [f"{count} {what}" for what, count in self.remarks.items() if count]
+
+
+def job(rank: SerialRank, name: str) -> Workload:
+    """The job in which every rank does what `rank` does. Their graphs share all columns but the groups."""
+    parallelism = rank.parallelism
+    graph, _ = rank.builder.finish()
+    groups: list[Group] = []
+    first = np.full(len(DOMAINS), -1)
+    used = [domain for domain in DOMAINS if (graph.group == DOMAINS.index(domain)).any()]
+    for domain in used or [Domain.ALL]:
+        first[DOMAINS.index(domain)] = len(groups)
+        groups += parallelism.groups(domain)
+    numbers = np.stack([parallelism.group_of(domain) for domain in DOMAINS])  # (domains, ranks)
+    workload = Workload(name, parallelism.ranks, groups, {})
+    for number in range(parallelism.ranks):
+        workload.ranks[number] = _of_rank(graph, number, first + numbers[:, number])
+    return workload
+
+
+def _of_rank(graph: RankGraph, rank: int, group_of_domain: np.ndarray) -> RankGraph:
+    group = np.where(graph.group < 0, -1, group_of_domain[graph.group])
+    return replace(graph, rank=rank, group=group.astype(np.int32))

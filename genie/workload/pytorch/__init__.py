@@ -1,0 +1,1 @@
+"""PyTorch traces as workloads."""

@@ -1,0 +1,254 @@
+"""`genie convert pytorch`: PyTorch's host and device traces of a job become a Chakra workload."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chakra_protobuf.et_def_pb2 import GlobalMetadata, NodeType
+
+from chakra_schemas.attributes import make_attribute
+from chakra_schemas.writer import write_trace
+from genie.workload.graph import Op, WorkloadError
+from genie.workload.pytorch.communications import Communication, Role, find_communications
+from genie.workload.pytorch.groups import Members, RankView, agree, members_by_name, world_size
+from genie.workload.pytorch.host_only import host_only_nodes
+from genie.workload.pytorch.join import join
+from genie.workload.pytorch.kineto import DeviceTrace, read_device_trace
+from genie.workload.pytorch.nodes import DraftNode, DraftRank, protobuf_nodes
+from genie.workload.pytorch.timeline import Timeline
+from genie.workload.pytorch.trace import HostTrace, read_host_trace
+from genie.workload.write import own_attributes, trace_name, write_files
+
+SCHEMA_VERSION = "0.0.4"
+SHOWN_MAX = 8  # ranks or files in one line
+
+
+@dataclass
+class RankSummary:
+    """What one rank's trace became."""
+
+    nodes: int
+    device_compute_ns: int  # kernels but communication
+    memory_ns: int  # copies and sets on the device
+    host_ns: int  # the host's own time, without what it waited for
+    span_ns: int  # of the recording; 0: it has no times
+    unknown_durations: int  # compute nodes that need a compute model
+    collectives: dict[str, int]  # count by operation, lower case
+    communication_bytes: int  # sum of the sizes of collectives and sends
+
+
+@dataclass
+class ConversionReport:
+    """What a conversion wrote and what is to be known about it."""
+
+    files: list[Path]
+    groups: dict[str, list[int]]
+    ranks: dict[int, RankSummary]
+    notes: list[str] = field(default_factory=list)  # one line each: what was left out or does not agree
+
+
+def check_prefix(prefix: str) -> None:
+    """Raises WorkloadError unless `prefix` is a plain part of a file's name, from which workloads can be found."""
+    if not prefix or prefix.strip(".") != prefix or "/" in prefix or not prefix.isprintable():
+        raise WorkloadError(
+            f"--prefix {prefix!r}: must be one plain part of a file name, neither beginning nor ending with a dot; "
+            "the folder is given with -o"
+        )
+
+
+def convert(
+    host_traces: Mapping[int, Path],
+    device_traces: Mapping[int, Path],
+    out_folder: Path,
+    prefix: str,
+    compress: bool = False,
+    passed_over: Mapping[Path, str] | None = None,
+) -> ConversionReport:
+    """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; makes the folder.
+
+    host_traces, device_traces: file by rank. A rank without a device trace gets nodes without durations.
+    passed_over: files beside them that were not taken, and why not; for messages.
+    Raises WorkloadError: one line that says which file or rank, what is wrong and what to do; OSError with the file's
+    name when the machine cannot write. Then an earlier conversion is left as it was.
+    """
+    check_prefix(prefix)
+    given = {*host_traces.values(), *device_traces.values()}
+    strangers = [f"{path}: {why}" for path, why in (passed_over or {}).items() if path not in given]
+    if not host_traces and not device_traces:
+        raise WorkloadError("no traces to convert; give the host traces' folder and the device traces' folder")
+    without_host = sorted(set(device_traces) - set(host_traces))
+    if host_traces and device_traces and (without_host or set(host_traces) - set(device_traces)):
+        odd = without_host or sorted(set(host_traces) - set(device_traces))
+        kind = "host" if without_host else "device"
+        why = f" (not taken: {_shown(strangers)})" if strangers else ""
+        raise WorkloadError(
+            f"ranks [{_shown(odd)}] have no {kind} trace{why}; give both traces of every rank, or host traces only"
+        )
+    views, drafts = [], []
+    for rank in sorted({*host_traces, *device_traces}):
+        view = _read(rank, host_traces.get(rank), device_traces.get(rank))
+        drafts.append(_draft(view))
+        views.append(view)
+    groups = _settle_groups(views)
+    notes = [f"not taken: {_shown(strangers)}"] if strangers else []
+    notes += [f"rank {draft.rank}: {note}" for draft in drafts for note in _counted(draft.notes)]
+    notes += [*_missing_ranks(views, groups), *_check_sequences(views, groups)]
+    _settle_splits(views, groups)
+    files = _write(out_folder, prefix, drafts, views, groups, compress)
+    summaries = {draft.rank: _summarize(draft) for draft in drafts}
+    return ConversionReport(files, {name: list(ranks) for name, ranks in groups.items()}, summaries, notes)
+
+
+def _read(rank: int, host_path: Path | None, device_path: Path | None) -> RankView:
+    host = read_host_trace(host_path) if host_path else None
+    device = read_device_trace(device_path) if device_path else None
+    if device and device.rank not in (-1, rank):
+        raise WorkloadError(f"{device.path}: says that it is of rank {device.rank}, but was given as rank {rank}'s")
+    return RankView(rank, host, device, find_communications(host) if host else [])
+
+
+def _draft(view: RankView) -> DraftRank:
+    if view.device is None:
+        assert view.host is not None
+        return DraftRank(view.rank, host_only_nodes(view.host, view.communications))
+    spans, lost = join(view.host, view.communications, view.device) if view.host else ([], 0)
+    timeline = Timeline(view.device)
+    draft = DraftRank(view.rank, timeline.play(spans), _span_ns(view.device), timeline.notes)
+    if lost:
+        draft.notes += ["communication calls outside the profile: left out"] * lost
+    kept = {id(node.communication) for node in draft.nodes if node.communication}
+    view.communications = [communication for communication in view.communications if id(communication) in kept]
+    return draft
+
+
+def _span_ns(device: DeviceTrace) -> int:
+    host_events = (*device.operators, *device.annotations, *device.calls)
+    return max([event.end_ns for event in host_events] + [op.end_ns for op in device.device_ops], default=0)
+
+
+def _counted(notes: list[str]) -> Iterator[str]:
+    for note, count in Counter(notes).items():
+        yield f"{count} {note}"
+
+
+def _shown(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items[:SHOWN_MAX])) + (", ..." if len(items) > SHOWN_MAX else "")
+
+
+def _missing_ranks(views: list[RankView], groups: dict[str, Members]) -> list[str]:
+    """A line if a rank of the groups, or one below another, has no trace: the workload is not whole."""
+    present = {view.rank for view in views}
+    world = range(1 + max(present.union(*groups.values())))
+    missing = [rank for rank in world if rank not in present]
+    if not missing:
+        return []
+    return [f"ranks [{_shown(missing)}] of the groups have no trace: genie inspect will refuse until they are there"]
+
+
+def _settle_groups(views: list[RankView]) -> dict[str, Members]:
+    """Members by name; every communication is renamed to the name that all ranks agree on."""
+    world = world_size(views)
+    by_rank = {view.rank: members_by_name(view, world) for view in views}
+    groups, replacements = agree(by_rank)
+    for view in views:
+        for communication in view.communications:
+            communication.group = replacements[view.rank].get(communication.group, communication.group)
+    return groups
+
+
+Collectives = dict[str, list[Communication]]
+
+
+def _by_group(view: RankView) -> Collectives:
+    found: Collectives = defaultdict(list)
+    for communication in view.communications:
+        if communication.role is Role.COLLECTIVE:
+            found[communication.group].append(communication)
+    return found
+
+
+def _check_sequences(views: list[RankView], groups: dict[str, Members]) -> list[str]:
+    """One line for each group whose members do not play the same collectives, naming the first difference."""
+    notes = []
+    present = {view.rank: _by_group(view) for view in views}
+    for name, members in groups.items():
+        ranks = [rank for rank in members if rank in present]
+        for rank in ranks[1:]:
+            first, other = present[ranks[0]].get(name, []), present[rank].get(name, [])
+            at = next((k for k, (a, b) in enumerate(zip(first, other, strict=False)) if a.op is not b.op), None)
+            if at is not None:
+                what = (
+                    f"collective {at} is {first[at].op.name.lower()} on rank {ranks[0]}, {other[at].op.name.lower()} on"
+                )
+                notes.append(f"group {name!r}: {what} rank {rank}")
+            elif len(first) != len(other):
+                notes.append(
+                    f"group {name!r}: {len(first)} collectives on rank {ranks[0]}, {len(other)} on rank {rank}"
+                )
+    return notes
+
+
+def _settle_splits(views: list[RankView], groups: dict[str, Members]) -> None:
+    """Keep the split sizes of an all-to-all on all its ranks if they are uneven on any, else on none."""
+    present = {view.rank: _by_group(view) for view in views}
+    for name, members in groups.items():
+        sequences = [present[rank].get(name, []) for rank in members if rank in present]
+        for calls in zip(*sequences, strict=False):
+            if calls[0].op is not Op.ALL_TO_ALL:
+                continue
+            uneven = any(len({*call.to_each, *call.from_each}) > 1 for call in calls)
+            for call in calls:
+                call.to_each = (call.to_each or [call.size_bytes // len(members)] * len(members)) if uneven else []
+                call.from_each = (call.from_each or list(call.to_each)) if uneven else []
+
+
+def _write(
+    folder: Path,
+    prefix: str,
+    drafts: list[DraftRank],
+    views: list[RankView],
+    groups: dict[str, Members],
+    compress: bool,
+) -> list[Path]:
+    members = {name: list(ranks) for name, ranks in groups.items()}
+
+    def write_rank(draft: DraftRank, view: RankView) -> Callable[[Path], None]:
+        metadata = _metadata(view.host, view.device, members)
+        return lambda path: write_trace(path, metadata, protobuf_nodes(draft, groups), compress)
+
+    traces = {
+        trace_name(prefix, draft.rank, compress): write_rank(draft, view)
+        for draft, view in zip(drafts, views, strict=True)
+    }
+    return write_files(folder, prefix, traces, members)
+
+
+def _metadata(host: HostTrace | None, device: DeviceTrace | None, groups: dict[str, list[int]]) -> GlobalMetadata:
+    """No time of day, no path: equal traces give equal files."""
+    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie convert pytorch", groups))
+    if host:
+        metadata.attr.append(make_attribute("schema", host.schema))
+    metadata.attr.append(make_attribute("durations", "profile" if device else "unknown"))
+    return metadata
+
+
+def _summarize(draft: DraftRank) -> RankSummary:
+    def total(nodes: list[DraftNode]) -> int:
+        return sum(max(node.duration_ns, 0) for node in nodes)
+
+    compute = [node for node in draft.nodes if node.type == NodeType.COMP_NODE]
+    memory = [node for node in draft.nodes if node.type in (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)]
+    moved = [node.communication for node in draft.nodes if node.communication is not None]
+    return RankSummary(
+        nodes=len(draft.nodes),
+        device_compute_ns=total([node for node in compute if not node.on_cpu]),
+        memory_ns=total(memory),
+        host_ns=total([node for node in compute if node.on_cpu]),
+        span_ns=draft.span_ns,
+        unknown_durations=sum(node.duration_ns < 0 for node in compute),
+        collectives=dict(Counter(c.op.name.lower() for c in moved if c.role is Role.COLLECTIVE)),
+        communication_bytes=sum(c.size_bytes for c in moved if c.role is not Role.RECV),
+    )

@@ -1,1 +1,0 @@
-"""Places where ranks run: hosts files, fabric files, and the lab. `hosts/rxe` is a tool beside it."""

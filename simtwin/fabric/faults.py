@@ -1,0 +1,142 @@
+"""Links that fail, slow down and come back, as the packet kernel takes them: changes in the order of time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simtwin.fabric.network import Network
+from simtwin.fabric.routing import Routes, shortest_path_routes
+from simtwin.fabric.schema import Fabric, Fault
+
+if TYPE_CHECKING:
+    import genie_core
+
+
+DOWN = -1  # in place of a rate
+
+
+class FaultError(Exception):
+    """A fault that names nothing of the network, or cannot be; `key` is of the fault's table."""
+
+    def __init__(self, number: int, key: str, words: str) -> None:
+        super().__init__(words)
+        self.number = number  # of the fault, from 0
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Change:
+    """From `time_ps` on a link is down, up or has another rate, or other routes hold (number 0: the first)."""
+
+    time_ps: int
+    kind: str  # down, up, rate, routes
+    number: int
+    rate_bps: int = 0
+
+
+def give_changes(fabric: Fabric, network: Network, native: genie_core.Network) -> list[Change]:
+    """Set a fabric's faults in a network of the kernel."""
+    changes, routes = changes_of(fabric, network)
+    for table in routes:
+        native.add_routes(**table.arrays())
+    for change in changes:
+        native.add_change(change.time_ps, change.kind, change.number, change.rate_bps)
+    return changes
+
+
+def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Routes]]:
+    """All changes, and the routes after the first that they name. Raises FaultError.
+
+    Of faults that overlap on a link the worst holds. Routes leave out a link that is down, and take it back,
+    `[routing] reroute_delay` after.
+    """
+    of_link: dict[int, list[Fault]] = defaultdict(list)
+    for number, fault in enumerate(fabric.fault):
+        for link in links_of(number, fault, network):
+            of_link[link].append(fault)
+    times = sorted({int(t) for f in fabric.fault for t in (f.at, f.until) if t is not None})
+    changes: list[Change] = []
+    numbers: dict[frozenset[int], int] = {frozenset(): 0}
+    tables: list[Routes] = []
+    known = {link: int(network.rate_bps[link]) for link in of_link}
+    down: frozenset[int] = frozenset()
+    for time_ps in times:
+        for link, faults in sorted(of_link.items()):
+            rate_bps = _rate_at(time_ps, faults, int(network.rate_bps[link]))
+            before, known[link] = known[link], rate_bps
+            if rate_bps == before:
+                continue
+            if rate_bps == DOWN:
+                changes.append(Change(time_ps, "down", link))
+                continue
+            if before == DOWN:
+                changes.append(Change(time_ps, "up", link))
+            changes.append(Change(time_ps, "rate", link, rate_bps))
+        now_down = frozenset(link for link, rate_bps in known.items() if rate_bps == DOWN)
+        if now_down == down:
+            continue
+        down = now_down
+        if down not in numbers:
+            numbers[down] = len(numbers)
+            tables.append(shortest_path_routes(network, np.isin(np.arange(network.links), list(down))))
+        changes.append(Change(time_ps + int(fabric.routing.reroute_delay), "routes", numbers[down]))
+    return sorted(changes, key=lambda change: change.time_ps), tables
+
+
+def check_faults(fabric: Fabric, network: Network) -> None:
+    """Raises FaultError when a fault cannot be."""
+    for number, fault in enumerate(fabric.fault):
+        links_of(number, fault, network)
+
+
+def _rate_at(time_ps: int, faults: list[Fault], own_bps: int) -> int:
+    """Rate of a link from a time on; DOWN while one of its faults leaves nothing."""
+    rate_bps = own_bps
+    for fault in faults:
+        if int(fault.at) <= time_ps and (fault.until is None or time_ps < int(fault.until)):
+            if fault.rate is None:
+                return DOWN
+            rate_bps = min(rate_bps, int(fault.rate)) if rate_bps > 0 else int(fault.rate)
+    return rate_bps
+
+
+def links_of(number: int, fault: Fault, network: Network) -> list[int]:
+    """The directed links that a fault names: one, a cable's two, or all of a switch. Raises FaultError."""
+    named = {"link": fault.link, "cable": fault.cable, "switch": fault.switch}
+    given = [key for key, value in named.items() if value is not None]
+    if len(given) != 1:
+        raise FaultError(number, given[1] if given else "at", ": give one of link, cable and switch in each [[fault]]")
+    key = given[0]
+    if fault.until is not None and fault.until <= fault.at:
+        raise FaultError(number, "until", " is not after at: give a later time, or none for good")
+    names = network.node_names
+    if fault.link is not None:
+        links = [link for link, name in enumerate(network.link_names) if name == fault.link]
+        if not links:
+            example = network.link_names[0] if network.links else "host0->switch"
+            raise FaultError(number, key, f' = "{fault.link}" is no link: give one such as "{example}"')
+    elif fault.cable is not None:
+        ends = set(fault.cable)
+        links = [link for link in range(network.links) if {names[n] for n in _ends(network, link)} == ends]
+        if not links:
+            raise FaultError(number, key, f" = {list(fault.cable)}: no cable joins these two")
+    else:
+        if fault.switch not in names[network.hosts :]:
+            raise FaultError(number, key, f' = "{fault.switch}" is no switch: give one such as "{names[-1]}"')
+        node = names.index(fault.switch)
+        links = [link for link in range(network.links) if node in _ends(network, link)]
+    if fault.rate is not None:
+        if fault.rate == 0:
+            raise FaultError(number, "rate", " is unlimited: give what is left, or leave it out for none")
+        for link in links:
+            if 0 < network.rate_bps[link] < fault.rate:
+                raise FaultError(number, "rate", f" is above that of {network.link_names[link]}: give less")
+    return links
+
+
+def _ends(network: Network, link: int) -> tuple[int, int]:
+    return int(network.src_node[link]), int(network.dst_node[link])

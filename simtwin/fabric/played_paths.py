@@ -1,0 +1,185 @@
+"""The paths that the queue pairs of a simulation have: as another run's, or as switches hash them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from genie.config.source_ports import NCCL, SourcePorts, rdma_source_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from simtwin.fabric.network import Network
+    from simtwin.fabric.routing import Routes
+    from simtwin.fabric.schema import Fabric
+
+PAIRS_MAX = 20_000  # of ranks: more are not written down
+ROCE_PORT = 4791
+FIRST_ADDRESS = 0x0A000001  # 10.0.0.1 is host 0
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+MASK = (1 << 64) - 1
+Pair = tuple[int, int]
+# Source port and link names of each queue pair.
+Ways = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+def mixed(state: int) -> int:
+    """As native/core/mix.hpp."""
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
+    return state ^ state >> 31
+
+
+def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
+    """Links from one host to another of packets with this source port, as native/twin/ways.cpp has it."""
+    addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
+    hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
+    links: list[int] = []
+    node = source
+    while node != target:
+        choices = routes.choices(node, target)
+        drawn = mixed((node * GOLDEN_GAMMA + hashed + 0x632BE59BD9B4E019) & MASK)
+        links.append(int(choices[drawn % len(choices) if len(choices) > 1 else 0]))
+        node = int(network.dst_node[links[-1]])
+    return links
+
+
+class TwinPorts:
+    """Source ports of the kernel's queue pairs. `pairs`: all that it connects, in both directions."""
+
+    def __init__(self, rule: str, queue_pairs: int, seed: int, pairs: Sequence[Pair]) -> None:
+        self._rule, self._queue_pairs, self._ports = rule, queue_pairs, SourcePorts(rule)
+        # Queue pairs are numbered from a number that differs from run to run.
+        self._first = 2 + (mixed(seed + GOLDEN_GAMMA & MASK) & 0xFFFFF)
+        self._number = {pair: at * queue_pairs for at, pair in enumerate(sorted(pairs))}
+
+    def of(self, source: int, target: int) -> list[int]:
+        """By queue pair."""
+        own, other = self._number[source, target], self._number[target, source]
+        numbers = range(self._queue_pairs)
+        if self._rule != NCCL:
+            return [self._ports.port(source, target, at, self._queue_pairs, 0, 0) for at in numbers]
+        return [
+            rdma_source_port(self._first + own + at & 0xFFFFFF, self._first + other + at & 0xFFFFFF) for at in numbers
+        ]
+
+
+def ways_of(paths: pl.DataFrame) -> dict[Pair, Ways]:
+    """Each pair's paths, from the table of a run folder."""
+    ordered = paths.sort("src", "dst", "source_port", "hop")
+    found: dict[Pair, list[tuple[int, tuple[str, ...]]]] = {}
+    rows = ordered.select("src", "dst", "source_port", "link").iter_rows()
+    for (src, dst, port), of_path in itertools.groupby(rows, key=lambda row: row[:3]):
+        found.setdefault((src, dst), []).append((port, tuple(row[3] for row in of_path)))
+    return {pair: tuple(ways) for pair, ways in found.items()}
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Paths of another run that the twin's queue pairs have too, and why others do not."""
+
+    ways: dict[Pair, Ways] = field(default_factory=dict)
+    pins: dict[Pair, list[int]] = field(default_factory=dict)  # hosts -> links
+    problems: dict[Pair, str] = field(default_factory=dict)
+
+
+def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_rank: Sequence[int]) -> Followed:
+    """Which paths of a run its twin can be pinned to: those of pairs whose links are all in the fabric, and that are
+    one for all queue pairs between two hosts.
+    """
+    number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
+    kept = {(path.source, path.target) for path in fabric.path}
+    result = Followed()
+    for (src, dst), ways in ways_of(paths).items():
+        hosts = (int(host_of_rank[src]), int(host_of_rank[dst]))
+        names = ways[0][1]
+        problem = ""
+        if any(way != names for _, way in ways):
+            problem = "its queue pairs have different paths"
+        elif missing := next((name for name in names if name not in number), ""):
+            problem = f"the fabric has no link {missing}"
+        elif not _joins([number[name] for name in names], network, *hosts):
+            problem = f"{', '.join(names)} is no path between their hosts"
+        elif (network.node_names[hosts[0]], network.node_names[hosts[1]]) in kept:
+            problem = "the fabric has a [[path]] for it"
+        elif result.pins.setdefault(hosts, [number[name] for name in names]) != [number[name] for name in names]:
+            problem = "ranks of the same hosts have different paths"
+        if problem:
+            result.problems[src, dst] = problem
+        else:
+            result.ways[src, dst] = ways
+    return result
+
+
+def _joins(links: list[int], network: Network, source: int, target: int) -> bool:
+    nodes = [source, *(int(network.dst_node[link]) for link in links)]
+    begins = [int(network.src_node[link]) for link in links]
+    return nodes[-1] == target and begins == nodes[:-1]
+
+
+@dataclass(frozen=True)
+class PlayedPaths:
+    """What a simulation says of its paths: a table of the record, and facts for run.json."""
+
+    table: pl.DataFrame | None
+    facts: dict[str, Any]
+
+
+def played_paths(
+    fabric: Fabric,
+    network: Network,
+    routes: Routes,
+    host_of_rank: Sequence[int],
+    seeds: Sequence[int],
+    pairs: Sequence[Pair],
+    pins: dict[Pair, list[int]],
+    followed: Followed | None,
+    reroutes: bool,
+) -> PlayedPaths:
+    """Paths of the pairs of ranks that moved anything, those of the first seed where they differ by seed.
+
+    `pins`: (source host, target host) -> links that the fabric pins. A pair whose packets are spread over several
+    paths, or whose ranks share a host, has none.
+    """
+    import polars as pl
+
+    from genie.record.schemas import PATHS_SCHEMA
+
+    facts: dict[str, Any] = {"changed": reroutes, "pairs": len(pairs)}
+    if followed is not None:
+        own = [pair for pair in pairs if pair not in followed.ways and host_of_rank[pair[0]] != host_of_rank[pair[1]]]
+        facts |= {"followed": len(followed.ways), "not_followed": len(own)}
+        if own:
+            why = followed.problems.get(own[0], "the run to follow does not know its path")
+            facts["why"] = f"rank {own[0][0]} to rank {own[0][1]}: {why}"
+    if len(pairs) > PAIRS_MAX:
+        return PlayedPaths(None, facts | {"not_written": f"more than {PAIRS_MAX} pairs of ranks"})
+    both = sorted({*pairs, *((target, source) for source, target in pairs)})
+    rule, queue_pairs = fabric.load_balancing.source_ports, fabric.transport.queue_pairs or 1
+    ports = [TwinPorts(rule, queue_pairs, seed, both) for seed in dict.fromkeys(seeds[:2])]
+    rows: list[tuple[int, int, int, int, str]] = []
+    for source, target in sorted(pairs):
+        a, b = int(host_of_rank[source]), int(host_of_rank[target])
+        if a == b:
+            continue
+        ways = followed.ways.get((source, target)) if followed else None
+        pinned = pins.get((a, b))
+        if ways is None and pinned is None and fabric.load_balancing.mode != "ecmp":
+            continue
+        if ways is None:
+            found = [
+                [(port, pinned or hashed_path(routes, network, a, b, port)) for port in of_seed.of(source, target)]
+                for of_seed in ports
+            ]
+            facts["changed"] |= any(
+                [links for _, links in other] != [links for _, links in found[0]] for other in found
+            )
+            ways = tuple((port, tuple(network.link_names[link] for link in links)) for port, links in found[0])
+        for port, names in dict(ways).items():
+            rows += [(source, target, port, hop, name) for hop, name in enumerate(names)]
+    table = pl.DataFrame(rows, schema=list(PATHS_SCHEMA)[:5], orient="row").with_columns(probe_ns=None)
+    return PlayedPaths(table.cast(PATHS_SCHEMA) if rows else None, facts)

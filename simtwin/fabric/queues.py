@@ -1,0 +1,185 @@
+"""What queues do in a fabric: where they mark, how switches share their buffers, how much headroom a pause needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.config.units import SIZE_MAX_BYTES
+from simtwin.fabric.frames import frames_of
+from simtwin.fabric.schema import FRAMING_BYTES, Fabric
+from simtwin.fabric.topology import Network
+
+if TYPE_CHECKING:
+    import genie_core
+
+PAUSE_BYTES = 64  # IEEE 802.1Qbb, without preamble and gap
+NO_MARKS = -1
+PS_PER_S = 10**12
+ALPHA_UNIT = 1024
+
+
+class QueueError(Exception):
+    """Buffers that the ports' headroom and reserves use up, or headroom that has no end; `key` is the fabric file's."""
+
+    def __init__(self, key: tuple[str, str], words: str) -> None:
+        super().__init__(words)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Queues:
+    """As the packet kernel takes it; see network.hpp."""
+
+    ecn_minimum_bytes: NDArray[np.int64]  # (links,), NO_MARKS: the link's queues mark nothing
+    ecn_maximum_bytes: NDArray[np.int64]  # (links,)
+    ecn_probability: NDArray[np.float64]  # (links,)
+    shared_bytes: NDArray[np.int64]  # (nodes,), 0: no shared buffer
+    headroom_bytes: NDArray[np.int64]  # (links,), at the link's target, for each lossless priority
+    reserve_bytes: int
+    resume_bytes: int
+    alpha: Fraction
+    lossless: int  # bit of each class
+    data_class: int  # classes of packets: the higher goes first
+    control_class: int
+    weights_bytes: tuple[int, int]  # of data and control, a turn's; 0: the higher goes first
+    balance: tuple[str, int]  # mode, gap between flowlets in ps
+    foreign_frames: tuple[int, int, int, int]  # data header, control frame, pause frame, unit of time; 0: RoCEv2's
+
+    def give(self, network: genie_core.Network) -> None:
+        """Set them in a network of the kernel."""
+        network.set_ecn(self.ecn_minimum_bytes, self.ecn_maximum_bytes, self.ecn_probability)
+        network.set_buffers(
+            self.shared_bytes,
+            self.headroom_bytes,
+            reserve_bytes=self.reserve_bytes,
+            resume_bytes=self.resume_bytes,
+            alpha_numerator=self.alpha.numerator,
+            alpha_shift=self.alpha.denominator.bit_length() - 1,
+            lossless=self.lossless,
+        )
+        network.set_classes(self.data_class, self.control_class, *self.weights_bytes)
+        network.set_balance(*self.balance)
+        network.set_frames(*self.foreign_frames)
+
+
+def queues_of(fabric: Fabric, network: Network) -> Queues:
+    """A fabric's queues. Raises QueueError."""
+    of_switch = (network.src_node >= network.hosts) & ~network.is_bridge[network.src_node]
+    minimum = np.full(network.links, NO_MARKS, np.int64)
+    maximum, probability = minimum.copy(), np.zeros(network.links)
+    if (ecn := fabric.ecn) is not None:
+        scale = np.ones(network.links) if ecn.at is None else network.rate_bps / int(ecn.at)
+        of_switch &= scale > 0  # in proportion to a rate without limit no queue is long
+        minimum[of_switch] = _threshold_bytes(ecn.minimum, scale[of_switch])
+        maximum[of_switch] = _threshold_bytes(ecn.maximum, scale[of_switch])
+        probability[of_switch] = ecn.probability
+    pfc, switch, frame = fabric.pfc, fabric.switch, fabric.frame
+    priorities = sorted({fabric.priority.data, fabric.priority.control})
+    lossless = sum(1 << number for number, priority in enumerate(priorities) if priority in fabric.lossless_priorities)
+    headroom = np.zeros(network.links, np.int64)
+    if pfc:
+        headroom[:] = _headroom_bytes(fabric, network) if pfc.headroom is None else int(pfc.headroom)
+    return Queues(
+        minimum,
+        maximum,
+        probability,
+        _shared_bytes(fabric, network, headroom, bin(lossless).count("1")),
+        headroom,
+        int(switch.reserve),
+        int(pfc.resume) if pfc else 0,
+        Fraction(round(switch.alpha * ALPHA_UNIT), ALPHA_UNIT),
+        lossless,
+        priorities.index(fabric.priority.data),
+        priorities.index(fabric.priority.control),
+        _weights_bytes(fabric),
+        (fabric.load_balancing.mode, int(fabric.load_balancing.flowlet_gap)),
+        (int(frame.data_header or 0), int(frame.control or 0), int(frame.pause or 0), int(frame.time_unit)),
+    )
+
+
+def _threshold_bytes(size_bytes: int, scale: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(np.minimum(int(size_bytes) * scale, float(SIZE_MAX_BYTES))).astype(np.int64)
+
+
+def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
+    """The smaller weight sends a full frame in its turn, so that turns are short and never empty."""
+    data, control = fabric.priority.data_weight, fabric.priority.control_weight
+    if data is None or control is None:
+        return 0, 0
+    unit = -(-frames_of(fabric).full_bytes // min(data, control))
+    return data * unit, control * unit
+
+
+def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
+    """By link: what may still come by it once its target has decided that it must pause.
+
+    The pause frame waits for a frame that has just begun, is sent, travels; its reader ends the frame that it has just
+    begun; what is on the cable arrives, and of a token bucket all that it has saved. (IEEE 802.1Qbb's delay value,
+    without the processing times that nothing has here but hosts.)
+    """
+    into_switch = _into_switch(network)
+    for link in np.flatnonzero(into_switch & (network.rate_bps == 0)).tolist()[:1]:
+        raise QueueError(
+            ("pfc", "headroom"),
+            f" is missing, and what {network.link_names[link]} sends until it is told to pause is unlimited, as its "
+            "rate is: give one of them",
+        )
+    return _until_paused_bytes(fabric, network)
+
+
+def least_headroom(fabric: Fabric, network: Network) -> tuple[int, int] | None:
+    """The link, and its need in bytes, that lacks most of its headroom; None where none lacks any.
+
+    Links of unlimited rate are left out: no headroom is enough for them.
+    """
+    if fabric.pfc is None or fabric.pfc.headroom is None:
+        return None
+    into_switch = _into_switch(network)
+    need = np.where(into_switch & (network.rate_bps > 0), _until_paused_bytes(fabric, network), 0)
+    link = int(np.argmax(need))
+    return (link, int(need[link])) if need[link] > int(fabric.pfc.headroom) else None
+
+
+def _into_switch(network: Network) -> NDArray[np.bool_]:
+    """(links,) those whose target may pause their source."""
+    return (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+
+
+def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
+    """As `_headroom_bytes`, whether or not it has an end."""
+    largest = frames_of(fabric).full_bytes
+    pause = int(fabric.frame.pause or PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0))
+    back = np.arange(network.links) ^ 1
+    latency = np.zeros(network.nodes, np.int64)
+    latency[: network.hosts] = network.packet_latency_ps
+    rate_back = np.where(network.rate_bps[back] > 0, network.rate_bps[back], np.iinfo(np.int64).max)
+    sending_ps = (largest + pause) * 8 * PS_PER_S // rate_back
+    wait_ps = network.delay_ps + network.delay_ps[back] + sending_ps + latency[network.src_node]
+    moving = [
+        math.ceil(int(rate) * int(wait) / (8 * PS_PER_S)) for rate, wait in zip(network.rate_bps, wait_ps, strict=True)
+    ]
+    return np.array(moving, np.int64) + 2 * largest + network.burst_bytes
+
+
+def _shared_bytes(fabric: Fabric, network: Network, headroom: NDArray[np.int64], lossless: int) -> NDArray[np.int64]:
+    shared = np.zeros(network.nodes, np.int64)
+    if fabric.switch.shared_buffer is None:
+        return shared
+    switches = (np.arange(network.nodes) >= network.hosts) & ~network.is_bridge
+    priorities = len({fabric.priority.data, fabric.priority.control})
+    kept = np.bincount(network.dst_node, headroom * lossless + priorities * int(fabric.switch.reserve), network.nodes)
+    shared[switches] = int(fabric.switch.shared_buffer) - kept.astype(np.int64)[switches]
+    largest = frames_of(fabric).full_bytes
+    for node in np.flatnonzero(switches & (shared < largest)).tolist():
+        name, need = network.node_names[node], int(kept[node]) + largest
+        raise QueueError(
+            ("switch", "shared_buffer"),
+            f": the ports of {name} keep {int(kept[node])} B as headroom and reserve: give {need} B or more",
+        )
+    return shared

@@ -1,0 +1,401 @@
+"""What a fabric file says, as strict structs. Reading and writing it: `simtwin.fabric.reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from genie.config.congestion import CONTROLS, Control, name_of
+from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.strict_toml import Tables
+from genie.config.units import Duration, Rate, Size
+
+HOSTS_MAX = 65536
+PACKETS_MAX = 2**23 - 1  # half of the PSN space
+FRAMING_BYTES = 18  # Ethernet's header and FCS
+ETHERNET_OVERHEAD_BYTES = FRAMING_BYTES + 20  # preamble and gap
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, description="a name of 1 to 64 characters")]
+Hosts = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
+Switches = Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
+Retries = Annotated[int, Meta(ge=0, le=7)]
+ControlName = Literal["none", "window", "dcqcn", "dcqcn-timer", "hpcc", "timely", "swift", "dctcp", "nscc"]
+
+
+class _Strict(Struct, forbid_unknown_fields=True, frozen=True):
+    """An immutable table that refuses keys it does not know."""
+
+
+class Link(_Strict, frozen=True):
+    """A cable: its rate, and how long a bit travels."""
+
+    rate: Rate
+    delay: Duration = Duration(0)
+    # Of a token bucket, as Linux's tbf has it: packets leave at once while it has tokens, at the rate on average.
+    burst: Size | None = None
+
+
+class Downlink(_Strict, frozen=True):
+    """What differs on the way from the switch to the host."""
+
+    rate: Rate
+    burst: Size | None = None
+
+
+class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
+    """Hosts `host0`, `host1`, ... on one switch, `switch`."""
+
+    hosts: Hosts
+
+
+class Photonic(_Strict, tag_field="kind", tag="photonic", frozen=True):
+    """Hosts `host0`, ... on one optical circuit switch, `switch`; at level `flow`.
+
+    Two hosts that exchange messages need a circuit, of [link]'s rate in each direction; a host has at most `ports` of
+    them at a time, and setting one up takes `setup`. An idle circuit stays until its port is needed.
+    """
+
+    hosts: Hosts
+    ports: Annotated[int, Meta(ge=1, le=1024)] = 1  # circuits that a host has at a time
+    setup: Duration = Duration(10_000_000)
+
+
+class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
+    """Hosts in order on leaf switches `leaf0`, ...; every leaf has one link to every spine `spine0`, ..."""
+
+    leaves: Switches
+    spines: Switches
+    hosts_per_leaf: Hosts
+    spine_link: Link | None = None  # leaf to spine; as [link] when absent
+
+
+class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
+    """Three tiers of switches with `k` ports each (Al-Fares et al., SIGCOMM 2008).
+
+    k pods of k/2 `edge` and k/2 `aggregation` switches, (k/2)^2 `core` switches, k^3/4 hosts in order on the edges.
+    """
+
+    k: Annotated[int, Meta(ge=2, le=50, multiple_of=2)]  # 31,250 hosts
+
+
+class Domain(_Strict, frozen=True):
+    """What joins the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
+
+    rate: Rate
+    delay: Duration = Duration(0)
+    kind: Literal["switch", "mesh"] = "switch"
+    # A message for another rail goes through the domain's switch to the port that is on it (NCCL's PXN).
+    pxn: bool = False
+
+
+class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):
+    """Servers with a port for each accelerator; the k-th ports of all servers hang on leaf switches of rail k.
+
+    Host h is accelerator h % rails of server h // rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each
+    and have a link to every spine `spine0`, ...
+    """
+
+    servers: Hosts
+    rails: Annotated[int, Meta(ge=1, le=64)]
+    servers_per_leaf: Hosts | None = None  # all of them when absent
+    spines: Switches
+    spine_link: Link | None = None  # as [link] when absent
+    domain: Domain | None = None
+
+
+class DualPlane(_Strict, tag_field="kind", tag="dual-plane", frozen=True):
+    """Every host has a port in each of two planes, which are leaves and spines of their own."""
+
+    leaves: Switches  # of each plane
+    spines: Switches
+    hosts_per_leaf: Hosts
+    spine_link: Link | None = None
+
+
+class Dragonfly(_Strict, tag_field="kind", tag="dragonfly", frozen=True):
+    """Groups of routers, all joined with each other; each group has one link to every other (Kim et al., ISCA 2008).
+
+    There are `routers` * `global_links` + 1 groups; hosts in order on their routers.
+    """
+
+    routers: Annotated[int, Meta(ge=1, le=256)]  # of each group
+    hosts_per_router: Hosts
+    global_links: Annotated[int, Meta(ge=1, le=256)]  # of each router
+    global_link: Link | None = None  # as [link] when absent
+
+
+class Torus(_Strict, tag_field="kind", tag="torus", frozen=True):
+    """Routers in a grid, each joined with its neighbours in every dimension, and the last with the first."""
+
+    size: Annotated[tuple[Switches, ...], Meta(min_length=1, max_length=6)]
+    hosts_per_router: Hosts = 1
+    wraps: bool = True  # false: a mesh
+
+
+class NamedHost(_Strict, frozen=True):
+    """A host of an explicit topology; latencies as in [host] when absent."""
+
+    name: Name
+    packet_latency: Duration | None = None
+    message_latency: Duration | None = None
+
+
+class NamedSwitch(_Strict, frozen=True):
+    """A switch of an explicit topology; buffer as in [switch] when absent."""
+
+    name: Name
+    buffer: Size | None = None
+    bridge: bool = False  # joins parts of a server: holds all that comes, and neither marks nor pauses
+
+
+class NamedLink(_Strict, frozen=True):
+    """A cable between `a` and `b`; rate and delay as in [link] when absent, `rate_back` (b to a) as rate.
+
+    A cable with bursts of its own has none where it says none.
+    """
+
+    a: str
+    b: str
+    rate: Rate | None = None
+    delay: Duration | None = None
+    rate_back: Rate | None = None
+    burst: Size | None = None  # both ways; as in [link] when absent
+    burst_back: Size | None = None  # b to a, where it is another one
+    length: Annotated[int, Meta(ge=1, le=64)] = 1  # of a path, in links: the shortest are taken
+
+
+class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
+    """Every host, switch and cable by name. Hosts are numbered in the order of the file."""
+
+    # In order: what NCCL's messages stay within, and do not cross the network for; absent: each host is a server.
+    hosts_per_server: Hosts | None = None
+    host: Annotated[
+        list[NamedHost],
+        Meta(min_length=1, max_length=HOSTS_MAX, description=f"1 to {HOSTS_MAX} tables [[topology.host]]"),
+    ]
+    switch: Annotated[list[NamedSwitch], Meta(description="tables [[topology.switch]]")] = []
+    link: Annotated[list[NamedLink], Meta(description="tables [[topology.link]]")]
+
+
+class Transport(_Strict, frozen=True):
+    """RoCE reliable connections. A value that is absent is the transport's own default, in both worlds."""
+
+    mtu: Literal[256, 512, 1024, 2048, 4096] = 4096  # path MTU: payload bytes of a packet
+    window_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # sent and not acknowledged, at most
+    ack_every_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # asked for inside long messages
+    ack_timeout: Duration | None = None  # nothing acknowledged for so long: send again
+    retry_limit: Retries | None = None  # timeouts and NAKs in a row until the queue pair fails
+    rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
+    queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
+    split: bool | None = None  # each message over all of them; otherwise one message on each in turn
+    recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; what is sent again after a loss
+    # In the twin: packets that come early are kept, and a loss is one that so many have overtaken; 0: none is kept.
+    # Below window_packets, as no more can overtake one. Absent: 0, or where [load_balancing] reorders or recovery is
+    # selective a quarter of the window, at most 64.
+    reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
+    congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
+    traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
+
+
+class Frame(_Strict, frozen=True):
+    """What the link layer adds to each IP packet; the others are another simulator's frames, in the twin alone."""
+
+    overhead_bytes: Annotated[int, Meta(ge=0, le=256)] = ETHERNET_OVERHEAD_BYTES
+    payload: Size | None = None  # of a full packet, in place of [transport] mtu
+    data_header: Size | None = None  # of every data frame, beside its payload
+    control: Size | None = None  # of every acknowledgement
+    pause: Size | None = None  # of every pause frame
+    time_unit: Duration = Duration(1)  # to which times of serialisation, and between paced packets, are rounded
+
+    @property
+    def is_foreign(self) -> bool:
+        return not self.payload is self.data_header is self.control is self.pause is None or self.time_unit != 1
+
+
+class Host(_Strict, frozen=True):
+    """What a host costs; `genie calibrate` measures the first two."""
+
+    packet_latency: Duration = Duration(0)  # from a packet's arrival until the transport has dealt with it
+    message_latency: Duration = Duration(0)  # from a message's completion until what depended on it is posted
+    doorbell_latency: Duration = Duration(0)  # in the twin: from a message's posting until its port hears of it
+    # In the twin: from a congestion notification's arrival until the sender acts on it.
+    notification_latency: Duration = Duration(0)
+
+
+class Switch(_Strict, frozen=True):
+    """Output-queued; what comes when buffers are full is dropped.
+
+    With a shared buffer each ingress port and priority has its reserve, and beyond it may take alpha times of what is
+    left for all (dynamic thresholds, Choudhury and Hahne, 1998).
+    """
+
+    buffer: Size = Size(-1)  # of each output port's queues
+    shared_buffer: Size | None = None  # of the whole switch; absent: what a port holds concerns no other
+    reserve: Size = Size(4096)
+    # Rounded to a multiple of 1/1024.
+    alpha: Annotated[float, Meta(ge=1 / 1024, le=64, description="a number from 1/1024 to 64")] = 0.125
+    latency: Duration = Duration(0)  # from a packet's arrival until it may leave
+    # A packet goes on as soon as its header is there, where no port is faster than the link that it comes by.
+    cut_through: bool = False
+    trimming: bool = False  # of data without room the header goes on, with the control packets
+
+
+class Ecn(_Strict, kw_only=True, frozen=True):
+    """Random early detection, by the queue that a packet leaves: no marks up to `minimum`, all above `maximum`."""
+
+    minimum: Size
+    maximum: Size
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0  # at the maximum
+    at: Rate | None = None  # thresholds are for links of this rate, and in proportion for others; absent: for all
+
+
+class Pfc(_Strict, kw_only=True, frozen=True):
+    """Priority flow control (IEEE 802.1Qbb): a switch tells who sends to pause before it must drop."""
+
+    # Absent: the data's.
+    priorities: Annotated[tuple[Annotated[int, Meta(ge=0, le=6)], ...], Meta(min_length=1)] | None = None
+    headroom: Size | None = None  # of each ingress port and priority; absent: what may come until a pause is heard
+    resume: Size = Size(3072)  # a pause ends when so much less than the threshold is taken
+
+
+Weight = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class Priority(_Strict, frozen=True):
+    """Of packets, 0 to 6; the higher goes first, or with weights both share the link by these."""
+
+    data: Annotated[int, Meta(ge=0, le=6)] = 3
+    control: Annotated[int, Meta(ge=0, le=6)] = 3  # acknowledgements and notifications
+    data_weight: Weight | None = None
+    control_weight: Weight | None = None
+
+
+class LoadBalancing(_Strict, frozen=True):
+    """How a switch picks one of several equally short paths for data; control packets keep to a path of their own.
+
+    ecmp: by a hash of addresses and UDP ports; flowlet: drawn anew after a gap; spray: drawn for each packet;
+    round-robin: in turn; adaptive: the shortest queue.
+    """
+
+    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
+    flowlet_gap: Duration = Duration(50_000_000)
+    # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (each pair of ranks its own), a
+    # port or FIRST-LAST; as --source-ports in the live world.
+    source_ports: str = "nccl"
+
+    @property
+    def reorders(self) -> bool:
+        return self.mode in ("spray", "round-robin", "adaptive")
+
+
+class Path(_Strict, frozen=True):
+    """The way from one host to another that their packets keep to, whatever is balanced or fails."""
+
+    source: Name
+    target: Name
+    via: tuple[Name, ...]  # switches, in order
+
+
+class Fault(_Strict, kw_only=True, frozen=True):
+    """A link, a cable (both ways) or all cables of a switch fail or slow down; in the twin."""
+
+    at: Duration
+    until: Duration | None = None  # absent: for good
+    link: str | None = None  # "leaf0->spine1"
+    cable: tuple[Name, Name] | None = None
+    switch: Name | None = None
+    rate: Rate | None = None  # that is left; absent: none
+
+
+class Routing(_Strict, frozen=True):
+    """Shortest paths, by hops."""
+
+    reroute_delay: Duration = Duration(1_000_000_000)  # from a link's failure, or return, until paths take account
+
+
+class Fabric(_Strict, kw_only=True, frozen=True):
+    """A fabric file: its tables. What scripts do with one is below; each of it raises FabricError."""
+
+    name: Name = "fabric"
+    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
+    link: Link | None = None  # default of all links; a generator needs it
+    downlink: Downlink | None = None  # switch to host; as [link] when absent
+    transport: Transport = Transport()
+    frame: Frame = Frame()
+    host: Host = Host()
+    switch: Switch = Switch()
+    ecn: Ecn | None = None
+    pfc: Pfc | None = None
+    priority: Priority = Priority()
+    load_balancing: LoadBalancing = LoadBalancing()
+    routing: Routing = Routing()
+    path: Annotated[list[Path], Meta(description="tables [[path]]")] = []
+    fault: Annotated[list[Fault], Meta(description="tables [[fault]]")] = []
+    # Node -> its IP addresses, by which the live world knows the hops of a path.
+    addresses: Annotated[dict[str, list[str]], Meta(description='a table: name = ["10.0.0.1", ...]')] = {}
+    congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
+
+    @property
+    def control(self) -> Control:
+        """The senders' congestion control: what [transport] names, with the parameters of [congestion_control]."""
+        given, name = self.congestion_control, self.transport.congestion_control
+        if given is not None and name in (None, name_of(given)):
+            return given
+        return CONTROLS[name or "none"]()
+
+    @property
+    def lossless_priorities(self) -> tuple[int, ...]:
+        """Those of packets that pause before they drop."""
+        if self.pfc is None:
+            return ()
+        return (self.priority.data,) if self.pfc.priorities is None else self.pfc.priorities
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts; host h plays rank h unless a hosts file says otherwise."""
+        topology = self.topology
+        if isinstance(topology, SingleSwitch | Photonic):
+            return topology.hosts
+        if isinstance(topology, LeafSpine):
+            return topology.leaves * topology.hosts_per_leaf
+        if isinstance(topology, FatTree):
+            return topology.k**3 // 4
+        if isinstance(topology, RailOptimized):
+            return topology.servers * topology.rails
+        if isinstance(topology, DualPlane):
+            return topology.leaves * topology.hosts_per_leaf
+        if isinstance(topology, Dragonfly):
+            groups = topology.routers * topology.global_links + 1
+            return groups * topology.routers * topology.hosts_per_router
+        if isinstance(topology, Torus):
+            return prod(topology.size) * topology.hosts_per_router
+        return len(topology.host)
+
+    @classmethod
+    def load(cls, path: str | FilePath) -> Fabric:
+        """Read and check a fabric file, or one of ASTRA-sim's networks (.yml)."""
+        from simtwin.imports.fabric_files import read_fabric_file
+
+        return read_fabric_file(FilePath(path))
+
+    @classmethod
+    def make(cls, **tables: Any) -> Fabric:
+        """A fabric of a file's tables and values: `make(topology={"kind": "leaf-spine", ...}, link={"rate": ...})`."""
+        from simtwin.fabric.reading import FabricError, fabric_from
+
+        return fabric_from(Tables(tables, "the fabric", FabricError))
+
+    def replace(self, changes: Mapping[str, Any]) -> Fabric:
+        """With other values at dotted keys: `replace({"switch.shared_buffer": "8MiB"})`; None leaves one out."""
+        from simtwin.fabric.reading import changed_fabric
+
+        return changed_fabric(self, changes)
+
+    def with_control(self, name: str, **parameters: Any) -> Fabric:
+        """With another congestion control: its defaults, or the parameters of [congestion_control]."""
+        table = {"kind": name, **parameters} if parameters else None
+        return self.replace({"congestion_control": table, "transport.congestion_control": name})

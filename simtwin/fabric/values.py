@@ -1,0 +1,130 @@
+"""Values that a fabric cannot have: what would divide by zero, go on for ever, fit into no packet or mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import genie_core
+import numpy as np
+from msgspec import Struct
+
+from genie.config.strict_toml import Document
+from genie.config.units import Rate, Size, format_duration, format_rate
+from simtwin.fabric.frames import frames_of
+from simtwin.fabric.network import Network
+from simtwin.fabric.queues import PS_PER_S
+from simtwin.fabric.schema import Explicit, Fabric
+
+FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
+SHORTEST_PS = 1000
+SLOWEST_BPS, LEAST_RATE = 10_000, "10kb/s"  # 64 bits of picoseconds hold 100,000 full frames at it
+MAY_BE_UNLIMITED = "buffer"  # the other sizes are thresholds, shares and lengths
+
+
+def check_values(document: Document, fabric: Fabric) -> None:
+    """Raises the document's error for the first value that cannot be."""
+    for key, value in _values(fabric):
+        if isinstance(value, Size) and value < 0 and key[-1] != MAY_BE_UNLIMITED:
+            raise document.error(key, ' = "unlimited": give a size such as "64KiB"')
+    if fabric.ecn is not None and fabric.ecn.at == 0:
+        raise document.error(("ecn", "at"), ' = "unlimited": give the rate that the thresholds are for')
+    _check_frames(document, fabric)
+    _check_buffers(document, fabric)
+    _check_transport(document, fabric)
+    _check_pauses(document, fabric)
+
+
+def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
+    """Raises the document's error for links on which a full frame takes no time at all, or hours."""
+    for key, value in _values(fabric):
+        if isinstance(value, Rate) and 0 < value < SLOWEST_BPS:
+            raise document.error(key, f" = {format_rate(value)}: give {LEAST_RATE} or more")
+    limited = network.rate_bps > 0
+    if limited.any():
+        fastest, unit_ps = int(np.argmax(network.rate_bps)), int(fabric.frame.time_unit)
+        most_ps = 2 * (frames_of(fabric).full_bytes * 8 * PS_PER_S // int(network.rate_bps[fastest]))
+        if unit_ps > max(most_ps, 1):
+            raise document.error(
+                ("frame", "time_unit"),
+                f" = {format_duration(unit_ps)} rounds a full frame on {network.link_names[fastest]} to no time: give "
+                f"{format_duration(max(most_ps, 1))} or less",
+            )
+
+
+def _values(table: Struct, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Key and value of everything in the file's tables but [congestion_control], which has checks of its own."""
+    for field in table.__struct_fields__:
+        value = getattr(table, field)
+        if isinstance(value, Struct):
+            if field != "congestion_control":
+                yield from _values(value, (*key, field))
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                if isinstance(item, Struct):
+                    yield from _values(item, (*key, field, number))
+        else:
+            yield (*key, field), value
+
+
+def _check_frames(document: Document, fabric: Fabric) -> None:
+    frame, most = fabric.frame, f"give {FRAME_MAX_BYTES} B or less"
+    for key in ("payload", "data_header", "control", "pause"):
+        if (size_bytes := getattr(frame, key) or 0) > FRAME_MAX_BYTES:
+            raise document.error(("frame", key), f" = {size_bytes} B: {most}")
+    if (size_bytes := frames_of(fabric).full_bytes) > FRAME_MAX_BYTES:
+        key = "payload" if frame.payload else "data_header"
+        raise document.error(("frame", key), f" makes frames of {size_bytes} B, headers included: {most}")
+    if frame.time_unit == 0:
+        raise document.error(("frame", "time_unit"), " = 0ns: give 1ps or more")
+
+
+def _check_buffers(document: Document, fabric: Fabric) -> None:
+    """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
+    least = frames_of(fabric).full_bytes
+    bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] in ("burst", "burst_back") and value]
+    for key, held_bytes in (*_buffers(fabric), *bursts):
+        if 0 <= held_bytes < least:
+            raise document.error(key, f" = {held_bytes} B cannot hold one packet: give {least} B or more")
+
+
+def _check_transport(document: Document, fabric: Fabric) -> None:
+    transport = fabric.transport
+    if transport.ack_timeout is not None and transport.ack_timeout < SHORTEST_PS:
+        timeout = format_duration(transport.ack_timeout)
+        raise document.error(("transport", "ack_timeout"), f" = {timeout}: nothing is acknowledged so soon: give more")
+    window = transport.window_packets or genie_core.QueuePairConfig().window_packets
+    reordering = transport.reordering_packets
+    if reordering and reordering >= window:
+        raise document.error(
+            ("transport", "reordering_packets"),
+            f" = {reordering} is not below window_packets = {window}, so that no loss would be noticed: "
+            f"give {window - 1} or less",
+        )
+
+
+def _check_pauses(document: Document, fabric: Fabric) -> None:
+    """Lossless priorities are somebody's, and nothing drops what they keep."""
+    if (pfc := fabric.pfc) is None:
+        return
+    if fabric.switch.shared_buffer is None:
+        raise document.error(("pfc",), ": give [switch] shared_buffer, from which thresholds for pauses follow")
+    for key, buffer_bytes in _buffers(fabric):
+        if buffer_bytes >= 0:
+            raise document.error(key, " drops what [pfc] is to keep: leave it out beside shared_buffer")
+    used = fabric.priority
+    if pfc.priorities is not None and not {used.data, used.control} & set(pfc.priorities):
+        raise document.error(
+            ("pfc", "priorities"),
+            f" = {list(pfc.priorities)} has neither [priority] data = {used.data} nor control = {used.control}, so "
+            "nobody would pause: give one of them",
+        )
+
+
+def _buffers(fabric: Fabric) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Key and size of every output port's buffer that the file may give."""
+    yield ("switch", "buffer"), int(fabric.switch.buffer)
+    if isinstance(fabric.topology, Explicit):
+        for number, switch in enumerate(fabric.topology.switch):
+            if switch.buffer is not None:
+                yield ("topology", "switch", number, "buffer"), int(switch.buffer)

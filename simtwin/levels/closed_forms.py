@@ -1,0 +1,373 @@
+"""Our own closed forms: alpha and beta of each round of an algorithm on the fabric at hand.
+
+A round is a set of messages that are sent at once. It takes the longest latency of their ways (around a ring, where
+who is ahead waits for nobody else, the mean), and the time that the most loaded link needs for its part of their bytes,
+headers included; where several ways are equally short, each has an even part. Rounds follow one another; what an
+algorithm pipelines shares its latency. Nothing else shares the network.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from math import ceil, log2
+from typing import NamedTuple
+
+from genie.collectives.algorithms import chain_parts
+from genie.collectives.lower import choose
+from genie.collectives.msccl.algorithm import PREFIX
+from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, RING, choose_nccl
+from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
+from genie.collectives.nccl.steps import NOBODY, double_binary_tree
+from genie.plan.lowering import Lowering, members_per_node
+from genie.workload.graph import WorkloadError
+from simtwin.fabric.frames import frames_of
+from simtwin.fabric.routing import Routes
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import Network
+from simtwin.levels.analytic import MESSAGE, CostKey
+
+PS_PER_S = 10**12
+Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the bytes that are counted
+
+
+class Load(NamedTuple):
+    """Of messages that are sent at once.
+
+    `delay_ps`: of the longest way, and `hop_byte_ps` for each byte of a packet on all links of it but the slowest;
+    `mean_...`: of all ways. `byte_ps`: of the most loaded link, for each byte that is counted.
+    """
+
+    delay_ps: float
+    hop_byte_ps: float
+    mean_delay_ps: float
+    mean_hop_byte_ps: float
+    byte_ps: float
+
+
+class Way(NamedTuple):
+    """Between two hosts: each link's part of the bytes, and the latency as `Load` has it."""
+
+    shares: dict[int, float]
+    delay_ps: float
+    hop_byte_ps: float
+    slowest_byte_ps: float
+
+
+class ClosedForms:
+    """A cost model of collectives as `lowering` has them, on a fabric."""
+
+    def __init__(
+        self, fabric: Fabric, network: Network, routes: Routes, host_of_rank: Sequence[int], lowering: Lowering
+    ) -> None:
+        self._fabric, self._network, self._routes = fabric, network, routes
+        self._host, self._lowering = host_of_rank, lowering
+        self._frames = frames_of(fabric)
+        self._ways: dict[tuple[int, int], Way] = {}
+        self._loads: dict[tuple[object, ...], Load] = {}
+
+    def prepare(self, keys: Sequence[CostKey]) -> None:
+        """Work out the ways and loads that these keys need, which are kept; their costs are not."""
+        for key in keys:
+            self.cost_ps(key)
+
+    def cost_ps(self, key: CostKey) -> int:
+        """Time from when all are there until all have ended."""
+        if key.op == MESSAGE:
+            source, target = key.ranks
+            load = self.load(("message", key.ranks), lambda: [(source, target, 1.0)])
+            return round(self.alpha_ps(load, key.size_bytes) + self.wire(key.size_bytes) * load.byte_ps)
+        if len(key.ranks) < 2:
+            return 0
+        form = _Nccl(self, key) if self._lowering.nccl is not None and key.op != "barrier" else _Plain(self, key)
+        time_ps = form.time_ps()
+        # A node ends when its last message has been acknowledged.
+        return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
+
+    def acknowledgement_ps(self, key: CostKey) -> int:
+        """Way back of a message's acknowledgement."""
+        if key.op != MESSAGE:
+            return 0
+        target, source = key.ranks
+        load = self.load(("message", (source, target)), lambda: [(source, target, 1.0)])
+        return round(load.delay_ps + self._frames.acknowledgement_bytes * (load.hop_byte_ps + load.byte_ps))
+
+    # -- what forms are made of ------------------------------------------------------------------------------
+
+    @property
+    def lowering(self) -> Lowering:
+        return self._lowering
+
+    def wire(self, size_bytes: float, message_bytes: float | None = None) -> float:
+        """Bytes on the wire of so many, in messages of so many."""
+        if message_bytes is not None and 0 < message_bytes < size_bytes:
+            return size_bytes / message_bytes * self.wire(message_bytes)
+        frames = self._frames
+        packets = max(ceil(size_bytes / frames.payload_bytes), 1)
+        return size_bytes + packets * frames.header_bytes + frames.opening_bytes + frames.closing_bytes
+
+    def alpha_ps(self, load: Load, size_bytes: float, *, mean: bool = False) -> float:
+        """Latency of a message's last packet, without its serialisation on the slowest link."""
+        packet_bytes = min(size_bytes, self._frames.payload_bytes) + self._frames.header_bytes
+        if mean:
+            return load.mean_delay_ps + packet_bytes * load.mean_hop_byte_ps
+        return load.delay_ps + packet_bytes * load.hop_byte_ps
+
+    def load(self, name: tuple[object, ...], transfers: Callable[[], Transfers]) -> Load:
+        """Of the messages that `transfers` lists, kept under `name`."""
+        if name not in self._loads:
+            self._loads[name] = self._measured(transfers())
+        return self._loads[name]
+
+    def _measured(self, transfers: Transfers) -> Load:
+        carried = Counter[int]()
+        pairs: Counter[tuple[int, int]] = Counter()
+        for source, target, part in transfers:
+            pairs[self._host[source], self._host[target]] += part  # type: ignore[assignment]
+        ways = {pair: self._way(*pair) for pair in pairs}
+        for pair, part in pairs.items():
+            for link, share in ways[pair].shares.items():
+                carried[link] += part * share  # type: ignore[assignment]
+        rates = [(part, self._rate_bps(link)) for link, part in carried.items()]
+        times = [part * 8 * PS_PER_S / rate_bps for part, rate_bps in rates if rate_bps > 0]
+        if not self._fabric.load_balancing.reorders:  # a connection is on one of its ways
+            times += [part * ways[pair].slowest_byte_ps for pair, part in pairs.items()]
+        delays, hops = [way.delay_ps for way in ways.values()], [way.hop_byte_ps for way in ways.values()]
+        return Load(
+            max(delays, default=0.0), max(hops, default=0.0), _mean(delays), _mean(hops), max(times, default=0.0)
+        )
+
+    def _rate_bps(self, link: int) -> int:
+        """Of a link, or, after all of them, of a host to itself."""
+        network = self._network
+        return int(network.rate_bps[link if link < network.links else network.uplink(link - network.links)])
+
+    def _way(self, source: int, target: int) -> Way:
+        if (source, target) not in self._ways:
+            self._ways[source, target] = self._found_way(source, target)
+        return self._ways[source, target]
+
+    def _found_way(self, source: int, target: int) -> Way:
+        network = self._network
+        if source == target:  # ranks of one host exchange through its port
+            latency_ps = float(network.packet_latency_ps[source] + network.message_latency_ps[source])
+            return Way({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
+        shares: dict[int, float] = {}
+        at = {source: 1.0}
+        delay_ps = float(network.packet_latency_ps[target] + network.message_latency_ps[target])
+        delay_ps += int(self._fabric.host.doorbell_latency)
+        byte_ps: list[float] = []
+        while at:
+            following: dict[int, float] = {}
+            hop_delay_ps = hop_byte_ps = 0.0
+            for node, part in at.items():
+                choices = self._routes.choices(node, target).tolist()
+                for link in choices:
+                    shares[link] = shares.get(link, 0.0) + part / len(choices)
+                    rate_bps = int(network.rate_bps[link])
+                    hop_byte_ps = max(hop_byte_ps, 8 * PS_PER_S / rate_bps if rate_bps else 0.0)
+                    hop_delay_ps = max(hop_delay_ps, float(network.delay_ps[link]))
+                    other = int(network.dst_node[link])
+                    if other != target:
+                        following[other] = following.get(other, 0.0) + part / len(choices)
+            delay_ps += hop_delay_ps
+            byte_ps.append(hop_byte_ps)
+            at = following
+        return Way(shares, delay_ps, sum(byte_ps) - max(byte_ps), max(byte_ps))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+class _Form(ABC):
+    """A collective's time by the algorithm that its size has."""
+
+    def __init__(self, forms: ClosedForms, key: CostKey) -> None:
+        self._forms, self._key = forms, key
+        self._members = len(key.ranks)
+        whole = key.op in ("all_gather", "gather")
+        self._share_bytes = key.size_bytes if whole else key.size_bytes / self._members  # the block of one member
+        self._nearest: Load | None = None
+
+    @abstractmethod
+    def time_ps(self) -> float:
+        """Until the last message has arrived."""
+
+    @property
+    def nearest(self) -> Load:
+        """Of messages to the next member."""
+        if self._nearest is None:
+            self._nearest = self._round(1)
+        return self._nearest
+
+    def _round(self, away: int) -> Load:
+        """Every member to the one that is so far away."""
+        ranks, count = self._key.ranks, self._members
+        return self._forms.load(
+            ("away", ranks, away), lambda: [(ranks[at], ranks[(at + away) % count], 1.0) for at in range(count)]
+        )
+
+    def _all(self) -> Load:
+        """Every member to every other."""
+        ranks = self._key.ranks
+        return self._forms.load(("all", ranks), lambda: [(a, b, 1.0) for a in ranks for b in ranks if a != b])
+
+    def _star(self, *, inward: bool) -> Load:
+        """All others to the root, or from it."""
+        ranks, root = self._key.ranks, self._key.ranks[self._key.root]
+        others = [rank for rank in ranks if rank != root]
+        return self._forms.load(
+            ("star", ranks, root, inward),
+            lambda: [(rank, root, 1.0) if inward else (root, rank, 1.0) for rank in others],
+        )
+
+
+class _Plain(_Form):
+    """The algorithms of genie.collectives.lower, a message a step."""
+
+    def time_ps(self) -> float:
+        key, forms, count = self._key, self._forms, self._members
+        requested = forms.lowering.algorithms.get(key.op)
+        if requested is not None and requested.startswith(PREFIX):
+            raise WorkloadError(f"{key.op}: MSCCL's algorithms have no closed form: use level packet or flow")
+        algorithm = choose(key.op, count, key.size_bytes, requested)
+        if algorithm == "ring" and key.op in LONG_CHUNKS:
+            phases = 2 if key.op == "all_reduce" else 1
+            return phases * (count - 1) * self._takes(self.nearest, self._share_bytes, mean=True)
+        doublings = [1 << at for at in range(ceil(log2(count)))]
+        if key.op == "barrier":
+            return sum(self._takes(self._round(away), 0) for away in doublings)
+        if algorithm == "ring":  # a chain, in parts
+            load, parts = self._round(1), chain_parts(count)
+            part = key.size_bytes / parts
+            return (count - 1) * self._takes(load, part, mean=True) + (parts - 1) * forms.wire(part) * load.byte_ps
+        if algorithm == "binomial" and key.op == "reduce":  # children come one after another
+            return sum(self._takes(self._round(away), key.size_bytes) for away in doublings)
+        if algorithm == "binomial":
+            # Whoever has several children sends to all of them at once.
+            deepest, sent = _binomial_rounds(count)
+            takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
+            share = sum(takes) / len(takes)
+            return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
+        if algorithm == "recursive_doubling":
+            # Of members beyond a power of two each is first folded into another, and told at the end.
+            beyond = 2 if count & (count - 1) else 0
+            used = doublings[: -1 if beyond else None]
+            whole = sum(self._takes(self._round(away), key.size_bytes) for away in used)
+            return whole + beyond * self._takes(self._round(1), key.size_bytes)
+        if algorithm == "pairwise":  # each round waits for the acknowledgement of the one before
+            rounds = [self._round(away) for away in range(1, count)]
+            share = self._share_bytes
+            return sum(self._takes(load, share, mean=True) + load.mean_delay_ps for load in rounds)
+        load = self._star(inward=key.op == "gather") if key.op in ("gather", "scatter") else self._all()
+        return self._takes(load, self._share_bytes)
+
+    def _takes(self, load: Load, size_bytes: float, *, mean: bool = False) -> float:
+        forms = self._forms
+        return forms.alpha_ps(load, size_bytes, mean=mean) + forms.wire(size_bytes) * load.byte_ps
+
+
+@cache
+def _binomial_rounds(members: int) -> tuple[int, int]:
+    """Of the path through a binomial tree that takes longest: its hops, and the messages that are sent along it."""
+
+    def longest(place: int) -> tuple[int, int]:  # messages, hops
+        reach = place & -place if place else 1 << (members - 1).bit_length()
+        children = [place + (1 << bit) for bit in range(reach.bit_length() - 1) if place + (1 << bit) < members]
+        if not children:
+            return 0, 0
+        messages, hops = max(longest(child) for child in children)
+        return messages + len(children), hops + 1
+
+    messages, hops = longest(0)
+    return hops, messages
+
+
+class _Nccl(_Form):
+    """NCCL's messages, in slices: bandwidth hides latency but where a chunk's next hop waits for its first slice."""
+
+    def __init__(self, forms: ClosedForms, key: CostKey) -> None:
+        super().__init__(forms, key)
+        assert forms.lowering.nccl is not None
+        self._shape = forms.lowering.nccl
+        self._local = members_per_node(key.ranks, self._shape.ranks_per_node)
+        self._nodes = self._members // self._local
+        # Of the channels' doors that share a host's port, each is this part of what the port carries.
+        self._one = min(self._local, self._shape.channels)
+
+    def time_ps(self) -> float:
+        key, shape = self._key, self._shape
+        algorithm = choose_nccl(key.op, self._members, key.size_bytes, shape)
+        if self._nodes < 2:
+            return 0.0
+        if algorithm == P2P:
+            return self._messages()
+        protocol = PROTOCOLS[shape.protocol]
+        cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
+        grows = protocol.wire_bytes / protocol.data_bytes
+        ringed = algorithm == RING and key.op in LONG_CHUNKS
+        rows = self._members if ringed else 1
+        bytes_of_row = self._share_bytes if ringed else key.size_bytes
+        per_channel = bytes_of_row / shape.channels
+        chunk = min(float(cut.chunk_bytes), per_channel)
+        slice_bytes = max(chunk / cut.slices, 1.0) * grows
+        loops = max(ceil(per_channel / cut.chunk_bytes), 1)
+        load = self._edges(algorithm if not ringed else RING, chain=not ringed and algorithm == RING)
+        alpha_ps = self._forms.alpha_ps(load, slice_bytes, mean=True)
+        # A channel's slice has the link alone: those of the others wait behind it.
+        hop_ps = alpha_ps + self._forms.wire(slice_bytes) * load.byte_ps * self._one + shape.slice_delay_ns * 1000
+        volume = self._forms.wire(bytes_of_row * grows, slice_bytes) * load.byte_ps
+        if ringed:
+            phases = 2 if key.op == "all_reduce" else 1
+            hops = phases * (rows - 1)
+            crossed = hops * self._nodes / self._members
+            return max(hops * volume + hop_ps, loops * crossed * hop_ps) + alpha_ps
+        depth = self._nodes - 1 if algorithm == RING else 2 * ceil(log2(self._nodes + 1)) - 2
+        return max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
+
+    def _edges(self, algorithm: str, *, chain: bool) -> Load:
+        """What a byte of the buffer puts on each link, of all channels together."""
+        ranks, local, nodes, channels = self._key.ranks, self._local, self._nodes, self._shape.channels
+        first = self._key.root // local
+
+        def transfers() -> Transfers:
+            for channel in range(channels):
+                door = channel % local
+                for node in range(nodes):
+                    at = ranks[node * local + door]
+                    after = (node + 1) % nodes
+                    if algorithm == RING:
+                        if not chain or after != first:
+                            yield at, ranks[after * local + door], 1 / channels
+                        continue
+                    up, _ = double_binary_tree(nodes, node, int(channel * 2 >= channels))
+                    if up != NOBODY:
+                        yield at, ranks[up * local + door], 1 / channels
+                        yield ranks[up * local + door], at, 1 / channels
+
+        name = ("nccl", algorithm, chain, ranks, local, channels, first if chain else 0)
+        return self._forms.load(name, transfers)
+
+    def _messages(self) -> float:
+        """Grouped sends and receives."""
+        key, local = self._key, self._local
+        if key.op == "all_to_all":
+            ranks = key.ranks
+            load = self._forms.load(
+                ("between nodes", ranks, local),
+                lambda: [
+                    (a, b, 1.0)
+                    for at, a in enumerate(ranks)
+                    for to, b in enumerate(ranks)
+                    if at // local != to // local
+                ],
+            )
+        else:
+            load = self._star(inward=key.op == "gather")
+        chunk = float(message_chunk_bytes(int(self._share_bytes), self._shape.p2p_chunk_bytes))
+        groups = ceil((self._members - 1) / MESSAGES_AT_ONCE)  # each begins with its receivers' clear-to-sends
+        latency_ps = 2 * groups * self._forms.alpha_ps(load, min(chunk, self._share_bytes))
+        return latency_ps + self._forms.wire(self._share_bytes, max(chunk, 1.0)) * load.byte_ps

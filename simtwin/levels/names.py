@@ -1,0 +1,54 @@
+"""The levels at which the twin plays a plan: what simulates it, and what it can answer.
+
+Every level's simulator has the face of the packet kernel as far as it makes sense without packets: `start`, `run`,
+`records`, `links`, `problems`, `done`, `now_ps`, `events`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genie.config.congestion import NoControl, name_of
+from simtwin.fabric.schema import Fabric, Photonic
+
+PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
+LEVELS = (PACKET, "packet+skip", FLOW, ANALYTIC)
+BUILT_LEVELS = (PACKET, FLOW, ANALYTIC)
+SHARINGS = ("max-min", "equal")
+ASTRA_SIM = "astra-sim"
+MODELS = ("genie", ASTRA_SIM)
+
+
+@dataclass(frozen=True)
+class Level:
+    """`sharing`: how flows share a link at level `flow`: max-min, or TrioSim's equal split, by name.
+
+    `model`: whose closed forms level `analytic` has.
+    """
+
+    name: str = PACKET
+    sharing: str = "max-min"
+    model: str = "genie"
+
+    def problem(self, fabric: Fabric) -> str:
+        """Why the level cannot play a fabric; "" when it can."""
+        if isinstance(fabric.topology, Photonic) and self.name != FLOW:
+            return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
+        if self.name == ANALYTIC and fabric.fault:
+            return f"level {ANALYTIC} has no links that could fail: leave [[fault]] out, or use level {FLOW}"
+        return ""
+
+    def remarks(self, fabric: Fabric) -> list[str]:
+        """What of a fabric means nothing at the level, and will hardly be meant to."""
+        remarks = []
+        if self.name != PACKET and not isinstance(fabric.control, NoControl):
+            remarks.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
+        if self.name == ANALYTIC:
+            given = {"[[path]]": fabric.path, "[transport] window_packets": fabric.transport.window_packets}
+            remarks += [f"level {ANALYTIC} does not know {key}: it changes nothing" for key in given if given[key]]
+        return remarks
+
+    def facts(self) -> dict[str, str]:
+        """For run.json."""
+        more = {FLOW: {"sharing": self.sharing}, ANALYTIC: {"model": self.model}}
+        return {"level": self.name, **more.get(self.name, {})}

@@ -1,0 +1,1 @@
+"""Playing a workload in the twin."""

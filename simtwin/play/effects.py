@@ -1,0 +1,139 @@
+"""Options and faults that change nothing for this workload, at this level: each is said, and none is refused."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from genie.plan.lowering import Lowering
+from genie.workload.graph import Workload
+from simtwin.fabric.faults import links_of
+from simtwin.fabric.network import Network
+from simtwin.fabric.played_paths import PAIRS_MAX
+from simtwin.fabric.schema import Fabric, Fault, Transport
+from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.play.wire import Options, operations_of, within_servers
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from simtwin.play.twin import Twin
+
+DEFAULT_SEED = 1
+
+
+def idle_options(
+    options: Options, workload: Workload, lowering: Lowering, transport: Transport, level: str = PACKET, seed: int = 1
+) -> Iterator[str]:
+    """A line for each option that has no effect, as a command line writes it."""
+    operations = operations_of(workload)
+    for item in options.algorithm:
+        operation = item.partition("=")[0]
+        if operation not in operations:
+            yield f"--algorithm {item}: has no effect: the workload has no {operation}"
+    if not operations:
+        for option, value in (
+            ("--channels", options.channels), ("--ranks-per-node", options.ranks_per_node),
+            ("--slice-delay", options.slice_delay), ("--credit", options.credit or None),
+        ):  # fmt: skip
+            if value is not None:
+                yield f"{option}: has no effect: the workload has no collectives"
+    elif options.credit and lowering.nccl is not None:
+        yield "--credit: has no effect: NCCL's messages have clear-to-sends of their own"
+    inside, collectives = within_servers(workload, lowering)
+    if inside:
+        yield (
+            f"{inside} of {collectives} collectives stay within servers and take no time: --ranks-per-node 1 plays "
+            "them on the fabric"
+        )
+    if options.split and (transport.queue_pairs or 1) == 1:
+        yield "--split: has no effect: each connection has one queue pair; give --queue-pairs too"
+    if level == ANALYTIC:
+        for option, given in (("--queue-pairs", options.queue_pairs), ("--split", options.split)):
+            if given is not None:
+                yield f"{option}: has no effect: level {level} has no queue pairs"
+        if seed != DEFAULT_SEED:
+            yield f"--seed {seed}: has no effect: level {level} draws nothing"
+
+
+def idle_compute(compute: str | None, filled: int) -> Iterator[str]:
+    """A line for a compute model that gave no node a duration."""
+    if compute is not None and not filled:
+        yield f"--compute {compute}: has no effect: every compute node of the workload has a duration"
+
+
+def missed_faults(
+    fabric: Fabric, network: Network, timeline: pl.DataFrame, crossed: CrossedLinks | None
+) -> Iterator[str]:
+    """A line for each `[[fault]]` of a fabric that changes nothing. `crossed`: None where it is not known."""
+    if not fabric.fault or not len(timeline):
+        return
+    end_ns = int(timeline["end_ns"].max() or 0)  # type: ignore[arg-type]
+    for number, fault in enumerate(fabric.fault):
+        if why := _idle_fault(fault, links_of(number, fault, network), network, end_ns, crossed):
+            name = fault.link or fault.switch or "-".join(fault.cable or ())
+            yield f"fabric '{fabric.name}': [[fault]] number {number + 1} of {name} has no effect: {why}"
+
+
+def _idle_fault(fault: Fault, links: list[int], network: Network, end_ns: int, crossed: CrossedLinks | None) -> str:
+    """Why a fault changes nothing, "" where it may."""
+    if fault.at // 1000 >= end_ns:
+        return f"it begins at {fault.at / 1e9:g} ms, and the longest iteration ends at {end_ns / 1e6:.3f} ms"
+    one = len(links) == 1
+    own_bps = network.rate_bps[links]
+    if fault.rate is not None:
+        links = [link for link, rate in zip(links, own_bps.tolist(), strict=True) if rate == 0 or rate > fault.rate]
+    if not links:
+        return f"the {'link has' if one else 'links have'} no higher rate without it"
+    if crossed is None or crossed.links & set(links) or (fault.rate is None and crossed.has_detours):
+        return ""
+    return f"no packet of the workload crosses {'the link' if one else 'these links'}"
+
+
+@dataclass(frozen=True)
+class CrossedLinks:
+    """The links that packets or pause frames crossed, of all iterations."""
+
+    links: frozenset[int]
+    has_detours: bool  # packets may have left out links because they were down
+
+    @staticmethod
+    def of(
+        twin: Twin, counters: Mapping[str, Sequence[int]], transfers: pl.DataFrame, follows: bool
+    ) -> CrossedLinks | None:
+        """By the counters of a simulation's links; None at the levels without packets.
+
+        `follows`: pairs may have the paths of another run.
+        """
+        if twin.level.name != PACKET:
+            return None
+        network = twin.network
+        # A pause frame goes back along the cable of the link that it pauses; by one that is down it is lost.
+        links = {link for link, packets in enumerate(counters["packets"]) if packets}
+        links |= {link ^ 1 for link, pauses in enumerate(counters["pauses"]) if pauses}
+        faults = [(number, fault) for number, fault in enumerate(twin.fabric.fault) if fault.rate is None]
+        down = {link for number, fault in faults for link in links_of(number, fault, network)}
+        pairs = transfers.select("src", "dst").unique().rows() if down else []
+        has_detours = bool(down) and (
+            follows or bool(twin.fabric.path) or len(pairs) > PAIRS_MAX or bool(down & _reachable(twin, pairs))
+        )
+        return CrossedLinks(frozenset(links), has_detours)
+
+
+def _reachable(twin: Twin, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    """Links on any shortest path of these pairs of ranks, either way, while no link is down."""
+    sources: dict[int, set[int]] = defaultdict(set)
+    for pair in pairs:
+        a, b = (int(twin.host_of_rank[rank]) for rank in pair)
+        sources[b].add(a)
+        sources[a].add(b)
+    found: set[int] = set()
+    for target, nodes in sources.items():
+        front = set(nodes)
+        while front:
+            links = {int(link) for node in front for link in twin.routes.choices(node, target)}
+            found |= links
+            front = {int(twin.network.dst_node[link]) for link in links} - {target}
+    return found

@@ -1,0 +1,26 @@
+"""What a fabric can be and will hardly be meant to be: said in a line on standard error, once."""
+
+from __future__ import annotations
+
+from genie.config.congestion import Dcqcn, DcqcnTimer, Dctcp, Nscc, name_of
+from simtwin.fabric.network import Network
+from simtwin.fabric.queues import NO_MARKS, Queues, least_headroom
+from simtwin.fabric.schema import Fabric
+
+BY_MARKS = (Dcqcn, DcqcnTimer, Dctcp, Nscc)
+
+
+def remarks_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
+    """Each names table and key, and what to give."""
+    remarks = []
+    if isinstance(fabric.control, BY_MARKS) and (queues.ecn_minimum_bytes == NO_MARKS).all():
+        remarks.append(f"no switch marks the packets by which {name_of(fabric.control)} would slow down: give [ecn]")
+    if lacking := least_headroom(fabric, network):
+        assert fabric.pfc is not None
+        link, need_bytes = lacking
+        remarks.append(
+            f"[pfc] headroom = {fabric.pfc.headroom} B is below the {need_bytes} B that may come by "
+            f"{network.link_names[link]} until a pause is heard, and may lose packets: give that or more, "
+            "or leave it out"
+        )
+    return remarks

@@ -1,0 +1,65 @@
+"""The base round trip of a fabric: the longest of a full packet and its acknowledgement while nothing else is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Timely
+from simtwin.fabric.frames import frames_of
+from simtwin.fabric.routing import Routes
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import Network
+
+PS_PER_S = 10**12
+NEED_NONE = (NoControl, Dcqcn, DcqcnTimer, Timely)
+
+
+def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
+    """0 where no congestion control asks for it: it takes a while on large fabrics."""
+    control = fabric.control
+    if control.base_round_trip is not None:
+        return int(control.base_round_trip)
+    if isinstance(control, NEED_NONE):
+        return 0
+    frames = frames_of(fabric)
+    there = _longest_ps(network, routes, frames.full_bytes)
+    return there + _longest_ps(network, routes, frames.acknowledgement_bytes)
+
+
+def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
+    """From any host to any other by the slowest of their paths, store and forward at each switch."""
+    rate = network.rate_bps.astype(np.float64)
+    takes: NDArray[np.float64] = network.delay_ps.astype(np.float64)
+    takes += np.where(rate > 0, size_bytes * 8.0 * PS_PER_S / np.maximum(rate, 1.0), 0.0)
+    last = np.zeros(network.hosts)
+    np.maximum.at(last, network.dst_node[routes.doors], takes[routes.doors])
+    last += network.packet_latency_ps
+    row = np.repeat(np.arange(len(routes.start) - 1), np.diff(routes.start))
+    group = row % max(routes.groups, 1)
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(routes.groups + 1))
+    longest = 0.0
+    for number in range(routes.groups):
+        links = routes.links[order[bounds[number] : bounds[number + 1]]]
+        time = _times_ps(network, routes, number, links, takes)
+        reached = time[: network.hosts]
+        members = routes.group_of_host == number
+        longest = max(longest, float(reached[np.isfinite(reached)].max(initial=0.0) + last[members].max(initial=0.0)))
+    return round(longest)
+
+
+def _times_ps(
+    network: Network, routes: Routes, group: int, links: NDArray[np.int32], takes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(nodes,) from each node to the switches of a group of hosts, by the slowest path; -inf where none leads."""
+    time = np.full(network.nodes, -np.inf)
+    for host in np.flatnonzero(routes.group_of_host == group)[:1]:
+        time[routes.door_source[routes.door_start[host] : routes.door_start[host + 1]]] = 0.0
+    source, target = network.src_node[links], network.dst_node[links]
+    while True:  # a hop further each time: paths have few
+        longer = time.copy()
+        np.maximum.at(longer, source, time[target] + takes[links])
+        if np.array_equal(longer, time):
+            return time
+        time = longer

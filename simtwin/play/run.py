@@ -1,0 +1,211 @@
+"""A simulation as a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genie.plan.build import Slots
+from genie.plan.facts import facts_of_build
+from genie.plan.lowering import Lowering
+from genie.record import RecordWriteError, Run, kept_remarks, open_run, remark
+from genie.workload.graph import Workload
+from simtwin.fabric.played_paths import PlayedPaths
+from simtwin.fabric.tiers import crossings, tiers_of
+from simtwin.fabric.topology import Network
+from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.play.effects import CrossedLinks, missed_faults
+from simtwin.play.simulated import Simulated
+from simtwin.play.twin import FollowError, SimulationError, Twin, arrivals_of
+from simtwin.play.watching import Stopped, Watch
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
+    """Names of what a rank hangs on: its host, NIC, link and switch."""
+    uplink = network.uplink(host)
+    name = network.node_names[host]
+    return {
+        "rank": rank,
+        "host": name,
+        "nic": f"{name}/nic0",
+        "link": network.link_names[uplink],
+        "switch": network.node_names[network.dst_node[uplink]],
+    }
+
+
+def simulate_to_folder(
+    twin: Twin,
+    workload: Workload,
+    out: Path,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    watch: Watch | None = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
+) -> Run:
+    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it.
+
+    A simulation that stopped early, or failed, is written as far as it came. Raises SimulationError and FollowError.
+    """
+    result = simulated(
+        twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
+        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
+    )  # fmt: skip
+    try:
+        result.fill(out)
+    except RecordWriteError:
+        if not result.failure:  # otherwise the first problem is the one to report
+            raise
+    if result.failure:
+        raise SimulationError(f"{result.failure}; what was played until then is in {out}")
+    return open_run(out)
+
+
+def simulated(
+    twin: Twin,
+    workload: Workload,
+    *,
+    workload_path: str,
+    slots: Slots | None = None,
+    lowering: Lowering | None = None,
+    iterations: int = 1,
+    follow: Run | None = None,
+    compute: str | None = None,
+    watch: Watch | None = None,
+    nccl_variables: Sequence[Mapping[str, str]] = (),
+) -> Simulated:
+    """Simulate, and all that a run folder says of it; what could not go on is there as far as it came.
+
+    `nccl_variables`: those that are set, and what they do, for the record. Raises FollowError.
+    """
+    from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
+    arrivals = None
+    numbers: list[int] = list(range(iterations))
+    if follow is not None:
+        if follow.info.get("ranks") != workload.world_size:
+            raise FollowError(
+                f"{follow.path} is a run of {follow.info.get('ranks')} ranks and the workload has {workload.world_size}"
+            )
+        arrivals = arrivals_of(workload, _complete_iterations(follow, workload))
+        numbers = sorted(arrivals)
+        if not numbers:
+            raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+        if not any((starts >= 0).any() for ranks in arrivals.values() for starts in ranks.values()):
+            arrivals = None  # nobody communicates: compute is played as in any simulation
+    followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
+    watch, failure = watch or Watch(), ""
+    try:
+        result = twin.play(
+            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
+        )
+    except SimulationError as error:
+        if error.partial is None:
+            raise
+        result, failure = error.partial, str(error)
+    network = twin.network
+    # A run that is followed kept its paths.
+    seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
+    paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
+    if paths.facts.get("not_followed"):
+        remark(
+            f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
+            f"instead of the run's: {paths.facts['why']}"
+        )
+    if twin.fabric.fault and result.stopped is None and not failure:
+        crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
+        for text in missed_faults(twin.fabric, network, result.timeline, crossed):
+            remark(text)
+    info = {
+        "world": "twin",
+        **twin.level.facts(),
+        **_ending(result.stopped),
+        **facts_of_build(),
+        "workload": workload_path,
+        "ranks": workload.world_size,
+        "iterations": len(numbers),
+        "warmup": 0,
+        "seed": twin.seed,
+        "threads": twin.threads,
+        "follow": follow is not None,
+        "follows": str(follow.path) if follow else None,
+        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
+        "slots": slots,
+        "compute": compute,
+        "lowering": lowering.facts() if lowering else None,
+        "nccl_variables": [dict(variable) for variable in nccl_variables],
+        "fabric": twin.fabric.name,
+        "load_balancing": twin.fabric.load_balancing.mode,
+        "paths": paths.facts,
+        "remarks": kept_remarks(),
+        "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
+        "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
+        "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
+        "events": result.counters["events"],
+        "data_packets": result.counters["data_packets"],
+        "wall_s": round(result.counters["wall_s"], 6),
+        "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
+        "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))
+        if watch.series and watch.series.cut
+        else None,
+    }
+    links = [
+        {"link": name, "tier": tier, **{key: values[number] for key, values in result.counters["links"].items()}}
+        for number, (name, tier) in enumerate(zip(network.link_names, tiers_of(network), strict=True))
+    ]
+    counters = {"dropped": result.counters["dropped"], "links": links}
+    if twin.fabric.load_balancing.mode != "ecmp":
+        counters["crossed"] = crossings(network, twin.routes, twin.host_of_rank.tolist(), result.transfers)
+    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
+    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
+    series = watch.series.table() if watch.series else None
+    return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+
+
+def _ending(stopped: Stopped | None) -> dict[str, Any]:
+    """How it ended, for run.json."""
+    if stopped is None:
+        return {"complete": True}
+    return {
+        "complete": False,
+        "problem": stopped.why,
+        "stopped_at_ns": stopped.at_ps // 1000,
+        "stopped_iteration": stopped.iteration,
+    }
+
+
+def _complete_iterations(live: Run, workload: Workload) -> pl.DataFrame:
+    """Rows of the iterations in which every node of every rank that has any ended.
+
+    Raises FollowError when a node lacks its start.
+    """
+    import polars as pl
+
+    ranks = sum(len(graph) > 0 for graph in workload.ranks.values())
+    # One that has ended has started: of a null, any comparison would say neither.
+    for name, lacking in (
+        ("end_ns", pl.col("end_ns").is_null()),
+        ("start_ns", (pl.col("end_ns") >= 0) & ~(pl.col("start_ns") >= 0).fill_null(value=False)),
+    ):
+        row = live.timeline.with_row_index("row").filter(lacking).head(1)
+        if row.height:
+            first = row.row(0, named=True)
+            raise FollowError(
+                f"{live.path / 'timeline.parquet'}: row {first['row']} (iteration {first['iteration']}, rank "
+                f"{first['rank']}, node {first['node_id']}) has {name} {first[name]}: nothing to follow; make the run "
+                "again"
+            )
+    ended = (
+        live.timeline.group_by("iteration")
+        .agg(unfinished=(pl.col("end_ns") < 0).sum(), ranks=pl.col("rank").n_unique())
+        .filter((pl.col("unfinished") == 0) & (pl.col("ranks") == ranks))
+    )
+    return live.timeline.join(ended.select("iteration"), on="iteration", how="semi")

@@ -1,0 +1,363 @@
+"""The twin: a fabric that plays workloads at a level, in the native core."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import genie_core
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.config.congestion import Hpcc
+from genie.config.units import Duration, format_duration
+from genie.plan.build import Plan, Slots, build_plan
+from genie.plan.lowering import Lowering
+from genie.plan.names import name_nodes
+from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
+from genie.record import remark
+from genie.workload.graph import Workload
+from simtwin.fabric.circuits import circuits_of
+from simtwin.fabric.control_values import control_problem
+from simtwin.fabric.devices import give_devices
+from simtwin.fabric.faults import give_changes
+from simtwin.fabric.paths import pinned_paths
+from simtwin.fabric.played_paths import Followed, PlayedPaths, follow_paths, played_paths
+from simtwin.fabric.queues import queues_of
+from simtwin.fabric.routing import shortest_path_routes
+from simtwin.fabric.schema import Fabric
+from simtwin.fabric.topology import Network
+from simtwin.fabric.transport import line_rate_bps, queue_pair_config
+from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
+from simtwin.levels.closed_forms import ClosedForms
+from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
+from simtwin.play.remarks import remarks_on
+from simtwin.play.round_trip import base_round_trip_ps
+from simtwin.play.watching import Stopped, Watch
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
+
+LINK_COUNTERS = (
+    "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
+    "longest_queue_bytes",
+)  # fmt: skip
+
+
+class SimulationError(Exception):
+    """A simulation that cannot start, or that ends with ranks still waiting; the message names them.
+
+    `partial`: what was played until then; None when nothing was.
+    """
+
+    def __init__(self, text: str, partial: Simulation | None = None) -> None:
+        super().__init__(text)
+        self.partial = partial
+
+
+class LevelError(SimulationError):
+    """A fabric or a workload that the level cannot play; the message says what to use instead (exit code 2)."""
+
+
+class FollowError(Exception):
+    """A run that cannot be followed with this workload; the message says why."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Data packets lost on the way from one rank to another, retransmissions included.
+
+    `every`: one of every n that follow one another, at a drawn place that is the same in the live world (0: none);
+    `numbers`: those with these numbers, from 0.
+    """
+
+    source: int
+    target: int
+    every: int = 0
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Analytic:
+    model: CostModel
+    keys: CostKeys
+
+
+@dataclass
+class Simulation:
+    """What a run of the kernel gave."""
+
+    timeline: pl.DataFrame
+    transfers: pl.DataFrame
+    counters: dict[str, Any]
+    traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, when asked for
+    stopped: Stopped | None = None  # before its end; nodes that had not ended then have end_ns -1
+
+
+class Twin:
+    """A fabric ready to play workloads: its network, routes and transport."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: Network,
+        host_of_rank: Sequence[int],
+        seed: int = 1,
+        threads: int = 1,
+        level: Level | str = PACKET,
+        model: CostModel | None = None,
+    ) -> None:
+        """`model`: of level `analytic`, in place of our own closed forms.
+
+        Raises SimulationError when the fabric lacks hosts or the level cannot play it.
+        """
+        self.fabric = fabric
+        self.network = network
+        self.seed = seed
+        self.model = model
+        self.level = Level(level) if isinstance(level, str) else level
+        if unplayable := self.level.problem(fabric):
+            raise LevelError(f"fabric '{fabric.name}': {unplayable}")
+        # Telemetry is that of one thread, and so are the levels without packets.
+        self.threads = 1 if isinstance(fabric.control, Hpcc) or self.level.name != PACKET else threads
+        self.host_of_rank = np.array(host_of_rank, np.int32)
+        if len(host_of_rank) and max(host_of_rank) >= network.hosts:
+            raise SimulationError(
+                f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
+                "give a larger fabric or a hosts file that maps ranks to its hosts"
+            )
+        self.routes = routes = shortest_path_routes(network)
+        self._native = genie_core.Network(
+            hosts=network.hosts,
+            nodes=network.nodes,
+            frame_overhead_bytes=fabric.frame.overhead_bytes,
+            source=network.src_node,
+            target=network.dst_node,
+            rate_bps=network.rate_bps,
+            delay_ps=network.delay_ps,
+            buffer_bytes=network.buffer_bytes,
+            **routes.arrays(),
+            packet_latency_ps=network.packet_latency_ps,
+            message_latency_ps=network.message_latency_ps,
+        )
+        queues = queues_of(fabric, network)
+        queues.give(self._native)
+        give_devices(fabric, network, self._native)
+        self._changes = give_changes(fabric, network, self._native)
+        if problem := control_problem(fabric, network):
+            raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
+        for remarked in (*remarks_on(fabric, network, queues), *self.level.remarks(fabric)):
+            remark(f"fabric '{fabric.name}': {remarked}")
+        base_ps = base_round_trip_ps(fabric, network, routes)
+        self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
+
+    def follow_paths(self, paths: pl.DataFrame) -> Followed:
+        """Give queue pairs the paths of another run (its table), where they can be had; before any play."""
+        followed = follow_paths(paths, self.fabric, self.network, self.host_of_rank.tolist())
+        for (source, target), links in followed.pins.items():
+            self._native.pin(source, target, links)
+        return followed
+
+    def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:
+        """The paths that the ranks' transfers took in iterations of these seeds."""
+        import polars as pl
+
+        return played_paths(
+            self.fabric,
+            self.network,
+            self.routes,
+            self.host_of_rank.tolist(),
+            seeds,
+            transfers.filter(pl.col("src") != pl.col("dst")).select("src", "dst").unique().sort("src", "dst").rows(),
+            {(source, target): links for source, target, links in pinned_paths(self.fabric, self.network)},
+            followed,
+            any(change.kind == "routes" for change in self._changes),
+        )
+
+    def play(
+        self,
+        workload: Workload,
+        *,
+        slots: Slots | None = None,
+        lowering: Lowering | None = None,
+        iterations: Sequence[int] = (0,),
+        arrivals_ns: dict[int, dict[int, NDArray[np.int64]]] | None = None,
+        losses: Sequence[Loss] = (),
+        keep_trace: bool = False,
+        watch: Watch | None = None,
+    ) -> Simulation:
+        """Play the workload once per iteration number, each from an idle network and with a seed of its own.
+
+        `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out
+        (`--follow`); a run that is followed kept its paths, so all iterations then share the seed. `watch`: who looks
+        on, and may stop it. Raises SimulationError when ranks wait for what never comes.
+        """
+        import polars as pl
+
+        if self.level.name != PACKET and (losses or keep_trace):
+            raise SimulationError(f"level {self.level.name} has no packets to lose or to trace: use level packet")
+        timelines, sends, receives, traces = [], [], [], []
+        counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0}
+        counters["links"] = {name: [0] * self.network.links for name in LINK_COUNTERS}
+        plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
+        analytic = None
+        if self.level.name == ANALYTIC:
+            analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
+            analytic.model.prepare(analytic.keys.keys)
+            if any(key.op == MESSAGE for key in analytic.keys.keys):
+                remark(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
+        watch = watch or Watch()
+        stopped = None
+        for place, iteration in enumerate(iterations):
+            if arrivals_ns:
+                plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
+            assert plan is not None
+            simulator, costing_s = self._start(plan, 0 if arrivals_ns else iteration, losses, keep_trace, analytic)
+            began = time.perf_counter()
+            stopped = watch.play(simulator, iteration, place, len(iterations))
+            counters["wall_s"] += time.perf_counter() - began + costing_s
+            if stopped is None and not simulator.done:
+                where = ""
+                if isinstance(simulator, genie_core.Simulator):
+                    where = self._deadlock(simulator) + self._dead_links(simulator)
+                why = where + _explain(workload, simulator.problems())
+                stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
+            self._count(simulator, counters)
+            for rank in plan.ranks:
+                graph = workload.ranks[rank]
+                records: Records = simulator.records(rank)
+                lines = timeline_of(workload, graph, records, iteration)
+                if arrivals_ns:
+                    lines = lines.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
+                timelines.append(lines)
+                sends.append(sends_of(graph, records, iteration, {}))
+                receives.append(receives_of(graph, records, iteration))
+            if keep_trace and isinstance(simulator, genie_core.Simulator):
+                traces.append(simulator.trace())
+            if stopped:
+                break
+        if watch.played is not None:
+            watch.played(place + 1, sum(map(len, timelines)))
+        transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
+        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped)
+        if stopped and stopped.is_failure:
+            raise SimulationError(stopped.why, simulation)
+        return simulation
+
+    def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
+        """The simulator of level `packet` or `flow` with a plan, not started yet; each iteration has its own seed."""
+        transport = self.fabric.transport
+        queue_pairs, split = transport.queue_pairs or 1, transport.split or False
+        if self.level.name == FLOW:
+            return genie_core.FlowSimulator(
+                self._native,
+                plan.native,
+                self.host_of_rank,
+                self.seed + iteration,
+                sharing=self.level.sharing,
+                mtu_bytes=self._config.mtu_bytes,
+                window_packets=self._config.window_packets,
+                queue_pairs=queue_pairs,
+                split=split,
+                **circuits_of(self.fabric),
+            )
+        return genie_core.Simulator(
+            self._native,
+            self._config,
+            plan.native,
+            self.host_of_rank,
+            self.seed + iteration,
+            queue_pairs=queue_pairs,
+            split=split,
+            threads=self.threads,
+        )
+
+    def _deadlock(self, simulator: genie_core.Simulator) -> str:
+        """Ports that pause each other for ever, in words; "" without such."""
+        circle = [self.network.link_names[link] for link in simulator.deadlock()]
+        return f"PFC deadlock, each waits for the next to resume: {', '.join(circle)}; " if circle else ""
+
+    def _dead_links(self, simulator: genie_core.Simulator) -> str:
+        """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
+        pinned: dict[int, str] = {}
+        for number, (_, _, links) in enumerate(pinned_paths(self.fabric, self.network)):
+            path = self.fabric.path[number]
+            words = f"the [[path]] from {path.source} to {path.target} is pinned to it"
+            pinned |= {link: words for link in links if link not in pinned}
+        dead: dict[str, list[str]] = {}
+        for link in dict.fromkeys(simulator.dead_links()):
+            downs = [it.time_ps for it in self._changes if it.kind == "down" and it.number == link]
+            since_ps = max((time_ps for time_ps in downs if time_ps <= simulator.now_ps), default=min(downs))
+            since = format_duration(Duration(since_ps))
+            why = pinned.get(link, "no other path is left")
+            dead.setdefault(why, []).append(f"{self.network.link_names[link]} is down since {since}")
+        return "".join(f"{', '.join(links[:3])}, and {why}; " for why, links in list(dead.items())[:3])
+
+    def _start(
+        self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool, analytic: _Analytic | None
+    ) -> tuple[Simulator, float]:
+        """The level's simulator, and the seconds in which closed forms were worked out."""
+        if analytic is not None:
+            began = time.perf_counter()
+            costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
+            costing_s = time.perf_counter() - began
+            simulator = genie_core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps, acknowledgements_ps)
+            return simulator, costing_s
+        kernel = self.simulator(plan, iteration)
+        if isinstance(kernel, genie_core.Simulator):
+            for loss in losses:
+                kernel.lose(loss.source, loss.target, loss.every, list(loss.numbers))
+            kernel.keep_trace(keep_trace)
+        return kernel, 0.0
+
+    def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
+        """Add an iteration's counters to those of all."""
+        counters["events"] += simulator.events
+        if isinstance(simulator, genie_core.AnalyticSimulator):
+            simulator.record()
+            return
+        counters["data_packets"] += simulator.data_packets
+        if isinstance(simulator, genie_core.Simulator):
+            counters["dropped"] += simulator.dropped
+        for name, values in simulator.links().items():
+            over_iterations = max if name in ("queue_bytes", "longest_queue_bytes") else operator.add
+            counters["links"][name] = [
+                over_iterations(old, int(new))
+                for old, new in zip(counters["links"][name], values[: self.network.links], strict=True)
+            ]
+
+    def _cost_model(self, lowering: Lowering) -> CostModel:
+        if self.model is not None:
+            return self.model
+        return ClosedForms(self.fabric, self.network, self.routes, self.host_of_rank.tolist(), lowering)
+
+
+def _explain(workload: Workload, problems: list[str]) -> str:
+    return "the simulation cannot go on: " + "; ".join(name_nodes(workload, problem) for problem in problems)
+
+
+def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:
+    """Measured starts of all communication nodes: iteration -> rank -> (n,), -1 where the rank never got there."""
+    import polars as pl
+
+    comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
+    # An iteration without communication is played too.
+    arrivals: dict[int, dict[int, NDArray[np.int64]]] = {number: {} for number in sorted(set(timeline["iteration"]))}
+    for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():
+        graph = workload.ranks[rank]
+        starts = np.full(len(graph), -1, np.int64)
+        ids = rows["node_id"].to_numpy()
+        at = np.minimum(np.searchsorted(graph.node_id, ids), max(len(graph) - 1, 0))
+        if len(graph) == 0 or (graph.node_id[at] != ids).any():
+            raise FollowError(f"the run to follow played another workload than {workload.name}: rank {rank} differs")
+        starts[at] = rows["start_ns"].to_numpy()
+        arrivals.setdefault(iteration, {})[rank] = starts
+    for ranks in arrivals.values():
+        for rank, graph in workload.ranks.items():
+            ranks.setdefault(rank, np.full(len(graph), -1, np.int64))
+    return arrivals

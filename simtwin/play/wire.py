@@ -1,0 +1,191 @@
+"""What options and NCCL's variables say of connections and of the messages of collectives: the command line's, the
+Python API's and a sweep's, by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.msccl.algorithm import PREFIX, load_msccl
+from genie.collectives.msccl.file import MscclError
+from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
+from genie.config.congestion import CONTROLS
+from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
+from genie.config.units import parse_duration
+from genie.plan.lowering import Lowering, members_per_node
+from genie.record import remark
+from genie.workload.graph import Kind, Op, Workload
+from simtwin.fabric.schema import Explicit, Fabric, RailOptimized, Transport
+
+WIRES = ("nccl", "plain")
+
+
+class WireError(ValueError):
+    """An option of the messages that means nothing: one line, in which options are written as on a command line."""
+
+
+class Options(Protocol):
+    """As `genie simulate` has them; None where nobody says it."""
+
+    @property
+    def wire(self) -> str: ...
+    @property
+    def slots(self) -> str | None: ...
+    @property
+    def algorithm(self) -> tuple[str, ...]: ...  # OPERATION=ALGORITHM
+    @property
+    def channels(self) -> int | None: ...
+    @property
+    def credit(self) -> bool: ...
+    @property
+    def ranks_per_node(self) -> int | None: ...
+    @property
+    def slice_delay(self) -> str | None: ...
+    @property
+    def queue_pairs(self) -> int | None: ...
+    @property
+    def split(self) -> bool | None: ...
+    @property
+    def congestion(self) -> str | None: ...
+
+
+def with_connections(transport: Transport, options: Options) -> Transport:
+    """The fabric's transport, and what options say instead. Raises WireError, and ValueError of NCCL's variables."""
+    if options.congestion is not None and options.congestion not in CONTROLS:
+        raise WireError(f"--congestion {options.congestion}: must be one of {', '.join(CONTROLS)}")
+    given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion_control": options.congestion}
+    given = {key: value for key, value in given.items() if value is not None}
+    transport = msgspec.structs.replace(transport, **given)
+    # Where neither says it, NCCL's variables do, for both worlds.
+    queue_pairs, split = connections_of(NcclVariables(), transport.queue_pairs, transport.split)
+    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
+
+
+def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables) -> Lowering:
+    """How collectives become messages; `ranks_per_node` is asked with NCCL's, where options say nothing of it.
+
+    Raises WireError, and ValueError of NCCL's variables.
+    """
+    if options.wire not in WIRES:
+        raise WireError(f"--wire {options.wire}: must be {' or '.join(WIRES)}")
+    if options.slots not in (None, "streams", "astra"):
+        raise WireError(f"--slots {options.slots}: must be streams or astra")
+    chosen = _algorithms(options)
+    if options.wire == "plain":
+        for option, given in (("--ranks-per-node", options.ranks_per_node), ("--slice-delay", options.slice_delay)):
+            if given is not None:
+                raise WireError(f"{option}: is of NCCL's messages: give --wire nccl")
+        return Lowering(options.channels or 1, options.credit, chosen)
+    per_node = options.ranks_per_node or ranks_per_node()
+    shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
+    if options.channels is not None:
+        shape["channels"] = options.channels
+    if "all_reduce" in chosen:
+        shape["algorithm"] = chosen["all_reduce"]
+    try:
+        return Lowering(nccl=NcclShape(**shape))
+    except LoweringError as error:
+        raise WireError(str(error)) from error
+
+
+def ranks_per_server(fabric: Fabric) -> int:
+    """Of a fabric whose servers have networks of their own; otherwise 1, so that every message crosses the fabric."""
+    topology = fabric.topology
+    if isinstance(topology, RailOptimized) and topology.domain is not None:
+        return topology.rails
+    if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
+        return topology.hosts_per_server
+    return 1
+
+
+def within_servers(workload: Workload, lowering: Lowering) -> tuple[int, int]:
+    """Collectives that NCCL's messages leave to what joins a server's ranks, and all."""
+    inside = total = 0
+    per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
+    for number, group in enumerate(workload.groups):
+        graph = workload.ranks.get(group.ranks[0]) if group.ranks else None
+        if graph is None or len(group.ranks) < 2:
+            continue
+        count = int(((graph.kind == Kind.COLL) & (graph.group == number)).sum())
+        total += count
+        if per_node > 1 and members_per_node(group.ranks, per_node) == len(group.ranks):
+            inside += count
+    return inside, total
+
+
+def nccl_record(
+    options: Options,
+    lowering: Lowering,
+    workload: Workload,
+    verbs: bool,
+    overruled: Mapping[str, str],
+    variables: NcclVariables,
+) -> list[dict[str, str]]:
+    """NCCL's variables as run.json lists them: name, value, source and effect of each.
+
+    `overruled`: those of connections and devices for which something else was given, and what.
+    """
+    given = dict(overruled)
+    if options.channels is not None:
+        given |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), "--channels")
+    if algorithm := _algorithms(options).get("all_reduce"):
+        given["NCCL_ALGO"] = f"--algorithm all_reduce={algorithm}"
+    shape = None if lowering.nccl is None else asdict(lowering.nccl)
+    # A rank that a launcher has started knows its own part of the workload later, and the others' never.
+    operations = operations_of(workload) if workload.ranks else None
+    return [asdict(setting) for setting in settings_list(variables, Played(shape, operations, verbs, given))]
+
+
+def operations_of(workload: Workload) -> set[str]:
+    """The names of its collectives, each once."""
+    return {Op(op).name.lower() for graph in workload.ranks.values() for op in set(graph.op.tolist()) if op >= 0}
+
+
+def _algorithms(options: Options) -> dict[str, str]:
+    known = NCCL_ALGORITHMS if options.wire == "nccl" else ALGORITHMS
+    chosen = {}
+    for item in options.algorithm:
+        op, _, name = item.partition("=")
+        if op not in ALGORITHMS:
+            raise WireError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+        if name.startswith(PREFIX) or name.endswith(".xml"):
+            chosen[op] = _msccl(item, op, name.removeprefix(PREFIX), options.wire)
+            continue
+        if name not in known.get(op, ()):
+            if options.wire == "nccl" and name in ALGORITHMS[op]:
+                raise WireError(f"--algorithm {item}: NCCL does not play it: give --wire plain too")
+            raise WireError(f"--algorithm {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
+        chosen[op] = name
+    return chosen
+
+
+def _msccl(item: str, op: str, path: str, wire: str) -> str:
+    """The name of a file's algorithm, once that is known to do the operation."""
+    if wire == "nccl":
+        raise WireError(f"--algorithm {item}: is MSCCL's and has messages of its own: give --wire plain too")
+    try:
+        algorithm = load_msccl(str(Path(path).resolve()))
+    except OSError as error:
+        raise WireError(f"--algorithm {item}: {path}: {error.strerror}") from error
+    except MscclError as error:
+        raise WireError(f"--algorithm {item}: {error}") from error
+    if algorithm.file.op != op:
+        raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
+    for note in algorithm.notes:
+        remark(f"{path}: {note}")
+    return f"{PREFIX}{Path(path).resolve()}"
+
+
+def _slice_delay_ns(options: Options) -> int:
+    if options.slice_delay is None:
+        return 0
+    try:
+        return int(parse_duration(options.slice_delay)) // 1000
+    except ValueError as error:
+        raise WireError(f"--slice-delay {options.slice_delay}: {error}") from error
