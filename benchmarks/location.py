@@ -28,7 +28,7 @@ from arguments import add_json, positive, some_of
 from detection import interval
 from validation import fresh, machine
 
-from genie.live.launch.endings import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save

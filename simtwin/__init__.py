@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         simulate,
     )
     from simtwin.fabric.reading import FabricError
-    from simtwin.fabric.schema import Fabric
     from simtwin.play.simulated import Simulated
     from simtwin.play.twin import SimulationError
+    from simtwin.scripting import Fabric
 
 __all__ = [
     "Fabric",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Fabric": "simtwin.fabric.schema",
+    "Fabric": "simtwin.scripting",
     "FabricError": "simtwin.fabric.reading",
     "RecordError": "genie.record",
     "SettingsError": "genie.config.strict_toml",

@@ -20,6 +20,7 @@ from genie.workload.load import load
 from simtwin.fabric.placement import host_of_rank
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
+from simtwin.imports.fabric_files import read_fabric_file
 from simtwin.levels.names import BUILT_LEVELS, FLOW, LEVELS, Level
 from simtwin.play.effects import idle_compute, idle_options
 from simtwin.play.options import SimulateOptions, in_keywords
@@ -164,7 +165,7 @@ def _check_kind(name: str, given: object, kind: type, allowed: str) -> None:
 def _built(fabric: AnyFabric, caller: str) -> Fabric:
     """The fabric, read where a path is given. Raises OptionError, FabricError and ForeignFileError."""
     _check_kind(f"{caller}: fabric", fabric, Fabric, "a fabric, or the path of its file")
-    return fabric if isinstance(fabric, Fabric) else Fabric.load(fabric)
+    return fabric if isinstance(fabric, Fabric) else read_fabric_file(Path(fabric))
 
 
 def _series_ps(interval: str, level: str) -> int:

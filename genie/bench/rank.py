@@ -23,25 +23,14 @@ from genie.bench.pair import (
     latency_of,
 )
 from genie.bench.softroce_pair import SoftRocePair
-from genie.live.launch.endings import (
-    EXIT_ENVIRONMENT,
-    EXIT_OK,
-    EXIT_USAGE,
-    FACTS,
-    LAUNCHER_GONE,
-    PARTS,
-    RankError,
-    check_size,
-    heed_signals,
-    launcher_process,
-    leave,
-    reserve,
-    unexpected,
-)
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE
+from genie.live.launch.endings import RankError, check_size, heed_signals, launcher_process, leave, reserve, unexpected
+from genie.live.parts import FACTS, LAUNCHER_GONE, PARTS
 from genie.live.paths.mtu import discover, path_problem
 from genie.live.rank.clocks import clock_identity
 from genie.live.rank.process import start
-from genie.live.rendezvous.meeting import Rendezvous, RendezvousError
+from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 from genie.record import BENCH, marked_json

@@ -9,7 +9,7 @@ import numpy as np
 
 from genie.bench.pair import Arrivals, PairCard, PairSettings, pattern
 from genie.config.source_ports import SourcePorts
-from genie.live.launch.endings import EXIT_ENVIRONMENT
+from genie.errors import EXIT_ENVIRONMENT
 from genie.live.softroce.transport import cannot_open, nic_config, queue_pair_of
 from genie.live.transport import SOFTROCE, TransportError, draw_key, draw_psns
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from genie.bench.pair import Arrivals, PairCard, PairSettings, pattern
-from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.transport import VERBS, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, open_device

@@ -23,20 +23,12 @@ from genie.check.settings import CheckSettings, Facts, Observed, Sound, Tally
 from genie.check.stations import local_pairs, mtu_of, rails_of, stations_of
 from genie.check.streams import Streams
 from genie.check.traces import traces_to
-from genie.live.launch.endings import (
-    EXIT_ENVIRONMENT,
-    EXIT_OK,
-    FACTS,
-    PARTS,
-    RankError,
-    check_size,
-    heed_signals,
-    leave,
-    reserve,
-    unexpected,
-)
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK
+from genie.live.launch.endings import RankError, check_size, heed_signals, leave, reserve, unexpected
+from genie.live.parts import FACTS, PARTS
 from genie.live.rank.process import start
-from genie.live.rendezvous.meeting import Rendezvous, RendezvousError, decoded
+from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous, decoded
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
 from genie.record import CHECK, marked_json

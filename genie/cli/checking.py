@@ -32,10 +32,11 @@ from genie.cli.bench.runs import (
 )
 from genie.cli.exits import counted
 from genie.config.hosts import load_hosts
+from genie.errors import EXIT_FAILED
 from genie.job.grounds import Ground, ground_of
 from genie.job.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
-from genie.live.launch.endings import EXIT_FAILED, PARTS
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
+from genie.live.parts import PARTS
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import CHECK, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload

@@ -7,12 +7,12 @@ import signal
 from chakra_schemas.errors import TraceError
 from genie.config.nccl import NcclVariableError
 from genie.config.strict_toml import SettingsError
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.inputs.printable import one_line
 from genie.job.resolve import UsageError
 from genie.lab.failure import LabError
-from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
 from genie.live.launch.launcher import LaunchError
-from genie.live.rendezvous.meeting import RendezvousError
+from genie.live.rendezvous.channel import RendezvousError
 from genie.record import RecordError, RecordWriteError
 from genie.workload.graph import WorkloadError
 from simtwin.fabric.routing import RoutingError

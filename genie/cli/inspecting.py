@@ -12,8 +12,8 @@ from genie.cli import options
 from genie.cli.convert import fabric as convert_fabric
 from genie.cli.convert import workloads as convert_workloads
 from genie.cli.convert.writing import check_experiment_folder, check_traces_folder, reading, writing
+from genie.errors import EXIT_FAILED, EXIT_OK
 from genie.inputs.printable import one_line
-from genie.live.launch.endings import EXIT_FAILED, EXIT_OK
 from genie.record import marked_text, replace_own
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.inspect import inspect_workload

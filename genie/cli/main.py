@@ -24,9 +24,10 @@ from genie.cli import (
 from genie.cli.bench import collective as benching
 from genie.cli.exits import exit_code_of, signal_in_words, text_of
 from genie.cli.guard import guard
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
-from genie.live.launch.endings import ENDING_SIGNALS, EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
+from genie.live.parts import ENDING_SIGNALS
 from genie.live.rendezvous.meeting import launched_by, speaks
 from genie.record import forget_remarks, let_go_of_folders
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from genie.cli.exits import counted
+from genie.errors import EXIT_FAILED, EXIT_OK
 from genie.job.resolve import UsageError
-from genie.live.launch.endings import EXIT_FAILED, EXIT_OK
 from genie.live.rendezvous.meeting import launched_by
 from genie.plan.facts import commit
 from genie.record import refuse_inputs_in

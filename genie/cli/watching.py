@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Self
 
 from genie.cli.exits import counted, signal_in_words
-from genie.live.launch.endings import ENDING_SIGNALS
+from genie.live.parts import ENDING_SIGNALS
 from simtwin.play.watching import Simulator, share_done
 
 TERMINAL_S, LOG_S = 0.5, 10.0  # between two lines

@@ -172,14 +172,3 @@ def draw_psns(count: int) -> list[int]:
 def draw_key() -> int:
     """The rkey of a rank that chooses its own; nobody but the ranks of the run can know it."""
     return secrets.randbits(32)
-
-
-def make_transport(seat: Seat) -> Transport:
-    """The transport that the settings give this rank. Raises TransportError."""
-    if seat.settings.transport_of(seat.rank) == VERBS:
-        from genie.live.verbs.transport import VerbsTransport  # here, because few ranks have what it imports
-
-        return VerbsTransport(seat)
-    from genie.live.softroce.transport import SoftRoceTransport
-
-    return SoftRoceTransport(seat)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
-from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
 from genie.config.limits import QUEUE_PAIRS_MAX
-from genie.config.strict_toml import Tables
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 65536
@@ -318,7 +315,7 @@ class Routing(_Strict, frozen=True):
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):
-    """A fabric file: its tables. What scripts do with one is below; each of it raises FabricError."""
+    """A fabric file: its tables."""
 
     name: Name = "fabric"
     topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
@@ -374,28 +371,3 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if isinstance(topology, Torus):
             return prod(topology.size) * topology.hosts_per_router
         return len(topology.host)
-
-    @classmethod
-    def load(cls, path: str | FilePath) -> Fabric:
-        """Read and check a fabric file, or one of ASTRA-sim's networks (.yml)."""
-        from simtwin.imports.fabric_files import read_fabric_file
-
-        return read_fabric_file(FilePath(path))
-
-    @classmethod
-    def make(cls, **tables: Any) -> Fabric:
-        """A fabric of a file's tables and values: `make(topology={"kind": "leaf-spine", ...}, link={"rate": ...})`."""
-        from simtwin.fabric.reading import FabricError, fabric_from
-
-        return fabric_from(Tables(tables, "the fabric", FabricError))
-
-    def replace(self, changes: Mapping[str, Any]) -> Fabric:
-        """With other values at dotted keys: `replace({"switch.shared_buffer": "8MiB"})`; None leaves one out."""
-        from simtwin.fabric.reading import changed_fabric
-
-        return changed_fabric(self, changes)
-
-    def with_control(self, name: str, **parameters: Any) -> Fabric:
-        """With another congestion control: its defaults, or the parameters of [congestion_control]."""
-        table = {"kind": name, **parameters} if parameters else None
-        return self.replace({"congestion_control": table, "transport.congestion_control": name})

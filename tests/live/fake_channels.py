@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from genie.live.rendezvous.meeting import Channel, Rendezvous, RendezvousError
+from genie.live.rendezvous.channel import Channel, RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous
 
 
 class Post:

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from fake_channels import fake, play
 
-from genie.live.launch.endings import EXIT_ENVIRONMENT, RankError, unexpected
+from genie.errors import EXIT_ENVIRONMENT
+from genie.live.launch.endings import RankError, unexpected
 from genie.live.rank import merge
 from genie.live.rank.gather import gather
 from genie.live.rendezvous.meeting import Rendezvous

@@ -10,16 +10,8 @@ from fake_channels import Body, FakeChannel, Post, fake, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.live.rendezvous.meeting import (
-    ALARM_TAG,
-    STOPPED,
-    Rendezvous,
-    RendezvousError,
-    expected_rank,
-    join,
-    launched_by,
-    ranks_text,
-)
+from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
+from genie.live.rendezvous.meeting import Rendezvous, expected_rank, join, launched_by
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -13,7 +13,8 @@ import pytest
 from fake_channels import Body
 
 from genie.live.rendezvous import tcp
-from genie.live.rendezvous.meeting import AGREE_TAG, STOPPED, Rendezvous, RendezvousError
+from genie.live.rendezvous.channel import AGREE_TAG, STOPPED, RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.rendezvous.tcp import GREETING, HELLO, TcpChannel
 
 

@@ -12,7 +12,7 @@ import synthetic_runs
 from link_runs import Shape
 from synthetic_runs import Fault, Noise
 
-from genie.live.launch.endings import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.record import Run
 from genie.verdict import Options, judge
 from genie.verdict.coverage import Nics, Require

@@ -36,9 +36,9 @@ from genie.cli.bench.runs import (
 from genie.cli.bench.worlds import LiveWorld, TwinWorld, World
 from genie.cli.exits import text_of
 from genie.collectives import ALGORITHMS
+from genie.errors import EXIT_FAILED
 from genie.job.resolve import Live, Play, UsageError
 from genie.job.wire import lowering_of
-from genie.live.launch.endings import EXIT_FAILED
 from genie.live.launch.launcher import LaunchError
 from genie.live.transport import SOFTROCE
 from genie.plan.facts import facts_of_build

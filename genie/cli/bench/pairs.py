@@ -26,8 +26,8 @@ from genie.cli.bench.runs import (
     write_json,
 )
 from genie.cli.bench.worlds import LiveWorld, TwinWorld, World
+from genie.errors import EXIT_FAILED
 from genie.job.resolve import Live, Play, UsageError
-from genie.live.launch.endings import EXIT_FAILED
 from genie.live.transport import SOFTROCE
 from genie.record import refuse_foreign, replace_own
 

@@ -37,9 +37,10 @@ from genie.cli.bench.runs import (
 )
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.source_ports import PAIR
+from genie.errors import EXIT_FAILED
 from genie.job.resolve import Live, Play, UsageError, settings_of, transports_of
-from genie.live.launch.endings import EXIT_FAILED, PARTS
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
+from genie.live.parts import PARTS
 from genie.live.transport import SOFTROCE, VERBS
 from genie.record import BENCH, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genie.live.launch.end_order import End, in_words
-from genie.live.launch.endings import ENDING_SIGNALS, TOLD
-from genie.live.rendezvous.meeting import STOPPED, ranks_text
+from genie.live.parts import ENDING_SIGNALS, TOLD
+from genie.live.rendezvous.channel import STOPPED, ranks_text
 
 MPIRUN = -1  # among ranks
 CLEAN_UP_S = 1.0  # within which mpirun ends the ranks of a machine once it has decided to

@@ -5,29 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE
 from genie.inputs.fault import fault_line, memory_line
-from genie.live.rendezvous.meeting import STOPPED, Rendezvous, RendezvousError
+from genie.live.parts import ENDING_SIGNALS, FAILED, LAUNCHED, LAUNCHER_GONE, PARTS, RESERVE, TOLD, remove_parts
+from genie.live.rendezvous.channel import STOPPED, RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_FAULT = 0, 1, 2, 3, 4, 70
-
-LAUNCH_FILE = "launch.json"
-PARTS = "parts"  # the folder in which ranks leave, while they run:
-CUT = ".cut"  # in the name of an iteration's records that were not played to the end
-FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
-STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
-LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when no rank says what went wrong
-LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID NAMESPACE" of it
-LAUNCHER_GONE = "the launcher was killed"
-TOLD = "told to end by "  # a signal's name follows
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE_SPACE = "free some space or choose another -o"
 RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
 ALARM_LEAVES_S = 0.2
@@ -182,11 +172,6 @@ def _wait_for_salvage(settings: RunSettings) -> None:
     deadline = time.monotonic() + SALVAGE_LIMIT_S
     while (settings.out_path / PARTS).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-
-
-def remove_parts(settings: RunSettings) -> None:
-    """Remove what ranks left while they ran, once the run folder holds it all."""
-    shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)
 
 
 def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:

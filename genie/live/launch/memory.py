@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from genie.inputs.fault import memory_advice, memory_limit_kib
-from genie.live.launch.endings import PARTS
+from genie.live.parts import PARTS
 from genie.live.settings import RunSettings
 
 FRUGAL = {"POLARS_MAX_THREADS": "1", "_RJEM_MALLOC_CONF": "background_thread:false", "MALLOC_ARENA_MAX": "2"}

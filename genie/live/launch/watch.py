@@ -9,9 +9,10 @@ from pathlib import Path
 
 from genie.live.launch.blame import MPIRUN, Evidence, blame
 from genie.live.launch.end_order import EndOrder, state_of
-from genie.live.launch.endings import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
 from genie.live.launch.segments import Segments
-from genie.live.rendezvous.meeting import MPI_RANK_VARIABLES, ranks_text
+from genie.live.parts import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
+from genie.live.rendezvous.channel import ranks_text
+from genie.live.rendezvous.meeting import MPI_RANK_VARIABLES
 from genie.live.settings import RunSettings
 
 STARTING_POLL_S = 0.01  # until each rank has a process that is watched

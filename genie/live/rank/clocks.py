@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from genie.live.rendezvous.meeting import CLOCK_TAG, Rendezvous
+from genie.live.rendezvous.channel import CLOCK_TAG
+from genie.live.rendezvous.meeting import Rendezvous
 
 EXCHANGES = 32
 

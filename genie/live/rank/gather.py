@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
-from genie.live.launch.endings import EXIT_ENVIRONMENT, RankError, unexpected
-from genie.live.rendezvous.meeting import Idle, Rendezvous, RendezvousError, decoded
+from genie.errors import EXIT_ENVIRONMENT
+from genie.live.launch.endings import RankError, unexpected
+from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.meeting import Idle, Rendezvous, decoded
 from genie.live.settings import RunSettings
 from genie.record import RecordError
 

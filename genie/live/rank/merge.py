@@ -13,8 +13,8 @@ import numpy as np
 
 from genie.live.counters.remarks import remarks_of
 from genie.live.fault_remarks import missed_faults
-from genie.live.launch.endings import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.launch.watch import still_running
+from genie.live.parts import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.paths.record import paths_of
 from genie.live.settings import RunSettings
 from genie.plan.facts import facts_of_build

@@ -12,26 +12,15 @@ from typing import TypeVar
 
 import msgspec
 
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.inputs.content import read_bytes
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
-from genie.live.launch.endings import (
-    EXIT_ENVIRONMENT,
-    EXIT_FAULT,
-    EXIT_USAGE,
-    FINISHED,
-    LAUNCHED,
-    LOG_FILE,
-    PARTS,
-    RUNNING,
-    SIGN,
-    STARTING,
-    launcher_gone,
-    record_failure,
-    unwritable_part,
-)
+from genie.live.launch.endings import launcher_gone, record_failure, unwritable_part
+from genie.live.parts import FINISHED, LAUNCHED, LOG_FILE, PARTS, RUNNING, SIGN, STARTING
 from genie.live.rank.worker import run_rank
-from genie.live.rendezvous.meeting import Rendezvous, RendezvousError, expected_rank, join
+from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous, expected_rank, join
 from genie.live.settings import RunSettings
 
 S = TypeVar("S", bound=RunSettings)

@@ -14,16 +14,9 @@ import genie_core
 import msgspec
 import numpy as np
 
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE
 from genie.live.counters.devices import Watched, devices_of, key_of
 from genie.live.launch.endings import (
-    CUT,
-    EXIT_ENVIRONMENT,
-    EXIT_OK,
-    EXIT_USAGE,
-    FACTS,
-    LAUNCHED,
-    LAUNCHER_GONE,
-    PARTS,
     RankError,
     check_size,
     heed_signals,
@@ -33,14 +26,17 @@ from genie.live.launch.endings import (
     unexpected,
     unwritable_part,
 )
+from genie.live.parts import CUT, FACTS, LAUNCHED, LAUNCHER_GONE, PARTS
 from genie.live.paths.mtu import discover, path_problem
 from genie.live.paths.trace import PathTrace
 from genie.live.rank.clocks import SHARED_CLOCK, clock_identity, exchange, fit
 from genie.live.rank.gather import gather
 from genie.live.rank.run_queue import waited_for_core_ns
-from genie.live.rendezvous.meeting import Rendezvous, RendezvousError
+from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
-from genie.live.transport import Card, Seat, Site, TransportError, make_transport
+from genie.live.transport import Card, Seat, Site, TransportError
+from genie.live.transports import make_transport
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute

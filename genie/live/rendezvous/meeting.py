@@ -11,31 +11,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from genie.live.rendezvous.channel import (
+    AGREE_TAG,
+    ALARM_TAG,
+    ALIVE_TAG,
+    ANSWER_TAG,
+    STOPPED,
+    Channel,
+    RendezvousError,
+    ranks_text,
+)
+
 Idle = Callable[[], None]
 CLOSE_LIMIT_S = 10.0
-STOPPED = " stopped: "  # in what a rank says because another one told it
 SEGMENT = "/dev/shm/mpich_shm_"
-AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
-
-
-class RendezvousError(Exception):
-    """Ranks that cannot find each other, or one that is gone; the message names it and what to do."""
-
-
-class Channel(Protocol):
-    """Tagged messages between rank 0 and the others. `receive` does not wait."""
-
-    rank: int
-    size: int
-    name: str
-
-    def send(self, to: int, tag: int, payload: bytes) -> None: ...
-    def receive(self, tag: int) -> tuple[int, bytes] | None: ...
-    def close(self) -> None: ...
 
 
 def _sleep_a_little() -> None:
@@ -190,13 +183,6 @@ class Rendezvous:
                     f"rank {self.rank} heard nothing of {ranks_text(silent)} for {self.limit_s:g} s: is it running?"
                 )
             idle()
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """Such as `rank 3`, `ranks 3, 5`, `ranks 0, 1, ... and 60 more`."""
-    numbers = sorted(ranks)
-    text = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
-    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
 
 
 class MpiChannel:

@@ -13,7 +13,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from genie.live.rendezvous.meeting import ALARM_TAG, STOPPED, RendezvousError, ranks_text
+from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
 
 HELLO = struct.Struct("!8sII")  # who is calling, number of ranks, rank
 GREETING = b"genie/1\n"

@@ -10,7 +10,7 @@ import genie_core
 
 from genie.config.congestion import NoControl, from_plain, set_control
 from genie.config.source_ports import SourcePorts
-from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.rank.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
 from genie.live.softroce.shared_port import SharedPort, obtain, share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from genie.live.launch.endings import EXIT_ENVIRONMENT
+from genie.errors import EXIT_ENVIRONMENT
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import TransportError
 from genie.live.verbs.device import MTU_CODES, Device, DeviceError

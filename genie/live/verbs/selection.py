@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.settings import RunSettings
 from genie.live.transport import TransportError
 from genie.live.verbs.diagnose import look, problem

@@ -15,7 +15,7 @@ from typing import Any
 import genie_core
 import numpy as np
 
-from genie.live.launch.endings import EXIT_ENVIRONMENT, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.paths.mtu import GIVE_MTU
 from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
