@@ -23,8 +23,8 @@ from genie.bench.pair import (
     latency_of,
 )
 from genie.bench.softroce_pair import SoftRocePair
-from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE
-from genie.live.launch.endings import RankError, check_size, heed_signals, launcher_process, leave, reserve, unexpected
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, RankError
+from genie.live.launch.endings import check_size, heed_signals, launcher_process, leave, reserve, unexpected
 from genie.live.parts import FACTS, LAUNCHER_GONE, PARTS
 from genie.live.paths.mtu import discover, path_problem
 from genie.live.rank.clocks import clock_identity

@@ -23,8 +23,8 @@ from genie.check.settings import CheckSettings, Facts, Observed, Sound, Tally
 from genie.check.stations import local_pairs, mtu_of, rails_of, stations_of
 from genie.check.streams import Streams
 from genie.check.traces import traces_to
-from genie.errors import EXIT_ENVIRONMENT, EXIT_OK
-from genie.live.launch.endings import RankError, check_size, heed_signals, leave, reserve, unexpected
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, RankError
+from genie.live.launch.endings import check_size, heed_signals, leave, reserve, unexpected
 from genie.live.parts import FACTS, PARTS
 from genie.live.rank.process import start
 from genie.live.rendezvous.channel import RendezvousError

@@ -10,7 +10,7 @@ import genie_core
 import msgspec
 
 from genie.check.settings import CheckSettings, Flow, Rated, Sound, pair_of
-from genie.live.launch.endings import RankError
+from genie.errors import RankError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.softroce.transport import nic_config, queue_pair_of
 from genie.live.transport import draw_key, draw_psns

@@ -33,7 +33,7 @@ from genie.job.resolve import (
 )
 from genie.job.wire import lowering_of, remark
 from genie.live.launch.launcher import Outcome, refuse_running
-from genie.live.rank.merge import open_live_run
+from genie.live.launch.merge import open_live_run
 from genie.live.rendezvous.meeting import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
@@ -107,7 +107,9 @@ def coverage_from(text: str | None) -> Require | None:
 
 def conclude(live: Run, twin: Run, out: Path | None, require: Require | None = None) -> Verdict:
     """Judge, write what the verdict consists of, and print its line."""
-    from genie.verdict import Options, judge, write_perfetto, write_report
+    from genie.report.page import write_report
+    from genie.report.perfetto_trace import write_perfetto
+    from genie.verdict import Options, judge
 
     verdict = judge(live, twin, Options(require_coverage=require))
     if out is not None:

@@ -226,8 +226,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings], around: Path | None 
     `ready` checks what was given and says what to play: when one rank cannot, all leave together. `around`: the folder
     of a validation, whose live world this run is.
     """
-    from genie.errors import EXIT_FAILED
-    from genie.live.launch.endings import RankError, check_size, unexpected
+    from genie.errors import EXIT_FAILED, RankError
+    from genie.live.launch.endings import check_size, unexpected
     from genie.live.rank.process import run_and_sign
     from genie.live.rank.worker import run_rank
 

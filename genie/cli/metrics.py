@@ -15,7 +15,7 @@ import typer
 from genie.cli.exits import exit_code_of, text_of
 from genie.errors import EXIT_FAILED, EXIT_OK
 from genie.job.resolve import UsageError
-from genie.live.rank.merge import open_live_run
+from genie.live.launch.merge import open_live_run
 from genie.live.rendezvous.meeting import expected_rank, launched_by
 from genie.record import METRICS_FILE, RecordError, RecordWriteError, is_special, refuse_foreign
 

@@ -29,7 +29,7 @@ from genie.job.resolve import (
 )
 from genie.job.wire import lowering_of, remark
 from genie.live.launch.launcher import refuse_running
-from genie.live.rank.merge import open_live_run
+from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
 from simtwin.levels.names import PACKET
 from simtwin.play.effects import idle_options

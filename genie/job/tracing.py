@@ -6,7 +6,7 @@ import ipaddress
 
 from genie.config.hosts import Hosts
 from genie.config.source_ports import PINNED
-from genie.live.paths.names import TracePlan
+from genie.live.path_names import TracePlan
 from simtwin.fabric.placement import host_of_rank
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.inputs.content import read_bytes
-from genie.live.paths.names import TracePlan
+from genie.live.path_names import TracePlan
 from genie.plan.lowering import Lowering
 from genie.record import LIVE, launch_mark
 

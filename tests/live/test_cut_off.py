@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from genie.live.launch.merge import failures, open_live_run, remove_halves
 from genie.live.parts import FAILED, LAUNCH_FILE, PARTS
-from genie.live.rank.merge import failures, open_live_run, remove_halves
 from genie.live.settings import RunSettings
 from genie.record import RecordError
 

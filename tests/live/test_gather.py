@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from fake_channels import fake, play
 
-from genie.errors import EXIT_ENVIRONMENT
-from genie.live.launch.endings import RankError, unexpected
-from genie.live.rank import merge
+from genie.errors import EXIT_ENVIRONMENT, RankError
+from genie.live.launch import merge
+from genie.live.launch.endings import unexpected
 from genie.live.rank.gather import gather
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings

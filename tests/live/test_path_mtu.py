@@ -13,7 +13,7 @@ import pytest
 from cable import inside
 from fake_channels import FakeChannel, Post
 
-from genie.live.launch.endings import RankError
+from genie.errors import RankError
 from genie.live.paths.mtu import HEADER_BYTES, discover, path_problem, route_mtu_bytes
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings

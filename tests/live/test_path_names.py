@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from genie.live.paths.names import SILENT, Graph, TracePlan
+from genie.live.path_names import SILENT, Graph, TracePlan
 
 # Two leaves, two spines; host 0 hangs on leaf0 by a port that is no hop.
 CABLES = [("h0", "p0"), ("p0", "leaf0"), ("h1", "leaf0"), ("h2", "leaf1"), ("h3", "leaf1")]

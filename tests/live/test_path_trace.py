@@ -11,7 +11,7 @@ import pytest
 from live_runs import GENIE, Ended, rings, started
 from routed import ADDRESSES, CABLES, NODES, Routed, routed
 
-from genie.live.paths.names import SILENT, TracePlan
+from genie.live.path_names import SILENT, TracePlan
 from genie.live.paths.record import paths_of
 from genie.record import open_run
 

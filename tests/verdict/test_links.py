@@ -14,7 +14,8 @@ from tables import run_of
 from genie.collectives.nccl.shape import NcclShape
 from genie.plan.lowering import Lowering
 from genie.record.schemas import PATHS_SCHEMA
-from genie.verdict import judge, write_report
+from genie.report.page import write_report
+from genie.verdict import judge
 from genie.verdict.align import align
 from genie.verdict.links import likeliest, one_way, ways_of
 

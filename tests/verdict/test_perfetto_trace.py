@@ -7,8 +7,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from synthetic_runs import run_pair
 from tables import run_of
 
-from genie.report.perfetto_trace import lanes_of
-from genie.verdict import write_perfetto
+from genie.report.perfetto_trace import lanes_of, write_perfetto
 
 
 def read(path: Path) -> Trace:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from synthetic_runs import Fault, Noise, run_pair
 
-from genie.report.page import report
-from genie.verdict import judge, write_report
+from genie.report.page import report, write_report
+from genie.verdict import judge
 
 
 @pytest.fixture(scope="module")

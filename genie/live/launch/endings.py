@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE, RankError
 from genie.inputs.fault import fault_line, memory_line
 from genie.live.parts import ENDING_SIGNALS, FAILED, LAUNCHED, LAUNCHER_GONE, PARTS, RESERVE, TOLD, remove_parts
 from genie.live.rendezvous.channel import STOPPED, RendezvousError
@@ -24,15 +24,6 @@ ALARM_LEAVES_S = 0.2
 SIGNAL_SPREADS_S = 0.05  # for mpirun to pass a signal on to all ranks of a machine
 SALVAGE_LIMIT_S = 8.0
 SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
-
-
-class RankError(Exception):
-    """This rank cannot go on: what to print, and the exit code. `agreed`: all ranks know and raise the same."""
-
-    def __init__(self, text: str, code: int = EXIT_FAILED, *, agreed: bool = False) -> None:
-        super().__init__(text)
-        self.code = code
-        self.agreed = agreed
 
 
 def unexpected(error: BaseException) -> RankError:
@@ -163,7 +154,7 @@ def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) 
     if iteration < 0:
         remove_parts(settings)
         return
-    from genie.live.rank.merge import try_to_salvage  # here, because it imports much
+    from genie.live.launch.merge import try_to_salvage  # here, because it imports much
 
     try_to_salvage(settings, problem)
 

@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 
 from genie.config.hosts import Hosts
-from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, RankError
 from genie.inputs.fault import memory_advice, memory_limit_kib
 from genie.live.launch.blame import told_to_end
-from genie.live.launch.endings import RankError, launcher_identity, name_rank, reserve
+from genie.live.launch.endings import launcher_identity, name_rank, reserve
 from genie.live.launch.memory import salvage_apart, save_memory
+from genie.live.launch.merge import failures, remove_halves, try_to_salvage
 from genie.live.launch.watch import Watch, still_running
 from genie.live.parts import ENDING_SIGNALS, LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, TOLD, remove_parts
-from genie.live.rank.merge import failures, remove_halves, try_to_salvage
 from genie.live.rendezvous.channel import STOPPED
 from genie.live.settings import RunSettings
 from genie.record import mark, write_whole

@@ -18,7 +18,7 @@ from genie.live.settings import RunSettings
 
 FRUGAL = {"POLARS_MAX_THREADS": "1", "_RJEM_MALLOC_CONF": "background_thread:false", "MALLOC_ARENA_MAX": "2"}
 PROBE = """
-import io, mpi4py, genie_core, genie.live.rank.merge, polars
+import io, mpi4py, genie_core, genie.live.launch.merge, polars
 table = polars.DataFrame({"a": range(1000), "b": ["x"] * 1000})
 table.join(table, on="a").write_parquet(io.BytesIO())
 """
@@ -48,7 +48,7 @@ def salvage_apart(settings: RunSettings, problem: str) -> str:
 
 def main(settings: str, problem: str) -> None:
     """Be that other process."""
-    from genie.live.rank.merge import try_to_salvage
+    from genie.live.launch.merge import try_to_salvage
 
     print(try_to_salvage(msgspec.json.decode(settings, type=RunSettings), problem))
 

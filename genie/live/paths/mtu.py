@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
-from genie.live.launch.endings import RankError
+from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE, RankError
 from genie.live.paths.icmp import udp_socket, version_of
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings

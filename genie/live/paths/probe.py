@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from genie.live.path_names import SILENT
 from genie.live.paths.icmp import message_of, udp_socket, version_of
-from genie.live.paths.names import SILENT
 
 SO_TIMESTAMPNS = 35  # asm/socket.h
 TIMESPEC = struct.Struct("@qq")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genie.live.paths.names import Graph, TracePlan
+from genie.live.path_names import Graph, TracePlan
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from genie.config.source_ports import FIRST, LAST, NCCL, PINNED, SourcePorts
+from genie.live.path_names import Graph, TracePlan
 from genie.live.paths.choice import Links, Pair, choose_ports, ports_needed, trains
-from genie.live.paths.names import Graph, TracePlan
 from genie.live.paths.probe import Flow, PathProber, trace, train
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings

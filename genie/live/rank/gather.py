@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from genie.errors import EXIT_ENVIRONMENT
-from genie.live.launch.endings import RankError, unexpected
+from genie.errors import EXIT_ENVIRONMENT, RankError
+from genie.live.launch.endings import unexpected
 from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Idle, Rendezvous, decoded
 from genie.live.settings import RunSettings
@@ -24,7 +24,7 @@ def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts
     collected = [meet.collect(part, idle=idle) for part in parts]
     problem: tuple[int, str] | None = None
     if everyone is not None:
-        from genie.live.rank.merge import write_live_run  # here, because it imports much
+        from genie.live.launch.merge import write_live_run  # here, because it imports much
 
         try:
             with meet.busy():

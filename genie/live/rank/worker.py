@@ -14,10 +14,9 @@ import genie_core
 import msgspec
 import numpy as np
 
-from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE
+from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, RankError
 from genie.live.counters.devices import Watched, devices_of, key_of
 from genie.live.launch.endings import (
-    RankError,
     check_size,
     heed_signals,
     launcher_process,
@@ -32,11 +31,11 @@ from genie.live.paths.trace import PathTrace
 from genie.live.rank.clocks import SHARED_CLOCK, clock_identity, exchange, fit
 from genie.live.rank.gather import gather
 from genie.live.rank.run_queue import waited_for_core_ns
+from genie.live.rank.transports import make_transport
 from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 from genie.live.transport import Card, Seat, Site, TransportError
-from genie.live.transports import make_transport
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute

@@ -11,8 +11,8 @@ import genie_core
 from genie.config.congestion import NoControl, from_plain, set_control
 from genie.config.source_ports import SourcePorts
 from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
-from genie.live.rank.faults import set_path_faults, set_rate_faults
 from genie.live.settings import RunSettings
+from genie.live.softroce.faults import set_path_faults, set_rate_faults
 from genie.live.softroce.shared_port import SharedPort, obtain, share
 from genie.live.transport import (
     SOFTROCE,
