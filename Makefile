@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills clean
+.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -100,6 +100,14 @@ KILLS ?= 200
 KILLS_SEED ?= 1
 kills: develop
 	@$(BIN)/python benchmarks/kills.py --kills $(KILLS) --seed $(KILLS_SEED)
+
+# Whether the twin, conversions and verdicts compute what they did: hashes of what 123 commands write.
+same-bits: develop
+	@$(WITH_VENV) $(BIN)/python benchmarks/same_bits.py benchmarks/recorded/same_bits.json
+
+# The rooms and their arrows, from the imports.
+picture: develop
+	@$(BIN)/python tests/support/house.py docs/rooms.svg
 
 clean:
 	rm -rf build $(VENV) runs
