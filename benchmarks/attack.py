@@ -57,7 +57,7 @@ class Row:
     verified_bytes: int
     wrong_bytes: int
     counted: dict[str, int]
-    senders: list[str] = field(default_factory=list)  # that the remarks name
+    senders: list[str] = field(default_factory=list)  # that the warnings name
     error: str = ""
     problems: list[str] = field(default_factory=list)  # what should not be
 
@@ -175,7 +175,7 @@ def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
             problems.append(f"nothing of {name} is counted ({' or '.join(counters)})")
     judged = [name for name in row.counted if name not in ("duplicates", "refused")]
     if judged and not row.senders:
-        problems.append("no remark names a sender")
+        problems.append("no warning names a sender")
     return problems
 
 

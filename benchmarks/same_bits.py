@@ -2,7 +2,7 @@
 
 Plays a list of commands (every level, topology, congestion control and wire, conversions, a sweep, verdicts of recorded
 live runs; the packet level with 1 and 2 threads) and hashes what they write: every table, traces, fabric files, and
-JSON files without times, paths, versions and remarks. `--record` writes the hashes to FILE; otherwise each hash that
+JSON files without times, paths, versions and warnings. `--record` writes the hashes to FILE; otherwise each hash that
 differs from FILE's is named, and the exit code is 1.
 
 Needs the samples of GENIE_SHARED_DATA. `--only WORD` plays the commands whose name has it.
@@ -51,8 +51,8 @@ CONTROLS = ("none", "window", "dcqcn", "dcqcn-timer", "timely", "swift", "dctcp"
 VOLATILE = {
     "argv", "built", "command", "commit", "cores", "cpu", "created_at", "events_per_s", "generator", "headline",
     "host", "hostname", "kernel", "line", "load", "machine", "measured_at", "native", "node", "out", "platform",
-    "python", "recorded_at", "remarks", "schema", "seconds", "sentence", "simulated_s", "started_at", "text",
-    "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
+    "python", "recorded_at", "warnings", "schema", "seconds", "sentence", "simulated_s", "started_at", "text",
+    "threads", "took_s", "version", "versions", "wall_s", "words", "wrote",
 }  # fmt: skip
 RENAMED: dict[str, str] = {}  # fields of records: the name now -> the name when the hashes were recorded
 TABLES, TEXTS, JSONS = (".parquet",), (".et", ".toml"), (".json", ".jsonl")

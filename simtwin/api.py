@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
+from genie.config.nccl import NcclVariables, Setting, changes_of_files, warnings_of
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.lowering import Lowering
-from genie.record import TWIN, begin_record, let_go_of_folders, prepare_folder, refuse_inputs_in, remark
+from genie.record import TWIN, begin_record, prepare_folder, refuse_inputs_in, unlock_folders, warn
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
@@ -116,15 +116,15 @@ def play(
     filled = fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
     idle = idle_options(options, workload, lowering, built.transport, options.level, options.seed)
     for text in (*idle_compute(options.compute, filled), *idle):
-        remark(in_keywords(text))
+        warn(in_keywords(text))
     above = {
         variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
         for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))
         if getattr(options, key) is not None or getattr(fabric.transport, key) is not None
     }
     listed = nccl_record(options, lowering, workload, False, above, variables)
-    for text in [*remarks_of(variables), *changes_of_files(Setting(**each) for each in listed)] if listed else ():
-        remark(text)
+    for text in [*warnings_of(variables), *changes_of_files(Setting(**each) for each in listed)] if listed else ():
+        warn(text)
     network = build_network(built)
     placed = host_of_rank(network, workload.world_size, hosts, fabric=fabric.name)
     level = Level(options.level, options.sharing)
@@ -140,7 +140,7 @@ def play(
     )  # fmt: skip
     if out is not None:
         result.fill(out)
-        let_go_of_folders()
+        unlock_folders()
     if result.failure:
         raise SimulationError(result.failure)
     return result

@@ -58,14 +58,14 @@ def columns(asked: Asked) -> list[Column]:
 def head(operation: Operation, asked: Asked, places: Sequence[str], notes: Sequence[str] = ()) -> list[str]:
     """The lines above the table. `places`: what each rank is and where; `notes`: more that a reader must know."""
     step = f"{asked.step_factor}(factor)" if asked.step_factor else f"{asked.step_bytes}(bytes)"
-    remarks = [*notes]
+    warnings = [*notes]
     if blocking := _BLOCKING.get(asked.blocking):
-        remarks.append(f"Blocking: {blocking}")
+        warnings.append(f"Blocking: {blocking}")
     if asked.per_iteration:
         without = f", without the first {asked.skipped}" if asked.skipped else ""
-        remarks.append(f"i_: iterations, each of the rank that it took longest{without}")
+        warnings.append(f"i_: iterations, each of the rank that it took longest{without}")
     if asked.percentiles:
-        remarks.append("m_: messages, from post to acknowledgement; with ~ means of each transfer's messages")
+        warnings.append("m_: messages, from post to acknowledgement; with ~ means of each transfer's messages")
     shown, lead = columns(asked), sum(column.width + 2 for column in _LEAD)
     half = sum(column.width + 2 for column in _placement(asked))
     return [
@@ -73,7 +73,7 @@ def head(operation: Operation, asked: Asked, places: Sequence[str], notes: Seque
         f"# nThread 1 nGpus 1 minBytes {asked.minimum_bytes} maxBytes {asked.maximum_bytes} step: {step} "
         f"warmup iters: {asked.warmup} iters: {asked.iterations} agg iters: {asked.aggregated} "
         f"validation: {asked.check} graph: 0",
-        *(f"# {remark}" for remark in remarks),
+        *(f"# {warning}" for warning in warnings),
         "#",
         "# Using devices",
         *(f"#  Rank {rank:2d} Group  0 {place}" for rank, place in enumerate(places)),

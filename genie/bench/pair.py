@@ -31,7 +31,7 @@ class PairSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only
     poll: bool | None = None  # rather than sleep; None: where there is a core for each rank
 
 
-class PairCard(msgspec.Struct, frozen=True, kw_only=True):
+class PairEndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the other rank needs to know to send."""
 
     address: str  # IP address; "" on InfiniBand
@@ -61,10 +61,10 @@ class PairEnd(Protocol):
     def open(self, mtu_bytes: int) -> None:
         """Raises TransportError."""
 
-    def card(self) -> PairCard:
+    def endpoint_info(self) -> PairEndpointInfo:
         """For the peer's `connect`."""
 
-    def connect(self, peer: PairCard) -> None:
+    def connect(self, peer: PairEndpointInfo) -> None:
         """Raises TransportError."""
 
     def ports(self) -> list[int]:

@@ -16,8 +16,8 @@ from genie.bench.pair import (
     Arrivals,
     Bandwidth,
     Latency,
-    PairCard,
     PairEnd,
+    PairEndpointInfo,
     PairSettings,
     bandwidth_of,
     latency_of,
@@ -79,9 +79,12 @@ class PairRank:
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
-        cards = [msgspec.convert(card, PairCard) for card in self.meet.agree(msgspec.to_builtins(self.end.card()))]
+        endpoints = [
+            msgspec.convert(endpoint, PairEndpointInfo)
+            for endpoint in self.meet.agree(msgspec.to_builtins(self.end.endpoint_info()))
+        ]
         try:
-            self.end.connect(cards[1 - self.rank])
+            self.end.connect(endpoints[1 - self.rank])
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import genie_core
 import numpy as np
 
-from genie.bench.pair import Arrivals, PairCard, PairSettings, pattern
+from genie.bench.pair import Arrivals, PairEndpointInfo, PairSettings, pattern
 from genie.config.source_ports import SourcePorts
 from genie.errors import EXIT_ENVIRONMENT
 from genie.live.softroce.transport import cannot_open, nic_config, queue_pair_of
@@ -47,16 +47,16 @@ class SoftRocePair:
             self._nic.add_queue_pair(pair, receives_counted=False) for _ in range(settings.queue_pairs)
         ]
 
-    def card(self) -> PairCard:
+    def endpoint_info(self) -> PairEndpointInfo:
         """Memory begins at address 0."""
-        return PairCard(
+        return PairEndpointInfo(
             address=self._settings.addresses[self._rank],
             queue_pairs=[self._nic.qpn(number) for number in self._queue_pairs],
             first_psns=self._first_psns,
             rkey=self._rkey,
         )
 
-    def connect(self, peer: PairCard) -> None:
+    def connect(self, peer: PairEndpointInfo) -> None:
         """Each queue pair from a UDP source port of its own. Raises TransportError."""
         settings, own, other = self._settings, self._rank, 1 - self._rank
         ports, count = SourcePorts(settings.source_ports), len(self._queue_pairs)

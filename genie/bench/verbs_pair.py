@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from genie.bench.pair import Arrivals, PairCard, PairSettings, pattern
+from genie.bench.pair import Arrivals, PairEndpointInfo, PairSettings, pattern
 from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.transport import VERBS, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
@@ -79,9 +79,9 @@ class VerbsPair:
         self._sends = [SendQueue(self._depth, settings.verbs.signal_every) for _ in range(count)]
         self._memory = np.frombuffer(device.memory.pages, np.uint8)
 
-    def card(self) -> PairCard:
+    def endpoint_info(self) -> PairEndpointInfo:
         """With the address of its memory, which the device maps."""
-        return PairCard(
+        return PairEndpointInfo(
             address=self._settings.addresses[self._rank] if self.over_ip else "",
             queue_pairs=list(self._numbers),
             first_psns=self._first_psns,
@@ -91,7 +91,7 @@ class VerbsPair:
             lid=self._port.lid,
         )
 
-    def connect(self, peer: PairCard) -> None:
+    def connect(self, peer: PairEndpointInfo) -> None:
         """Each queue pair with the peer's of its place. Raises TransportError."""
         self._rkey, self._remote = peer.rkey, peer.memory_address
         try:

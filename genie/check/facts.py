@@ -9,7 +9,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from genie.check.claims import claimed_by, own_ethernet
+from genie.check.duplicate_addresses import duplicate_owner, own_ethernet
 from genie.check.settings import CheckSettings, Facts
 from genie.live.counters.devices import place
 from genie.live.counters.netlink import interface_of, interfaces
@@ -40,7 +40,7 @@ def facts_of(settings: CheckSettings, rank: int) -> Facts:
         roce_port=port_problem(address, settings.udp_port)
         if name and settings.addresses.index(address) == rank
         else "",
-        claimed_by=claimed_by(name, address) if is_up and having and not having.loopback else "",
+        duplicate_owner=duplicate_owner(name, address) if is_up and having and not having.loopback else "",
         gid=gid_problem(settings, rank) if settings.transport_of(rank) == VERBS else "",
         switches_off=switched_off(name) if name else [],
     )

@@ -106,10 +106,9 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
             f"{names.rank(other)}: take it from one of them"
         )
     for rank, own in enumerate(seen.facts):
-        if own.claimed_by and not any(address == settings.addresses[rank] for address, _ in told):
-            where = (
-                f"on {own.interface} of {names.rank(rank)} and on a machine with the Ethernet address {own.claimed_by}"
-            )
+        if own.duplicate_owner and not any(address == settings.addresses[rank] for address, _ in told):
+            machine = f"a machine with the Ethernet address {own.duplicate_owner}"
+            where = f"on {own.interface} of {names.rank(rank)} and on {machine}"
             yield (
                 f"{settings.addresses[rank]} is on two hosts: {where}: find that in the switch's table, and take the "
                 "address from one of them"
@@ -118,7 +117,7 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
 
 def unasked(seen: Observed, names: Names) -> str:
     """Of whose addresses nobody was asked whether they have them too; "" of none."""
-    ranks = [rank for rank, own in enumerate(seen.facts) if own.claimed_by is None]
+    ranks = [rank for rank, own in enumerate(seen.facts) if own.duplicate_owner is None]
     if not ranks:
         return ""
     what = "whether a machine outside the job has a host's address too was not tried"

@@ -54,7 +54,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     mtu_bytes: int = 0  # of that interface
     is_up: bool = False
     roce_port: str = ""  # why the UDP port cannot be had; "" it can
-    claimed_by: str | None = ""  # Ethernet address of a machine that has the rank's address too; None: nobody was asked
+    duplicate_owner: str | None = (
+        ""  # Ethernet address of a machine that has the rank's address too; None: nobody was asked
+    )
     gid: str = ""  # with RDMA devices: why none has the rank's address; "" one has
     switches_off: list[str] = []  # settings of the device that turn congestion control off
 

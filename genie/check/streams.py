@@ -38,16 +38,16 @@ class Streams:
         self._at: dict[tuple[int, int], int] = {}  # peer, path -> queue pair
         problem = self._open(sound) if self._peers else ""
         self._psns = dict(zip(self._at, draw_psns(len(self._at)), strict=True))
-        card: dict[str, list[int]] = {}  # number, first PSN, rkey
+        endpoint: dict[str, list[int]] = {}  # number, first PSN, rkey
         if self.nic is not None:
-            card = {
+            endpoint = {
                 f"{peer} {path}": [self.nic.qpn(number), self._psns[peer, path], self._rkey]
                 for (peer, path), number in self._at.items()
             }
-        cards: list[Any] = meet.agree([problem, card])
-        if any(text for text, _ in cards):
-            raise RankError(next(text for text, _ in cards if text), agreed=True)
-        problem = self._connect([card for _, card in cards])
+        endpoints: list[Any] = meet.agree([problem, endpoint])
+        if any(text for text, _ in endpoints):
+            raise RankError(next(text for text, _ in endpoints if text), agreed=True)
+        problem = self._connect([endpoint for _, endpoint in endpoints])
         if problems := [text for text in meet.agree(problem) if text]:
             raise RankError(problems[0], agreed=True)
 
@@ -66,12 +66,12 @@ class Streams:
                 self._at[peer, path] = self.nic.add_queue_pair(pair, receives_counted=False)
         return ""
 
-    def _connect(self, cards: Sequence[Mapping[str, list[int]]]) -> str:
+    def _connect(self, endpoints: Sequence[Mapping[str, list[int]]]) -> str:
         own, settings = self.rank, self.settings
         try:
             for (peer, path), number in self._at.items():
                 assert self.nic is not None
-                qpn, peer_first_psn, self._rkeys[peer] = cards[peer][f"{own} {path}"]
+                qpn, peer_first_psn, self._rkeys[peer] = endpoints[peer][f"{own} {path}"]
                 self.nic.connect(
                     number,
                     address=settings.addresses[peer],

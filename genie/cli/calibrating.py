@@ -13,8 +13,8 @@ import numpy as np
 
 from genie.config.hosts import Calibration, Hosts
 from genie.config.units import format_rate
-from genie.job.grounds import Ground
 from genie.job.resolve import Live, Play, UsageError, rate_of, settings_of, twin_of
+from genie.job.site import ExecutionSite
 from genie.live.launch.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
 from genie.live.launch.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
 from genie.record import CALIBRATION, launch_mark, open_run, prepare_folder
@@ -23,10 +23,10 @@ from simtwin.fabric.reading import load_fabric, loopback_fabric, with_host_laten
 from simtwin.play.twin import arrivals_of
 
 
-def calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:
+def calibrated(site: ExecutionSite, hosts: Hosts, out: Path) -> Hosts:
     """The hosts with a latency measured now, because nothing says theirs. Raises LaunchError."""
     print("genie: no calibrated host latency given: measuring it first", file=sys.stderr, flush=True)
-    found = measured_on(ground, hosts, out)
+    found = measured_on(site, hosts, out)
     print(
         f"genie: packet latency {found.packet_latency_ns / 1000:.1f} us "
         f"(spread {found.packet_latency_spread_ns / 1000:.1f} us, {found.samples} samples)",
@@ -36,12 +36,12 @@ def calibrated(ground: Ground, hosts: Hosts, out: Path) -> Hosts:
     return replace(hosts, calibration=found)
 
 
-def measured_on(ground: Ground, hosts: Hosts, out: Path) -> Calibration:
+def measured_on(site: ExecutionSite, hosts: Hosts, out: Path) -> Calibration:
     """What a packet costs on the hosts of a command, without the faults of its lab. Raises LaunchError."""
-    wrapper = ground.wrapper(hosts.ranks)
-    with ground.sound():
-        found = measure(ground.play, hosts, out, ground.live.udp_port, offload=ground.live.offload, wrapper=wrapper)
-    ground.keep(found)
+    wrapper = site.wrapper(hosts.ranks)
+    with site.without_faults():
+        found = measure(site.play, hosts, out, site.live.udp_port, offload=site.live.offload, wrapper=wrapper)
+    site.keep(found)
     return found
 
 

@@ -33,8 +33,8 @@ from genie.cli.bench.runs import (
 from genie.cli.exits import counted
 from genie.config.hosts import load_hosts
 from genie.errors import EXIT_FAILED
-from genie.job.grounds import Ground, ground_of
 from genie.job.resolve import Live, Play, UsageError, check_live, fabric_of, loopback_defaults, settings_of
+from genie.job.site import ExecutionSite, execution_site
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.parts import PARTS
 from genie.live.transport import SOFTROCE, VERBS
@@ -127,8 +127,8 @@ def check(
         faults=faults, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
         traffic_class=traffic_class, verbs=tuple(verbs or ()),
     )  # fmt: skip
-    with ground_of(play, live, lab, lab_fault) as ground:
-        info = _checked(ground, out, mtu_from(mtu), paths=paths, quick=quick)
+    with execution_site(play, live, lab, lab_fault) as site:
+        info = _checked(site, out, mtu_from(mtu), paths=paths, quick=quick)
     if as_json is not None:
         write_json(as_json, info, REPORT_KIND)
     return _print_findings(info)
@@ -149,23 +149,23 @@ def schedule_lines(ranks: int) -> list[str]:
     return [*lines, f"{ranks} hosts, {ranks * (ranks - 1) // 2} pairs, {len(lines)} rounds: nothing is sent"]
 
 
-def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> dict[str, Any]:
+def _checked(site: ExecutionSite, out: Path | None, mtu_bytes: int, **asked: Any) -> dict[str, Any]:
     """Run all ranks; what rank 0 has written."""
-    lab, play = ground.lab, ground.play
+    lab, play = site.lab, site.play
     if lab is not None:  # a rank on each rail
         count = lab.plan.hosts * max(len(lab.addresses[name]) for name in lab.plan.nodes[: lab.plan.hosts])
     else:
         count = load_hosts(_given(play.hosts)).ranks
     if count < 2:
         raise UsageError(f"{play.hosts}: places {count} rank: a check needs 2")
-    hosts = ground.hosts(count)
+    hosts = site.hosts(count)
     with workplace(out, hosts) as folder:
         target = folder / "check"
         workload = Workload("check", count, [Group("0", tuple(range(count)))], {})
         described = fabric_of(play, count, hosts) if play.fabric is not None else None
         # A host may have several links, each with a rank: what a fabric file says of placement is not asked.
         rate = play.rate or (None if described is None else f"{_line_rate_bps(described)}b/s")
-        settings = settings_of(replace(play, fabric=None, rate=rate), ground.live, target, workload, hosts, None)
+        settings = settings_of(replace(play, fabric=None, rate=rate), site.live, target, workload, hosts, None)
         names = {link["to"]: name for name, link in lab.facts()["links"].items()} if lab is not None else {}
         fields = msgspec.structs.asdict(settings) | {
             "schema": launch_mark(CHECK),
@@ -173,7 +173,7 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
             "mtu": mtu_bytes or (described.transport.mtu if described is not None else 0),
             "frame_overhead_bytes": (described or loopback_defaults(count)).frame.overhead_bytes,
             "congestion": {},
-            "traffic_class": class_of(ground.live, described),
+            "traffic_class": class_of(site.live, described),
             "link_names": names,
             "marks": described is None or described.ecn is not None,
             # Devices take RoCE's port for themselves.
@@ -183,9 +183,9 @@ def _checked(ground: Ground, out: Path | None, mtu_bytes: int, **asked: Any) -> 
         settings = CheckSettings(**fields)
         refuse_running(target)
         prepare_folder(target, CHECK)
-        line = mpirun_line(settings, remote_hosts(hosts), MODULE, ground.wrapper(count))
+        line = mpirun_line(settings, remote_hosts(hosts), MODULE, site.wrapper(count))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
-        with ground.spoiled(), _progress(settings):
+        with site.faults_injected(), _progress(settings):
             run_ranks(settings, line, "check")
         info: dict[str, Any] = json.loads((target / "run.json").read_bytes())
     return info

@@ -14,7 +14,6 @@ from genie.cli.live_commands import be_a_rank, refuse_half_a_launch, run_live
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.config.hosts import Hosts
 from genie.inputs.printable import printable
-from genie.job.grounds import Ground, ground_of
 from genie.job.levels import check_level
 from genie.job.resolve import (
     DEFAULT_VALIDATE_RATE,
@@ -26,12 +25,13 @@ from genie.job.resolve import (
     hosts_of,
     line_rates,
     load_workload,
-    remark_on_calibration,
     settings_of,
     transports_of,
     twin_of,
+    warn_of_calibration,
 )
-from genie.job.wire import lowering_of, remark
+from genie.job.site import ExecutionSite, execution_site
+from genie.job.wire import lowering_of, warn
 from genie.live.launch.launcher import Outcome, refuse_running
 from genie.live.launch.merge import open_live_run
 from genie.live.rendezvous.meeting import launched_by
@@ -42,7 +42,7 @@ from genie.record import (
     RecordError,
     Run,
     begin_record,
-    hold_folder,
+    lock_folder,
     marked_json,
     open_run,
     prepare_folder,
@@ -90,7 +90,7 @@ def diff(
     """
     require = coverage_from(require_coverage)
     if out is not None and out.is_dir():
-        hold_folder(out)
+        lock_folder(out)
     verdict = conclude(open_live_run(live), open_run(twin), out, require)
     return verdict.exit_code
 
@@ -209,33 +209,33 @@ def validate(
         else:
             check_live(transport, wire, lab)
             refuse_half_a_launch()
-            with ground_of(play, live, lab, lab_fault) as ground:
-                end.code = _validate(ground, out, require)
+            with execution_site(play, live, lab, lab_fault) as site:
+                end.code = _validate(site, out, require)
     return end.code
 
 
-def _validate(ground: Ground, out: Path, require: Require | None) -> int:
-    play = ground.play
+def _validate(site: ExecutionSite, out: Path, require: Require | None) -> int:
+    play = site.play
     loaded = load_workload(play)
-    placed = ground.hosts(loaded.world_size)
+    placed = site.hosts(loaded.world_size)
     built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
-    settings = _settings(play, ground.live, out, loaded, placed, built)
+    settings = _settings(play, site.live, out, loaded, placed, built)
     refuse_running(out)
     prepare_folder(out, VALIDATION)
     if placed.calibration is None and VERBS not in settings.kinds:
         from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
 
-        limited = replace(ground, play=_limited(play))
+        limited = replace(site, play=_limited(play))
         placed = calibrated(limited, placed, out / "calibration")
         built = fabric_of(play, loaded.world_size, placed, DEFAULT_VALIDATE_RATE)
     else:
-        _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
-    with ground.spoiled():
-        outcome = run_live(settings, placed, ground)
+        _warn(play, placed, line_rates(play, built, placed, loaded.world_size))
+    with site.faults_injected():
+        outcome = run_live(settings, placed, site)
     if outcome.code != 0:
         return outcome.code
     begin_record()
-    _remark(play, placed, line_rates(play, built, placed, loaded.world_size))
+    _warn(play, placed, line_rates(play, built, placed, loaded.world_size))
     runs = _twin_of_run(play, placed, built, loaded, out)
     verdict = conclude(*runs, out, require)
     return verdict.exit_code
@@ -253,11 +253,11 @@ def _limited(play: Play) -> Play:
     return replace(play, rate=play.rate or (DEFAULT_VALIDATE_RATE if play.fabric is None else None))
 
 
-def _remark(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
+def _warn(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
     if hosts.calibration is None:
-        remark("no calibrated host latency given: the twin's hosts cost nothing")
+        warn("no calibrated host latency given: the twin's hosts cost nothing")
     else:
-        remark_on_calibration(play, hosts, rates)
+        warn_of_calibration(play, hosts, rates)
 
 
 def _validate_as_a_rank(
@@ -282,7 +282,7 @@ def _validate_as_a_rank(
         return rank, code
     workload, hosts, fabric = loaded[0]
     begin_record()
-    _remark(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
+    _warn(play, hosts, line_rates(play, fabric, hosts, workload.world_size))
     return rank, conclude(*_twin_of_run(play, hosts, fabric, workload, out), out, require).exit_code
 
 

@@ -14,7 +14,6 @@ from genie.cli import options
 from genie.cli.exits import exit_code_of, text_of
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.config.hosts import Hosts, load_hosts, write_calibration
-from genie.job.grounds import Ground, ground_of
 from genie.job.resolve import (
     Live,
     Play,
@@ -26,8 +25,9 @@ from genie.job.resolve import (
     settings_of,
     twin_of,
 )
-from genie.job.wire import remark
-from genie.live.launch.closing import closing_line, counted_amiss, remarked
+from genie.job.site import ExecutionSite, execution_site
+from genie.job.wire import warn
+from genie.live.launch.closing import closing_line, counted_amiss, warned
 from genie.live.launch.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts, write_launch_file
 from genie.live.launch.loopback import free_loopback_hosts
 from genie.live.rendezvous.meeting import join, launched_by, speaks
@@ -149,24 +149,24 @@ def run(
             def ready() -> RunSettings:
                 end.check()
                 check_live(transport, wire, lab)
-                return _settings(Ground(play, live), out)[0]
+                return _settings(ExecutionSite(play, live), out)[0]
 
             end.rank, end.code = be_a_rank(live, ready)
         else:
             check_live(transport, wire, lab)
             refuse_half_a_launch()
-            with ground_of(play, live, lab, lab_fault) as ground:
-                settings, placed = _settings(ground, out)
-                with ground.spoiled():
-                    end.code = run_live(settings, placed, ground).code
+            with execution_site(play, live, lab, lab_fault) as site:
+                settings, placed = _settings(site, out)
+                with site.faults_injected():
+                    end.code = run_live(settings, placed, site).code
     return end.code
 
 
-def _settings(ground: Ground, out: Path) -> tuple[RunSettings, Hosts]:
-    play, live = ground.play, ground.live
+def _settings(site: ExecutionSite, out: Path) -> tuple[RunSettings, Hosts]:
+    play, live = site.play, site.live
     loaded = load_workload(play, shape_only=launched_by() is not None and not _sees_all_ranks(play))
     # Ranks that a launcher started must agree: only a run started by hand may look for a free block.
-    placed = hosts_of(play, loaded.world_size) if launched_by() else ground.hosts(loaded.world_size)
+    placed = hosts_of(play, loaded.world_size) if launched_by() else site.hosts(loaded.world_size)
     fabric = fabric_of(play, loaded.world_size, placed) if play.fabric else None
     if fabric is not None:
         twin_of(fabric, play, loaded.world_size, placed)  # a fabric that does not fit is said before anything runs
@@ -183,28 +183,28 @@ def _sees_all_ranks(play: Play) -> bool:
     size_bytes = sum(trace.stat().st_size for trace in find_files(play.workload).traces.values())
     if size_bytes <= EFFECTS_MAX_BYTES:
         return True
-    remark(
+    warn(
         f"{play.workload}: options without effect are not looked for in {size_bytes / 2**20:.0f} MiB of traces (at "
         f"most {EFFECTS_MAX_BYTES >> 20} MiB under a launcher): genie simulate says them"
     )
     return False
 
 
-def run_live(settings: RunSettings, hosts: Hosts, ground: Ground | None = None) -> Outcome:
+def run_live(settings: RunSettings, hosts: Hosts, site: ExecutionSite | None = None) -> Outcome:
     """Start the ranks, wait for them, say in one line what went wrong."""
     refuse_running(settings.out_path)
     prepare_folder(settings.out_path, LIVE)
-    if ground is not None:
-        settings = ground.noted(settings)
-    wrapper = ground.wrapper(settings.ranks) if ground else ()
+    if site is not None:
+        settings = site.with_lab_facts(settings)
+    wrapper = site.wrapper(settings.ranks) if site else ()
     line = mpirun_line(settings, remote_hosts(hosts), wrapper=wrapper)
     print("genie: " + " ".join(line), file=sys.stderr, flush=True)
     outcome = launch(settings, line)
     said = outcome.problem or closing_line(settings.out_path)
     for words in (said, *counted_amiss(settings.out_path)):
         print(f"genie: {words}", file=sys.stderr)
-    for text in remarked(settings.out_path):
-        remark(text)
+    for text in warned(settings.out_path):
+        warn(text)
     return outcome
 
 
@@ -260,8 +260,8 @@ def be_a_rank(live: Live, ready: Callable[[], RunSettings], around: Path | None 
     if code == 0 and rendezvous.rank == 0:
         for line in (closing_line(agreed.out_path), *counted_amiss(agreed.out_path)):
             print(f"genie: {line}", file=sys.stderr)
-        for text in remarked(agreed.out_path):
-            remark(text)
+        for text in warned(agreed.out_path):
+            warn(text)
     return rendezvous.rank, code
 
 
@@ -290,14 +290,14 @@ def calibrate(
     if hosts is None and ranks is None and lab is None:
         raise UsageError("give --hosts FILE, --lab FABRIC, or --ranks N for loopback")
     play = Play("", None, hosts, fabric, rate or "200Mb/s" if fabric is None and lab is None else rate, dilation)
-    with ground_of(play, Live(udp_port=udp_port), lab, None) as ground:
-        if ground.lab is not None:
-            placed = ground.hosts(ranks or ground.lab.plan.hosts)
+    with execution_site(play, Live(udp_port=udp_port), lab, None) as site:
+        if site.lab is not None:
+            placed = site.hosts(ranks or site.lab.plan.hosts)
         else:
             placed = load_hosts(hosts) if hosts else free_loopback_hosts(ranks or 2, udp_port)
         if ranks is not None:
             placed = placed.first(ranks)
-        calibration = measured_on(ground, placed, out)
+        calibration = measured_on(site, placed, out)
     print(
         f"packet latency {calibration.packet_latency_ns / 1000:.1f} us, "
         f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us "

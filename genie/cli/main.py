@@ -29,7 +29,7 @@ from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
 from genie.live.parts import ENDING_SIGNALS
 from genie.live.rendezvous.meeting import launched_by, speaks
-from genie.record import forget_remarks, let_go_of_folders
+from genie.record import forget_warnings, unlock_folders
 
 app = typer.Typer(
     name="genie",
@@ -70,7 +70,7 @@ class Interrupted(BaseException):
 def main() -> None:
     """Run the command; an error is one line and an exit code, never a traceback."""
     install_thread_handler()
-    forget_remarks()
+    forget_warnings()
     given = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if _HELP & set(given) or len(sys.argv) < 3:
         _run()  # the help has colours on a terminal, and nothing of a file
@@ -113,7 +113,7 @@ def _run() -> NoReturn:
     except BaseException as error:  # a panic of polars is not an Exception
         _end_with(error)
     finally:
-        let_go_of_folders()
+        unlock_folders()
         sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)

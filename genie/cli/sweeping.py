@@ -100,7 +100,7 @@ def sweep(
     missing = _missing(runs, rows.kept, keep, retry)
     workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
     progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
-    _remark_on_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
+    _warn_of_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
     named = [(run.identity, run.parameters) for run in runs]
     ended_early = True
     try:
@@ -144,7 +144,7 @@ def _missing(
     return list({run.identity: run for run in runs if not is_there(run)}.values())
 
 
-def _remark_on_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
+def _warn_of_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """A sweep that goes on with another Genie than it began with says so."""
     others = {str(row["commit"]) for row in rows if row.get("commit") not in (None, commit())}
     if others:
@@ -203,10 +203,10 @@ class _Progress(_Line):
         self._print(f"genie: {counted(total, 'run')}, {self._total} to play, {workers} at once")
 
     def add(self, row: dict[str, Any]) -> None:
-        """A run has ended. What it remarks is said once."""
+        """A run has ended. Each warning is said once."""
         self._done += 1
         self._failed += bool(row["error"])
-        for line in row.get("remarks", ()):
+        for line in row.get("warnings", ()):
             if line not in self._said:
                 self._said.add(line)
                 self._print(line)

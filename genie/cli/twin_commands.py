@@ -23,11 +23,11 @@ from genie.job.resolve import (
     hosts_of,
     line_rates,
     load_workload,
-    remark_on_calibration,
     twin_of,
     twin_variables,
+    warn_of_calibration,
 )
-from genie.job.wire import lowering_of, remark
+from genie.job.wire import lowering_of, warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
@@ -149,16 +149,16 @@ def simulate(
     built = fabric_of(play, loaded.world_size, placed)
     rates = line_rates(play, built, placed, loaded.world_size)
     check_rate(play, rates)
-    remark_on_calibration(play, placed, rates)
+    warn_of_calibration(play, placed, rates)
     costs = model_of(play, at_level, system, logical, loaded.world_size)
     twin = twin_of(built, play, loaded.world_size, placed, threads, at_level, costs)
     if threads > 1 and isinstance(built.control, Hpcc):
-        remark("hpcc's telemetry is that of one thread: --threads 1 is used")
+        warn("hpcc's telemetry is that of one thread: --threads 1 is used")
     elif threads > twin.threads:
-        remark(f"level {level} plays in one thread: --threads 1 is used")
+        warn(f"level {level} plays in one thread: --threads 1 is used")
     kept = Series(series_ps, twin.network.link_names) if series_ps else None
     for text in idle_options(play, loaded, lowering, built.transport, level, seed):
-        remark(text)
+        warn(text)
     refuse_running(out)
     prepare_folder(out, TWIN)
     with StopSignals() as stop, Progress() as progress:

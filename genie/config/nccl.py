@@ -82,23 +82,23 @@ class Played:
 
 
 class NcclVariables(Mapping[str, str]):
-    """All variables whose names begin with NCCL_, by name. `remarks`: what was passed over, as NCCL does."""
+    """All variables whose names begin with NCCL_, by name. `warnings`: what was passed over, as NCCL does."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, files: tuple[Path, ...] | None = None) -> None:
         """Raises NcclVariableError when a file cannot be read or has a line that is no NAME=VALUE."""
         environment = os.environ if environment is None else environment
         self._values: dict[str, str] = {}
         self.sources: dict[str, str] = {}
-        self.remarks: list[str] = []
+        self.warnings: list[str] = []
         named = environment.get(FILE_NAME, "")
         for path in reversed(_files(environment) if files is None else files):
             try:
                 self._take(_read(path), str(path))
             except PermissionError:
-                self.remarks.append(f"{path}: may not be read, and is passed over, as NCCL does: see its permissions")
+                self.warnings.append(f"{path}: may not be read, and is passed over, as NCCL does: see its permissions")
             except (FileNotFoundError, NotADirectoryError):
                 if named and path == Path(named):
-                    self.remarks.append(f"{FILE_NAME}={named}: there is no such file: correct it, or unset it")
+                    self.warnings.append(f"{FILE_NAME}={named}: there is no such file: correct it, or unset it")
         self._take(environment, ENVIRONMENT)
 
     def _take(self, values: Mapping[str, str], source: str) -> None:
@@ -190,14 +190,14 @@ def connections_of(variables: NcclVariables, queue_pairs: int | None, split: boo
     return queue_pairs, _number(variables, "NCCL_IB_SPLIT_DATA_ON_QPS", 0, 1, 0) == 1 if split is None else split
 
 
-def remarks_of(variables: NcclVariables) -> list[str]:
+def warnings_of(variables: NcclVariables) -> list[str]:
     """What a person should know of variables beside their effects. Raises NcclVariableError."""
     lowest = _number(variables, "NCCL_MIN_NCHANNELS", 1, CHANNELS_MAX, 1)
     highest = _number(variables, "NCCL_MAX_NCHANNELS", 1, CHANNELS_MAX, CHANNELS_MAX)
     if lowest <= highest:
-        return variables.remarks
+        return variables.warnings
     above = f"NCCL_MIN_NCHANNELS={lowest} is above NCCL_MAX_NCHANNELS={highest}"
-    return [*variables.remarks, f"{above}: the former holds, as for NCCL"]
+    return [*variables.warnings, f"{above}: the former holds, as for NCCL"]
 
 
 def changes_of_files(settings: Iterable[Setting]) -> list[str]:

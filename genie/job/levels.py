@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from genie.job.resolve import Play, UsageError
-from genie.record import remark
+from genie.record import warn
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES
 from simtwin.levels.analytic import CostModel
 from simtwin.levels.astra.costs import read_costs
@@ -43,5 +43,5 @@ def model_of(play: Play, level: Level, system: Path | None, logical: Path | None
         raise UsageError(f"--model {ASTRA_SIM}: give --fabric NETWORK.yml and --system SYSTEM.json, as it reads them")
     costs, notes = read_costs(play.fabric, system, logical, ranks)
     for note in notes:
-        remark(note)
+        warn(note)
     return costs

@@ -15,8 +15,8 @@ from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.config.units import format_rate, parse_rate
 from genie.job.tracing import trace_plan, trace_problem
-from genie.job.wire import lowering_of, nccl_settings, remark
-from genie.live.fault_remarks import idle_faults
+from genie.job.wire import lowering_of, nccl_settings, warn
+from genie.live.fault_warnings import faults_without_effect
 from genie.live.launch.loopback import free_loopback_hosts
 from genie.live.rendezvous.meeting import launched_by
 from genie.live.settings import ICRC_CHECKS, Faults, RunSettings, load_faults
@@ -24,7 +24,7 @@ from genie.live.transport import SOFTROCE, TRANSPORTS, VERBS
 from genie.live.verbs.environment import given_settings, refuse_unsupported, verbs_settings
 from genie.live.verbs.hca import parse_hca
 from genie.plan.lowering import Lowering, check_groups
-from genie.record import kept_remarks
+from genie.record import kept_warnings
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.lint import sequences
@@ -92,7 +92,7 @@ def load_workload(play: Play, *, shape_only: bool = False) -> Workload:
     if not shape_only:
         filled = fill_durations(workload, None if play.compute is None else parse_compute(play.compute))
         for text in idle_compute(play.compute, filled):
-            remark(text)
+            warn(text)
     if play.ranks is not None and play.ranks != workload.world_size:
         raise UsageError(
             f"--ranks {play.ranks}: {play.workload} is a job of {workload.world_size} ranks; leave --ranks out or give "
@@ -192,12 +192,12 @@ def check_rate(play: Play, rates: dict[int, int]) -> None:
         raise UsageError(f"--rate {play.rate}: the links of {play.fabric} have {have}; leave --rate out")
 
 
-def remark_on_calibration(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
+def warn_of_calibration(play: Play, hosts: Hosts, rates: dict[int, int]) -> None:
     """Say so when the hosts' latency was measured at another line rate than it is used at."""
     measured = hosts.calibration
     used = {format_rate(rate) for rate in rates.values()}
     if measured is not None and used != {measured.rate}:
-        remark(
+        warn(
             f"{play.hosts}: the host latency was measured at {measured.rate} and is used at "
             f"{', '.join(sorted(used))}: genie calibrate measures it anew"
         )
@@ -373,14 +373,14 @@ def settings_of(
         icrc=live.icrc,
     )
     settings = with_verbs(settings, hosts, transport, live) if uses_verbs else settings
-    for text in idle_faults(settings):
-        remark(f"{live.faults}: {text}")
+    for text in faults_without_effect(settings):
+        warn(f"{live.faults}: {text}")
     for finding in sequences(workload) if workload.ranks else ():
-        remark(f"{play.workload}: {finding.message}; a replay stops there or is meaningless (genie inspect)")
+        warn(f"{play.workload}: {finding.message}; a replay stops there or is meaningless (genie inspect)")
     # Of the ranks that a launcher has started, others than the first know the shape of the workload alone.
     for text in idle_options(play, workload, lowering, transport, seed=play.seed) if workload.ranks else ():
-        remark(text)
-    return msgspec.structs.replace(settings, remarks=kept_remarks())
+        warn(text)
+    return msgspec.structs.replace(settings, warnings=kept_warnings())
 
 
 def overruled_of(play: Play, live: Live, hosts: Hosts) -> dict[str, str]:

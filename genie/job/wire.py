@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from genie import record
 from genie.config.hosts import load_hosts
-from genie.config.nccl import NcclVariables, Setting, changes_of_files, remarks_of
+from genie.config.nccl import NcclVariables, Setting, changes_of_files, warnings_of
 from genie.live.rendezvous.meeting import speaks
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Workload
@@ -22,8 +22,8 @@ def lowering_of(play: Play, variables: NcclVariables | None = None) -> Lowering:
     """How collectives become messages. Raises WireError, and ValueError of NCCL's variables."""
     variables = NcclVariables() if variables is None else variables
     lowering = lowering_from(play, lambda: _ranks_per_node(play), variables)
-    for text in remarks_of(variables) if lowering.nccl else ():
-        remark(text)
+    for text in warnings_of(variables) if lowering.nccl else ():
+        warn(text)
     return lowering
 
 
@@ -39,13 +39,13 @@ def nccl_settings(
     variables = NcclVariables() if variables is None else variables
     listed = nccl_record(play, lowering, workload, verbs, overruled, variables)
     for text in changes_of_files(Setting(**each) for each in listed):
-        remark(text)
+        warn(text)
     return listed
 
 
-def remark(text: str) -> None:
+def warn(text: str) -> None:
     """Say it once, and of a launch's ranks one; keep it for the run's record."""
-    record.remark(text, aloud=speaks())
+    record.warn(text, aloud=speaks())
 
 
 def _ranks_per_node(play: Play) -> int:

@@ -77,7 +77,7 @@ class Lab:
         self._set(lambda faults: changed(faults, changes, self.plan.links))
 
     @contextmanager
-    def spoiled(self, changes: Sequence[Change]) -> Iterator[None]:
+    def faults_injected(self, changes: Sequence[Change]) -> Iterator[None]:
         """Other faults for a while: the links that changes name have theirs back afterwards."""
         before = dict(self.faults)
         names = {name for change in changes for name in change.links}
@@ -90,7 +90,7 @@ class Lab:
                 self._set(lambda faults: _with(faults, before, names))
 
     @contextmanager
-    def sound(self) -> Iterator[None]:
+    def without_faults(self) -> Iterator[None]:
         """No faults for a while."""
         before = dict(self.faults)
         try:

@@ -145,7 +145,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     icrc: str = "auto"  # how softroce checks it, see ICRC_CHECKS
     verify: bool = False  # every message has bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
-    remarks: list[str] = []  # made while they were resolved, for run.json
+    warnings: list[str] = []  # made while they were resolved, for run.json
     lab: dict[str, Any] = {}  # that the ranks are in: its name, its faults, and what it cannot do
 
     @property

@@ -1,8 +1,8 @@
 """What carries messages between ranks: the small face behind which each transport is a folder of its own.
 
 A transport plays the native walker of one rank: it starts what the walker asks for and tells it what has completed.
-Ranks build theirs in step: `turn` says when each may open, cards are exchanged, all connect. Times are picoseconds of
-the transport's own clock, which starts when it is made.
+Ranks build theirs in step: `turn` says when each may open, endpoints are exchanged, all connect. Times are picoseconds
+of the transport's own clock, which starts when it is made.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Seat:
+class TransportContext:
     """What a transport is made for: one rank of a run."""
 
     settings: RunSettings
@@ -56,7 +56,7 @@ class Seat:
     ports: Mapping[int, Sequence[int]] = field(default_factory=dict)  # peer -> pinned source ports by queue pair
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the others need to know of a rank to send to it, whatever transport each of them has."""
 
     transport: str
@@ -101,11 +101,11 @@ class Transport(Protocol):
     def open(self, mtu_bytes: int) -> None:
         """Take what peers need to find: sockets, devices, memory. `mtu_bytes`: what all paths of the job carry."""
 
-    def card(self) -> Card:
+    def endpoint_info(self) -> EndpointInfo:
         """What peers need to know; after open()."""
 
-    def connect(self, cards: Sequence[Card]) -> None:
-        """Make connections to all other ranks; `cards` in rank order, the own one included."""
+    def connect(self, endpoints: Sequence[EndpointInfo]) -> None:
+        """Make connections to all other ranks; `endpoints` in rank order, the own one included."""
 
     def ports(self) -> list[list[int]]:
         """By peer, then by connection: the UDP source ports that it sends from, 0 where it does not know; connected."""

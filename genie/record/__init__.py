@@ -1,5 +1,6 @@
 """A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
 
+from genie.record.atomic_write import atomic_file, final_name, is_special, unwritable, write_atomically
 from genie.record.contents import (
     BENCH,
     CALIBRATION,
@@ -13,11 +14,10 @@ from genie.record.contents import (
 )
 from genie.record.errors import RecordError, RecordWriteError
 from genie.record.folder import prepare_folder, refuse_foreign, refuse_inputs_in, replace_own, write_run
-from genie.record.hold import hold_folder, let_go_of_folders, temporary_folder
+from genie.record.lock import lock_folder, temporary_folder, unlock_folders
 from genie.record.marks import kind_of, mark, marked_json, marked_text
 from genie.record.reading import Run, open_run, read_object
-from genie.record.remarks import begin_record, forget_remarks, kept_remarks, remark
-from genie.record.whole import is_special, unwritable, whole_file, whole_name, write_whole
+from genie.record.warnings import begin_record, forget_warnings, kept_warnings, warn
 
 __all__ = [
     "BENCH",
@@ -31,14 +31,15 @@ __all__ = [
     "RecordError",
     "RecordWriteError",
     "Run",
+    "atomic_file",
     "begin_record",
-    "forget_remarks",
-    "hold_folder",
+    "final_name",
+    "forget_warnings",
     "is_special",
-    "kept_remarks",
+    "kept_warnings",
     "kind_of",
     "launch_mark",
-    "let_go_of_folders",
+    "lock_folder",
     "mark",
     "marked_json",
     "marked_text",
@@ -47,12 +48,11 @@ __all__ = [
     "read_object",
     "refuse_foreign",
     "refuse_inputs_in",
-    "remark",
     "replace_own",
     "temporary_folder",
+    "unlock_folders",
     "unwritable",
-    "whole_file",
-    "whole_name",
+    "warn",
+    "write_atomically",
     "write_run",
-    "write_whole",
 ]

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genie.record.atomic_write import final_name
 from genie.record.marks import has_mark, kind_of, mark
-from genie.record.whole import whole_name
 
 METRICS_FILE = "metrics"  # a single file
 LIVE, CALIBRATION, TWIN, VALIDATION, CHECK, BENCH = "live", "calibration", "twin", "validation", "check", "bench"
@@ -86,7 +86,7 @@ def _is_half_written(path: Path, contents: Contents) -> bool:
 
     A table has its mark at its end: its beginning counts beside a file with a mark.
     """
-    name = whole_name(path.name)
+    name = final_name(path.name)
     if path.is_symlink() or name == path.name or name not in contents.files:
         return False
     if path.stat().st_size == 0:

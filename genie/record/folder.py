@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie.record.atomic_write import is_special, unwritable, write_atomically
 from genie.record.contents import CONTENTS, PATHS_FILE, SERIES_FILE, WORDS, strangers
 from genie.record.errors import RecordError, RecordWriteError
-from genie.record.hold import hold_folder
+from genie.record.lock import lock_folder
 from genie.record.marks import kind_of, mark, marked_json, marked_text
-from genie.record.whole import is_special, unwritable, write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,7 +31,7 @@ def prepare_folder(path: Path, kind: str) -> None:
         if path.exists() and not path.is_dir():
             raise RecordError(f"{path}: is not a folder; choose another -o")
         path.mkdir(parents=True, exist_ok=True)
-        hold_folder(path)
+        lock_folder(path)
         if found := strangers(path, kind):
             names = ", ".join(str(entry.relative_to(path)) for entry in found[:3])
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
@@ -41,7 +41,7 @@ def prepare_folder(path: Path, kind: str) -> None:
             )
         for name in CONTENTS[kind].folders:
             if (path / name).is_dir():
-                hold_folder(path / name)  # no other process writes there either
+                lock_folder(path / name)  # no other process writes there either
         for entry in path.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -68,7 +68,7 @@ def replace_own(path: Path, data: bytes | str, kind: str) -> None:
     """
     if not is_special(path):
         refuse_foreign(path, kind)
-    write_whole(path, data)
+    write_atomically(path, data)
 
 
 def refuse_inputs_in(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
@@ -105,7 +105,7 @@ def write_run(
     written: list[Path] = []
 
     def put(name: str, data: bytes | str) -> None:
-        write_whole(path / name, data)
+        write_atomically(path / name, data)
         written.append(path / name)
 
     try:

@@ -79,7 +79,7 @@ class _Info(Struct):
     workload: str | None = ""
     fabric: str | None = ""
     ranks: Rank = 0
-    remarks: list[str] = []
+    warnings: list[str] = []
     load_balancing: str | None = None
     iterations: Count = 0
     warmup: Count = 0
@@ -111,7 +111,7 @@ class _Device(Struct):
     counters: dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]]
 
 
-class _Remark(Struct):
+class _CounterWarning(Struct):
     host: str
     device: str
     counter: str
@@ -140,7 +140,7 @@ class _Counters(Struct):
 
     ranks: list[dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]] | None] | None = None
     devices: list[_Device] | None = None
-    remarks: list[_Remark] | None = None
+    warnings: list[_CounterWarning] | None = None
     links: list[_Link] | None = None
     dropped: Count = 0
     crossed: dict[str, list[Annotated[str, Meta(pattern="^[0-9]{1,7}->[0-9]{1,7}$")]]] | None = None
@@ -191,6 +191,9 @@ def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
         raise RecordError(f"{path}: cannot be read: {_one_line(error)}") from error
     if not isinstance(value, dict):
         raise RecordError(f"{path}: is not a JSON object; make the run again")
+    for old, new in RENAMED.items():
+        if old in value and new not in value:
+            value[new] = value.pop(old)
     if kind is not None:
         try:
             msgspec.convert(value, kind)

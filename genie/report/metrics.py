@@ -173,7 +173,7 @@ class _Families(Collector):
         yield self._counter("genie_counter", [(list(key), value) for key, value in grew.items()],
                             "host", "device", "counter")  # fmt: skip
         amiss = [([each["host"], each["device"], each["counter"], str(each["severity"])], each["grew"])
-                 for each in (run.counters.get("remarks") or [])[:AMISS_MAX]]  # fmt: skip
+                 for each in (run.counters.get("warnings") or [])[:AMISS_MAX]]  # fmt: skip
         yield self._gauge("genie_counter_amiss", amiss, "host", "device", "counter", "severity")
 
     def _of_verdict(self, verdict: dict[str, Any]) -> Iterator[GaugeMetricFamily]:

@@ -37,7 +37,7 @@ def report(verdict: Verdict, live: Run, twin: Run) -> str:
         _head(verdict),
         _facts(verdict),
         _suspects(verdict),
-        _remarks(verdict),
+        _warnings(verdict),
         _bandwidth(verdict),
         _parts(verdict, data),
         _lanes(data),
@@ -107,7 +107,11 @@ def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
         return []
     name = links.name[0].upper() + links.name[1:]
     return [
-        (f"{name} judged", f"{links.judged} of {links.total or 'unknown'}", "one way each; the remarks name the others")
+        (
+            f"{name} judged",
+            f"{links.judged} of {links.total or 'unknown'}",
+            "one way each; the warnings name the others",
+        )
     ]
 
 
@@ -219,26 +223,26 @@ def _pairs(data: dict[str, Any]) -> str:
     )
 
 
-def _remarks(verdict: Verdict) -> str:
+def _warnings(verdict: Verdict) -> str:
     """The components that are not judged and why, then what the runs and their data give reason to say."""
     judged = verdict.judged
     parts = [part for part in (judged.nics, judged.links) if part is not None and not part.is_whole]
-    remarks = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]
+    warnings = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]
     if judged.by_tier:
-        remarks.append(f"links between switches are judged by tier: {judged.by_tier}")
-    remarks += [verdict.fleet.words, *verdict.remarks, *verdict.notes]
-    return section("Remarks", "", _listed(remarks), name="remarks")
+        warnings.append(f"links between switches are judged by tier: {judged.by_tier}")
+    warnings += [verdict.fleet.words, *verdict.warnings, *verdict.notes]
+    return section("Warnings", "", _listed(warnings), name="warnings")
 
 
 def _evidence(verdict: Verdict) -> str:
     noise = verdict.noise
-    remarks = [
+    warnings = [
         f"{noise.units} units of evidence ({noise.phases} an iteration); neighbouring units correlate by "
         f"{noise.lag_correlation:.2f}{', so only every other one counts' if noise.blocked else ''}"
     ]
     for entry in verdict.late[:3]:
         if entry["late_ns_per_iteration"] > 0:
-            remarks.append(
+            warnings.append(
                 f"rank {entry['rank']} came last to {entry['collectives']} collectives and computed "
                 f"{duration(entry['late_ns_per_iteration'])} an iteration longer than the middle rank: not the network"
             )
@@ -247,11 +251,11 @@ def _evidence(verdict: Verdict) -> str:
     return section(
         "Evidence",
         "",
-        _listed(remarks),
+        _listed(warnings),
         "<details><summary>Upper bounds of the slow-down of all that is not accused (95 %)</summary>"
         f'<div class="scroll" tabindex="0">{others}</div></details>',
     )
 
 
-def _listed(remarks: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(remark)}</li>' for remark in remarks)}</ul>"
+def _listed(warnings: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(warning)}</li>' for warning in warnings)}</ul>"

@@ -8,7 +8,7 @@ import polars as pl
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-from genie.record import mark, refuse_foreign, whole_file
+from genie.record import atomic_file, mark, refuse_foreign
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def write_perfetto(path: Path, live: Run, twin: Run) -> None:
     """
     offsets = iteration_offsets(live, twin)
     refuse_foreign(path, KIND)
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_file(path) as part, open(part, "wb") as file:
         writer = _Writer(file)
         for world, run in (("live", live), ("twin", twin)):
             _write_world(writer, world, run, offsets)

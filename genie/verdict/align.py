@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from genie.verdict.kinship import VerdictError, check_followed, check_nodes, check_settings
+from genie.verdict.compatibility import VerdictError, check_followed, check_nodes, check_settings
 
 if TYPE_CHECKING:
     from genie.record import Run

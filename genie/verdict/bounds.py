@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from genie.verdict.align import Aligned
-    from genie.verdict.links import Ways
+    from genie.verdict.links import KnownPaths
     from genie.verdict.model import Suspect
 
 NAMED_MAX = 8
@@ -168,7 +168,7 @@ class JudgedLinks:
         }
 
     def notes(self) -> list[str]:
-        """Remarks, none without paths."""
+        """Warnings, none without paths."""
         result = []
         if self.problem:
             result.append(f"links are not accused, only ends: {self.problem}")
@@ -181,7 +181,9 @@ class JudgedLinks:
         return result
 
 
-def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], practical: float) -> JudgedLinks:
+def judged_links(
+    known_paths: KnownPaths, tiers: dict[str, Series], suspects: list[Suspect], practical: float
+) -> JudgedLinks:
     """95 % upper bounds of the links between switches, the suspects' columns left out."""
     accused = {link for suspect in suspects for link in suspect.links}
     upper: dict[str, float | None] = {}
@@ -191,7 +193,7 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
     tested: set[int] = set()
     for part in tiers.values():
         tested.update(part.ranks if len(part.ranks) >= TIER_MIN else ())
-    for column in (column for column in ways.columns if column.number in tested):
+    for column in (column for column in known_paths.columns if column.number in tested):
         if accused & set(column.links):
             suspected += column.links
             continue
@@ -204,12 +206,12 @@ def judged_links(ways: Ways, tiers: dict[str, Series], suspects: list[Suspect], 
                 upper[f"link {link}"] = bound
             else:
                 unsure.append(link)
-    few = [link for column in ways.few for link in column.links]
-    untested = [link for column in ways.columns if column.number not in tested for link in column.links]
+    few = [link for column in known_paths.few for link in column.links]
+    untested = [link for column in known_paths.columns if column.number not in tested for link in column.links]
     untested = [link for link in untested if link not in accused]
-    same = tuple(column.links for column in ways.columns if len(column.links) > 1)
+    same = tuple(column.links for column in known_paths.columns if len(column.links) > 1)
     return JudgedLinks(
-        upper, tuple(unsure), tuple(slow), tuple(few), tuple(untested), tuple(suspected), same, ways.problem
+        upper, tuple(unsure), tuple(slow), tuple(few), tuple(untested), tuple(suspected), same, known_paths.problem
     )
 
 

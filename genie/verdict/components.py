@@ -12,7 +12,7 @@ from genie.verdict.series import DIRECTIONS
 
 if TYPE_CHECKING:
     from genie.record import Run
-    from genie.verdict.links import Column, Ways
+    from genie.verdict.links import Column, KnownPaths
     from genie.verdict.series import Series
 
 
@@ -89,14 +89,14 @@ class Component:
         return self.touches() | ((pl.col("messages") > 1) & back.touches())
 
 
-def components(series: dict[str, Series], attached: dict[int, Attachment], ways: Ways) -> list[Component]:
+def components(series: dict[str, Series], attached: dict[int, Attachment], known_paths: KnownPaths) -> list[Component]:
     """All hypotheses that are tested: single NICs, then sets of ranks that share a host or a switch; then links between
     switches, cables with both directions, and switches without hosts.
     """
     result = []
     for direction, part in series.items():
         if direction not in DIRECTIONS:
-            result += _between_switches(part, ways)
+            result += _between_switches(part, known_paths)
             continue
         if len(part.ranks) < 2:
             continue
@@ -114,11 +114,11 @@ def components(series: dict[str, Series], attached: dict[int, Attachment], ways:
     return result
 
 
-def _between_switches(part: Series, ways: Ways) -> list[Component]:
+def _between_switches(part: Series, known_paths: KnownPaths) -> list[Component]:
     """Of one tier. What has the same columns is one component."""
     if len(part.ranks) < TIER_MIN:
         return []
-    columns = [column for column in ways.columns if column.number in part.ranks]
+    columns = [column for column in known_paths.columns if column.number in part.ranks]
     result = [_of_column(column) for column in columns]
     cables: dict[str, set[int]] = {}
     switches: dict[str, set[int]] = {}
@@ -126,7 +126,7 @@ def _between_switches(part: Series, ways: Ways) -> list[Component]:
         for link in column.links:
             a, _, b = link.partition("->")
             cables.setdefault(cable_of(link), set()).add(column.number)
-            for switch in {a, b} - ways.edges:
+            for switch in {a, b} - known_paths.edges:
                 switches.setdefault(switch, set()).add(column.number)
     named: dict[tuple[int, ...], list[tuple[str, str]]] = {}
     for kind, sets in (("link", cables), ("switch", switches)):
@@ -146,38 +146,38 @@ def _of_column(column: Column) -> Component:
     return Component("link", column.tier, (), -1, first, (column.number,), column.pairs, alike)
 
 
-def singles_of(component: Component, ways: Ways | None) -> list[Component]:
+def singles_of(component: Component, known_paths: KnownPaths | None) -> list[Component]:
     """The NICs of a host or switch, the columns of a cable or switch: each alone."""
-    if component.columns and ways is not None:
-        columns = [column for column in ways.columns if column.number in component.columns]
+    if component.columns and known_paths is not None:
+        columns = [column for column in known_paths.columns if column.number in component.columns]
         return [Component("link", component.direction, (), -1, "", (it.number,), it.pairs) for it in columns]
     return [Component("nic", component.direction, (rank,)) for rank in component.ranks]
 
 
-def of_few(ways: Ways | None) -> list[Component]:
+def of_few(known_paths: KnownPaths | None) -> list[Component]:
     """Links that are never accused, because too few paths show them, and may explain the same."""
-    return [_of_column(column) for column in (ways.few if ways else ())]
+    return [_of_column(column) for column in (known_paths.few if known_paths else ())]
 
 
-def pointed_at(component: Component, ways: Ways) -> Component:
+def pointed_at(component: Component, known_paths: KnownPaths) -> Component:
     """A component of links named as what probes point at, and the others only where they do not."""
     if not component.columns:
         return component
     every = ((component.kind, component.name), *component.alike)
-    name, is_sure = likeliest([name for _, name in every], component.columns, ways)
+    name, is_sure = likeliest([name for _, name in every], component.columns, known_paths)
     first, *others = sorted(every, key=lambda it: it[1] != name)
     return replace(component, kind=first[0], name=name, alike=() if is_sure else tuple(others))
 
 
-def other_way(component: Component, ways: Ways) -> Component | None:
+def other_way(component: Component, known_paths: KnownPaths) -> Component | None:
     """The other direction of a link that probes point at, where they point at that too."""
     a, arrow, b = component.name.partition("->")
     back = f"{b}->{a}"
-    column = next((column for column in ways.columns if back in column.links), None)
+    column = next((column for column in known_paths.columns if back in column.links), None)
     if not arrow or component.alike or len(component.columns) != 1 or column is None:
         return None
-    least = max(STRETCH_MIN, ways.stretch.get(component.name, 0.0) / 2)
-    if column.number in component.columns or ways.stretch.get(back, 0.0) < least:
+    least = max(STRETCH_MIN, known_paths.stretch.get(component.name, 0.0) / 2)
+    if column.number in component.columns or known_paths.stretch.get(back, 0.0) < least:
         return None
     return Component("link", column.tier, (), -1, back, (column.number,), column.pairs)
 

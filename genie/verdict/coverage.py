@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.align import Aligned
     from genie.verdict.bounds import Bounds, JudgedLinks
-    from genie.verdict.links import Ways
+    from genie.verdict.links import KnownPaths
     from genie.verdict.tiers import Between
 
 Require = Literal["links", "nics", "none"]
@@ -121,8 +121,8 @@ def nics_of(aligned: Aligned, bounds: Bounds, suspected: set[tuple[str, int]], p
 
 
 def coverage_of(
-    live: Run, aligned: Aligned, bounds: Bounds, nics: Nics, links: JudgedLinks, ways: Ways, between: Between,
-    tiers: dict[str, str],
+    live: Run, aligned: Aligned, bounds: Bounds, nics: Nics, links: JudgedLinks, known_paths: KnownPaths,
+    between: Between, tiers: dict[str, str],
 ) -> Coverage:  # fmt: skip
     """Counts of a run. `tiers`: tier -> why it is not judged, where no single link can be."""
     ranks = range(max(int(live.info.get("ranks") or 0), 1 + max(aligned.ranks, default=-1)))
@@ -137,11 +137,11 @@ def coverage_of(
     part = Part("NICs", len(judged), len(ranks), _frozen(missing))
     if between.problem:
         return Coverage(part, Part(LINKS, 0, 0, {between.problem: (LINKS,)}), "", one_way)
-    if not between.tiers and not ways.columns and not ways.few:
+    if not between.tiers and not known_paths.columns and not known_paths.few:
         return Coverage(part, None, "", one_way)
     if tiers:
         return Coverage(part, _by_tier(between, tiers), links.problem or _unknown(between), one_way)
-    return Coverage(part, _by_link(nics, links, ways, between), "", one_way)
+    return Coverage(part, _by_link(nics, links, known_paths, between), "", one_way)
 
 
 def _unknown(between: Between) -> str:
@@ -157,9 +157,9 @@ def _by_tier(between: Between, tiers: dict[str, str]) -> Part:
     return Part(names, sum(not why for why in tiers.values()), len(tiers), _frozen(missing))
 
 
-def _by_link(nics: Nics, links: JudgedLinks, ways: Ways, between: Between) -> Part:
-    owner = {link: key for key, names in ways.of_nic.items() for link in names}
-    seen = [link for column in (*ways.columns, *ways.few) for link in column.links]
+def _by_link(nics: Nics, links: JudgedLinks, known_paths: KnownPaths, between: Between) -> Part:
+    owner = {link: key for key, names in known_paths.of_nic.items() for link in names}
+    seen = [link for column in (*known_paths.columns, *known_paths.few) for link in column.links]
     every = list(dict.fromkeys([*between.links, *seen]))
     passed = {name.removeprefix("link ") for name in links.upper}
     known = {

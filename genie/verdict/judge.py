@@ -16,7 +16,7 @@ from genie.verdict.components import attachments, components
 from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
-from genie.verdict.links import one_way, tier_series, ways_of
+from genie.verdict.links import known_paths_of, one_way, tier_series
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
 SENT_AGAIN_MIN = 0.001  # of a rank's packets: what is worth a word
-COUNTERS_MAX = 5  # remarks on counters
+COUNTERS_MAX = 5  # warnings on counters
 
 
 def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
@@ -42,28 +42,28 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     collectives = decompose(aligned, live)
     iterations = totals(aligned, collectives, live)
     attached = attachments(live, twin, aligned.ranks)
-    ways = ways_of(live, twin, aligned)
+    known_paths = known_paths_of(live, twin, aligned)
     series = both_directions(aligned)
     noise, stride = noise_model(series)
-    if ways.columns:
+    if known_paths.columns:
         bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
         located = replace(aligned, transfers=one_way(aligned.transfers, bound_ns))
-        tiers = tier_series(standardise(phase_column(located.transfers)), ways)
+        tiers = tier_series(standardise(phase_column(located.transfers)), known_paths)
     else:
         located, tiers = aligned, {}
-    candidates = components({**series, **tiers}, attached, ways)
-    findings = locate(located, {**series, **tiers}, candidates, options, stride, ways)
-    suspects = suspects_of(findings, aligned, attached, ways)
+    candidates = components({**series, **tiers}, attached, known_paths)
+    findings = locate(located, {**series, **tiers}, candidates, options, stride, known_paths)
+    suspects = suspects_of(findings, aligned, attached, known_paths)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(aligned, series, accused)
-    links = judged_links(ways, tiers, suspects, options.practical)
+    links = judged_links(known_paths, tiers, suspects, options.practical)
     between = between_switches(twin)
-    by_tier = between.spreads or live.paths is None or bool(ways.problem)
+    by_tier = between.spreads or live.paths is None or bool(known_paths.problem)
     of_tiers = judged_tiers(aligned, twin, between, options.practical) if by_tier else {}
     own = {(f.component.direction, rank) for f in findings for rank in f.component.ranks}
     nics = nics_of(aligned, bounds, own, options.practical)
-    judged = coverage_of(live, aligned, bounds, nics, links, ways, between, of_tiers)
+    judged = coverage_of(live, aligned, bounds, nics, links, known_paths, between, of_tiers)
     again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {
         **aligned.coverage,
@@ -95,7 +95,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
         notes=[*notes(live, aligned, bounds, again, ended_early), *links.notes()],
-        remarks=remarks_of(live, twin),
+        warnings=warnings_of(live, twin),
         little=bounds.little,
         not_judged=bounds.not_judged,
         cut_short=ended_early,
@@ -213,11 +213,11 @@ def iteration_ns(live: Run, twin: Run, aligned: Aligned) -> dict[str, int]:
     return result
 
 
-def remarks_of(live: Run, twin: Run) -> list[str]:
-    """The remarks of both runs, with their world in front."""
+def warnings_of(live: Run, twin: Run) -> list[str]:
+    """The warnings of both runs, with their world in front."""
     worlds: dict[str, str] = {}
     for world, run in (("live", live), ("twin", twin)):
-        for text in map(str, run.info.get("remarks") or []):
+        for text in map(str, run.info.get("warnings") or []):
             worlds[text] = f"{worlds[text]} and {world}" if text in worlds else world
     return [f"{world}: {text}" for text, world in worlds.items()]
 
@@ -242,7 +242,7 @@ def cut_short(live: Run) -> str:
 
 
 def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: str) -> list[str]:
-    """Remarks on the data: who was judged alone or not, clocks that contradict each other, what had no partner."""
+    """Warnings on the data: who was judged alone or not, clocks that contradict each other, what had no partner."""
     result = []
     if bounds.not_judged:
         result.append(f"not judged: {reasons_named(list(bounds.not_judged))}")
@@ -276,8 +276,8 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: 
 
 
 def counted_amiss(live: Run) -> list[str]:
-    """Remarks of the live run on counters that grew and should not have: the worst ones, and how many more."""
-    texts = [str(remark.get("text", "")) for remark in live.counters.get("remarks") or []]
+    """Warnings of the live run on counters that grew and should not have: the worst ones, and how many more."""
+    texts = [str(warning.get("text", "")) for warning in live.counters.get("warnings") or []]
     more = len(texts) - COUNTERS_MAX
     return texts[:COUNTERS_MAX] + ([f"{more} more counters grew that should not: see counters.json"] * (more > 0))
 

@@ -40,7 +40,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Ways:
+class KnownPaths:
     """The paths that both worlds played. Empty when links cannot be judged; `problem` says why, "" without paths."""
 
     columns: tuple[Column, ...] = ()
@@ -57,19 +57,19 @@ class Ways:
         return sorted({column.tier for column in self.columns})
 
 
-def ways_of(live: Run, twin: Run, aligned: Aligned) -> Ways:
+def known_paths_of(live: Run, twin: Run, aligned: Aligned) -> KnownPaths:
     """Columns of the pairs that moved payload, where both worlds played the same paths and kept them."""
     if live.paths is None or twin.paths is None:
-        return Ways(problem="" if live.paths is None else "the twin does not say which paths it played")
+        return KnownPaths(problem="" if live.paths is None else "the twin does not say which paths it played")
     if any((run.info.get("paths") or {}).get("changed") for run in (live, twin)):
-        return Ways(problem="paths changed during the run")
+        return KnownPaths(problem="paths changed during the run")
     measured, played = _by_pair(live.paths), _by_pair(twin.paths)
     moved = set(aligned.transfers.select("src", "dst").unique().rows())
     known = {pair: measured[pair] for pair in moved if pair in measured}
     if other := sum(played.get(pair) != way for pair, way in known.items()):
-        return Ways(problem=f"the twin played other paths than the run in {other} of {len(known)} pairs of ranks")
+        return KnownPaths(problem=f"the twin played other paths than the run in {other} of {len(known)} pairs of ranks")
     if not known:
-        return Ways(problem="no path between ranks that move payload is known")
+        return KnownPaths(problem="no path between ranks that move payload is known")
     return _columns(known, moved, live.paths)
 
 
@@ -79,16 +79,16 @@ def _by_pair(paths: pl.DataFrame) -> dict[Pair, frozenset[Links]]:
     result: dict[Pair, set[Links]] = defaultdict(set)
     for src, dst, _, links in table.agg("link").iter_rows():
         result[src, dst].add(tuple(links))
-    return {pair: frozenset(ways) for pair, ways in result.items()}
+    return {pair: frozenset(paths) for pair, paths in result.items()}
 
 
-def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.DataFrame) -> Ways:
-    ends = [(way[0].partition("->")[0], way[-1].partition("->")[2]) for ways in known.values() for way in ways]
+def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.DataFrame) -> KnownPaths:
+    ends = [(way[0].partition("->")[0], way[-1].partition("->")[2]) for every in known.values() for way in every]
     hosts = frozenset(name for pair in ends for name in pair)
     level = _levels(known)
     passing: dict[str, set[Pair]] = defaultdict(set)
-    for pair, ways in sorted(known.items()):
-        for way in ways:
+    for pair, taken in sorted(known.items()):
+        for way in taken:
             for link in way:
                 passing[link].add(pair)
     of_rank: dict[tuple[str, int], set[Pair]] = defaultdict(set)
@@ -108,7 +108,7 @@ def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.Da
     columns = tuple(column for column in every if len(column.pairs) >= PATHS_MIN)
     few = tuple(column for column in every if len(column.pairs) < PATHS_MIN)
     edges = frozenset(node for link in passing for node in link.split("->") if hosts & set(link.split("->"))) - hosts
-    return Ways(columns, few, "", edges, _stretches(paths), dict(of_nic))
+    return KnownPaths(columns, few, "", edges, _stretches(paths), dict(of_nic))
 
 
 def cable_of(link: str) -> str:
@@ -119,8 +119,8 @@ def cable_of(link: str) -> str:
 def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:
     """How many links each node is from the nearest end of a path: links of one tier join the same levels."""
     level: dict[str, int] = {}
-    for ways in known.values():
-        for way in ways:
+    for taken in known.values():
+        for way in taken:
             nodes = [way[0].partition("->")[0], *(link.partition("->")[2] for link in way)]
             for at, node in enumerate(nodes):
                 level[node] = min(level.get(node, len(nodes)), at, len(nodes) - 1 - at)
@@ -136,18 +136,18 @@ def _stretches(paths: pl.DataFrame) -> dict[str, float]:
     return {str(link): float(more) for link, more in table.iter_rows()}
 
 
-def likeliest(names: Sequence[str], numbers: Sequence[int], ways: Ways) -> tuple[str, bool]:
+def likeliest(names: Sequence[str], numbers: Sequence[int], known_paths: KnownPaths) -> tuple[str, bool]:
     """Of links, cables ("leaf0-spine1") and switches that have these columns: the one that trains of probes point at,
     and whether they point at it alone; the first where they do not.
 
     Of slow links in a row only the first stretches a train.
     """
-    columns = [column for column in (*ways.columns, *ways.few) if column.number in numbers]
+    columns = [column for column in (*known_paths.columns, *known_paths.few) if column.number in numbers]
     every = {link for column in columns for link in column.links}
-    if len(names) < 2 or not every <= set(ways.stretch):
+    if len(names) < 2 or not every <= set(known_paths.stretch):
         return names[0], len(names) < 2
-    least = max(STRETCH_MIN, max(ways.stretch[link] for link in every) / 2)
-    seen = {link for link in every if ways.stretch[link] >= least}
+    least = max(STRETCH_MIN, max(known_paths.stretch[link] for link in every) / 2)
+    seen = {link for link in every if known_paths.stretch[link] >= least}
     found = []
     for name in names:
         own = [[link for link in column.links if stands_for(name, link)] for column in columns]
@@ -184,7 +184,7 @@ def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
     return transfers.with_columns(forward("live"), forward("twin"))
 
 
-def tier_series(transfers: pl.DataFrame, ways: Ways) -> dict[str, Series]:
+def tier_series(transfers: pl.DataFrame, known_paths: KnownPaths) -> dict[str, Series]:
     """tier -> its columns beside each other: in each unit the excess that all but FLOOR of a column's bytes exceed. (A
     slow link slows all of its paths; what contends with them is slow now and then.)
 
@@ -192,8 +192,8 @@ def tier_series(transfers: pl.DataFrame, ways: Ways) -> dict[str, Series]:
     that carries little beside the others would be compared by its noise, and is left out.
     """
     result = {}
-    for tier in ways.tiers:
-        columns = tuple(column for column in ways.columns if column.tier == tier)
+    for tier in known_paths.tiers:
+        columns = tuple(column for column in known_paths.columns if column.tier == tier)
         part = _tier(on_columns(transfers, columns), tier)
         if part is not None:
             result[tier] = part

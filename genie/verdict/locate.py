@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from genie.verdict.align import Aligned
-    from genie.verdict.links import Ways
+    from genie.verdict.links import KnownPaths
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
@@ -75,14 +75,14 @@ def locate(
     candidates: list[Component],
     options: Options,
     stride: int = 1,
-    ways: Ways | None = None,
+    known_paths: KnownPaths | None = None,
 ) -> list[Finding]:
     """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size.
 
-    `ways`: the paths, whose links are among the candidates.
+    `known_paths`: the paths, whose links are among the candidates.
     """
     found: list[Finding] = []
-    links = ways if ways and ways.columns else None
+    links = known_paths if known_paths and known_paths.columns else None
     transfers = standardise(phase_column(aligned.transfers))
     remaining, left, least = series, candidates, float(np.log1p(options.practical))
     while left and len(found) < SUSPECTS_MAX:
@@ -136,7 +136,7 @@ def _best(
     series: dict[str, Series],
     slow: list[tuple[Component, float, Window, float]],
     options: Options,
-    ways: Ways | None,
+    known_paths: KnownPaths | None,
     tested: int,
 ) -> Finding | None:
     """The likeliest of the slow components, with those that the data cannot tell from it. `tested`: how many were."""
@@ -146,12 +146,12 @@ def _best(
     standardised = standardised.filter(
         pl.col("iteration").is_between(int(iterations[window.first]), int(iterations[window.last]))
     )
-    likelihood: Explains = PathLikelihood(standardised) if ways else Likelihood(standardised)
+    likelihood: Explains = PathLikelihood(standardised) if known_paths else Likelihood(standardised)
     scored = []
     for component, e, when, size in slow:
         share = slow_share(standardised, component, size, options.practical)
         log_likelihood = likelihood.of(component)
-        if len(component.members) > 1 and not _is_common(component, likelihood, series, options, ways):
+        if len(component.members) > 1 and not _is_common(component, likelihood, series, options, known_paths):
             continue
         needed = float(np.log(tested / options.location_error))
         if component.columns and (share < options.slow_share or log_likelihood <= needed):
@@ -164,7 +164,7 @@ def _best(
     close.sort(key=lambda entry: (_rank_of(entry[1]), -entry[0]))
     _, component, e, when, size, share = close[0]
     rivals = tuple(entry[1] for entry in close[1:]) + _path_rivals(standardised, likelihood, component, options)
-    rivals += tuple(few for few in of_few(ways) if likelihood.of(few) > top - options.rival_log_likelihood)
+    rivals += tuple(few for few in of_few(known_paths) if likelihood.of(few) > top - options.rival_log_likelihood)
     hits = _hits(series[component.direction], component, when)
     path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
@@ -173,18 +173,23 @@ def _best(
         likely = likelihood.of(path) - options.rival_log_likelihood
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
-    if ways is not None:
+    if known_paths is not None:
         if component.columns:
             inside = standardised.filter(component.touches())["excess"].median()
             size = max(size, float(inside or 0.0))  # type: ignore[arg-type]
-        component, rivals = pointed_at(component, ways), tuple(pointed_at(rival, ways) for rival in rivals)
-        component = _both_ways(component, standardised, ways, options)
+        component, rivals = (
+            pointed_at(component, known_paths),
+            tuple(pointed_at(rival, known_paths) for rival in rivals),
+        )
+        component = _both_ways(component, standardised, known_paths, options)
     return Finding(component, e, when, float(np.expm1(size)), hits, share, rivals)
 
 
-def _both_ways(component: Component, standardised: pl.DataFrame, ways: Ways, options: Options) -> Component:
+def _both_ways(
+    component: Component, standardised: pl.DataFrame, known_paths: KnownPaths, options: Options
+) -> Component:
     """A link's whole cable, where probes show the other direction as slow and its own transfers are slow too."""
-    back = other_way(component, ways)
+    back = other_way(component, known_paths)
     if back is None:
         return component
     excess = standardised.filter(back.touches())["excess"].median()
@@ -193,7 +198,11 @@ def _both_ways(component: Component, standardised: pl.DataFrame, ways: Ways, opt
 
 
 def _is_common(
-    component: Component, likelihood: Explains, series: dict[str, Series], options: Options, ways: Ways | None
+    component: Component,
+    likelihood: Explains,
+    series: dict[str, Series],
+    options: Options,
+    known_paths: KnownPaths | None,
 ) -> bool:
     """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them; a
     cable or switch between switches if its links are slow alike, as far as load is: a slow link delays the
@@ -204,7 +213,7 @@ def _is_common(
     sizes = [float(np.median(part.values[:, part.column(one)] - beside)) for one in component.members]
     least = max(float(np.log1p(options.practical)), ALIKE_SHARE * max(sizes) if component.columns else 0.0)
     slow = sum(size >= least for size in sizes)
-    best = max(likelihood.of(single) for single in singles_of(component, ways))
+    best = max(likelihood.of(single) for single in singles_of(component, known_paths))
     return slow >= max(2, options.slow_share * len(sizes)) and likelihood.of(component) > best
 
 

@@ -87,7 +87,7 @@ class Verdict:
     late: list[dict[str, Any]]  # ranks that others waited for
     options: Options
     notes: list[str] = field(default_factory=list)  # on the data
-    remarks: list[str] = field(default_factory=list)  # that the runs made themselves
+    warnings: list[str] = field(default_factory=list)  # that the runs made themselves
     little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
     not_judged: tuple[NotJudged, ...] = ()  # moved payload, and nothing is known of them
     sent_again: str = ""  # which rank sent packets again that the twin did not; "" when none did
@@ -121,7 +121,7 @@ class Verdict:
             "iterations": [{**asdict(item), "busbw_ratio": item.ratio} for item in self.iterations],
             "late": self.late,
             "notes": self.notes,
-            "remarks": self.remarks,
+            "warnings": self.warnings,
             "options": asdict(self.options),
             "collectives": [item.to_dict() for item in self.collectives],
         }

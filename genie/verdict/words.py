@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from genie.verdict.align import Aligned
     from genie.verdict.carriers import Carrier
     from genie.verdict.components import Attachment, Component
-    from genie.verdict.links import Ways
+    from genie.verdict.links import KnownPaths
     from genie.verdict.locate import Finding
 
 
@@ -37,7 +37,7 @@ def collective_name(carrier: Carrier) -> str:
 
 
 def suspects_of(
-    findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment], ways: Ways
+    findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment], known_paths: KnownPaths
 ) -> list[Suspect]:
     """One suspect per NIC, path, link or set of ranks: a NIC that is slow in both directions is named once."""
     result: list[Suspect] = []
@@ -51,7 +51,7 @@ def suspects_of(
             finding = replace(finding, component=cable(*(findings[k].component for k in (index, *mates))))
         directions = {findings[k].component.direction for k in (index, *mates)}
         direction = "both" if len(directions) > 1 else finding.component.direction
-        result.append(_suspect(finding, direction, aligned, attached, ways))
+        result.append(_suspect(finding, direction, aligned, attached, known_paths))
     return result
 
 
@@ -80,7 +80,7 @@ def _full(own: Attachment, part: str) -> str:
 
 
 def _suspect(
-    finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment], ways: Ways
+    finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment], known_paths: KnownPaths
 ) -> Suspect:
     component, window = finding.component, finding.window
     last = len(aligned.iterations) - 1
@@ -89,7 +89,7 @@ def _suspect(
     when = "" if whole else f" since iteration {since}" if window.last == last else f" in iterations {since} to {until}"
     verb = {"egress": "sends", "ingress": "receives", "both": "sends and receives"}.get(direction, "carries its paths")
     name = name_of(component, attached)
-    links = links_of(component, direction, attached, ways)
+    links = links_of(component, direction, attached, known_paths)
     hit, of = finding.hits
     if component.columns:
         direction = "one way" if len(component.columns) == 1 else "both"
@@ -114,16 +114,18 @@ def _suspect(
     )
 
 
-def links_of(component: Component, direction: str, attached: dict[int, Attachment], ways: Ways) -> list[str]:
+def links_of(
+    component: Component, direction: str, attached: dict[int, Attachment], known_paths: KnownPaths
+) -> list[str]:
     """The directed links that a suspect is, as far as its name says: of a NIC those that only its traffic passes."""
     if component.columns:
-        every = [link for column in (*ways.columns, *ways.few) for link in column.links]
+        every = [link for column in (*known_paths.columns, *known_paths.few) for link in column.links]
         return [link for link in every if stands_for(component.name, link)]
     if component.kind != "nic":
         return []
     rank = component.ranks[0]
     directions = ("egress", "ingress") if direction == "both" else (direction,)
-    known = [link for each in directions for link in ways.of_nic.get((each, rank), ())]
+    known = [link for each in directions for link in known_paths.of_nic.get((each, rank), ())]
     return known or [link for link in (attached[rank].link,) if link]
 
 

@@ -24,7 +24,7 @@ GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 Pair = tuple[int, int]
 # Source port and link names of each queue pair.
-Ways = tuple[tuple[int, tuple[str, ...]], ...]
+PortPaths = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def mixed(state: int) -> int:
@@ -35,7 +35,7 @@ def mixed(state: int) -> int:
 
 
 def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
-    """Links from one host to another of packets with this source port, as native/twin/ways.cpp has it."""
+    """Links from one host to another of packets with this source port, as native/twin/port_paths.cpp has it."""
     addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
     hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
     links: list[int] = []
@@ -68,21 +68,21 @@ class TwinPorts:
         ]
 
 
-def ways_of(paths: pl.DataFrame) -> dict[Pair, Ways]:
+def port_paths_of(paths: pl.DataFrame) -> dict[Pair, PortPaths]:
     """Each pair's paths, from the table of a run folder."""
     ordered = paths.sort("src", "dst", "source_port", "hop")
     found: dict[Pair, list[tuple[int, tuple[str, ...]]]] = {}
     rows = ordered.select("src", "dst", "source_port", "link").iter_rows()
     for (src, dst, port), of_path in itertools.groupby(rows, key=lambda row: row[:3]):
         found.setdefault((src, dst), []).append((port, tuple(row[3] for row in of_path)))
-    return {pair: tuple(ways) for pair, ways in found.items()}
+    return {pair: tuple(port_paths) for pair, port_paths in found.items()}
 
 
 @dataclass(frozen=True)
 class Followed:
     """Paths of another run that the twin's queue pairs have too, and why others do not."""
 
-    ways: dict[Pair, Ways] = field(default_factory=dict)
+    port_paths: dict[Pair, PortPaths] = field(default_factory=dict)
     pins: dict[Pair, list[int]] = field(default_factory=dict)  # hosts -> links
     problems: dict[Pair, str] = field(default_factory=dict)
 
@@ -94,11 +94,11 @@ def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_
     number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
     kept = {(path.source, path.target) for path in fabric.path}
     result = Followed()
-    for (src, dst), ways in ways_of(paths).items():
+    for (src, dst), port_paths in port_paths_of(paths).items():
         hosts = (int(host_of_rank[src]), int(host_of_rank[dst]))
-        names = ways[0][1]
+        names = port_paths[0][1]
         problem = ""
-        if any(way != names for _, way in ways):
+        if any(way != names for _, way in port_paths):
             problem = "its queue pairs have different paths"
         elif missing := next((name for name in names if name not in number), ""):
             problem = f"the fabric has no link {missing}"
@@ -111,7 +111,7 @@ def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_
         if problem:
             result.problems[src, dst] = problem
         else:
-            result.ways[src, dst] = ways
+            result.port_paths[src, dst] = port_paths
     return result
 
 
@@ -151,8 +151,10 @@ def played_paths(
 
     facts: dict[str, Any] = {"changed": reroutes, "pairs": len(pairs)}
     if followed is not None:
-        own = [pair for pair in pairs if pair not in followed.ways and host_of_rank[pair[0]] != host_of_rank[pair[1]]]
-        facts |= {"followed": len(followed.ways), "not_followed": len(own)}
+        own = [
+            pair for pair in pairs if pair not in followed.port_paths and host_of_rank[pair[0]] != host_of_rank[pair[1]]
+        ]
+        facts |= {"followed": len(followed.port_paths), "not_followed": len(own)}
         if own:
             why = followed.problems.get(own[0], "the run to follow does not know its path")
             facts["why"] = f"rank {own[0][0]} to rank {own[0][1]}: {why}"
@@ -166,11 +168,11 @@ def played_paths(
         a, b = int(host_of_rank[source]), int(host_of_rank[target])
         if a == b:
             continue
-        ways = followed.ways.get((source, target)) if followed else None
+        port_paths = followed.port_paths.get((source, target)) if followed else None
         pinned = pins.get((a, b))
-        if ways is None and pinned is None and fabric.load_balancing.mode != "ecmp":
+        if port_paths is None and pinned is None and fabric.load_balancing.mode != "ecmp":
             continue
-        if ways is None:
+        if port_paths is None:
             found = [
                 [(port, pinned or hashed_path(routes, network, a, b, port)) for port in of_seed.of(source, target)]
                 for of_seed in ports
@@ -178,8 +180,8 @@ def played_paths(
             facts["changed"] |= any(
                 [links for _, links in other] != [links for _, links in found[0]] for other in found
             )
-            ways = tuple((port, tuple(network.link_names[link] for link in links)) for port, links in found[0])
-        for port, names in dict(ways).items():
+            port_paths = tuple((port, tuple(network.link_names[link] for link in links)) for port, links in found[0])
+        for port, names in dict(port_paths).items():
             rows += [(source, target, port, hop, name) for hop, name in enumerate(names)]
     table = pl.DataFrame(rows, schema=list(PATHS_SCHEMA)[:5], orient="row").with_columns(probe_ns=None)
     return PlayedPaths(table.cast(PATHS_SCHEMA) if rows else None, facts)

@@ -40,7 +40,7 @@ class Value:
         return ForeignFileError(f"{self.path}:{self.line}: {self.key} {shown(self.text) or '(nothing)'}: {what}")
 
     def note(self, what: str) -> str:
-        """A remark that says where this stands."""
+        """A warning that says where this stands."""
         return f"{self.path}:{self.line}: {shown(what, 100)}"
 
     def whole(self, least: int, most: int) -> int:
@@ -130,7 +130,7 @@ class Configuration:
 
 
 class Words:
-    """A file's words in order, wherever its lines end; what comes after those that are asked for is a remark."""
+    """A file's words in order, wherever its lines end; what comes after those that are asked for is a warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -29,7 +29,7 @@ class Element:
         return ForeignFileError(f"{self.path}:{self.line}: <{self.name}> {what}")
 
     def note(self, what: str) -> str:
-        """A remark that says where this stands."""
+        """A warning that says where this stands."""
         return f"{self.path}:{self.line}: <{shown(self.name)}>: {shown(what, 200)}"
 
     def walk(self) -> Iterator[Element]:

@@ -1,8 +1,8 @@
 """Our own closed forms: alpha and beta of each round of an algorithm on the fabric at hand.
 
-A round is a set of messages that are sent at once. It takes the longest latency of their ways (around a ring, where
+A round is a set of messages that are sent at once. It takes the longest latency of their routes (around a ring, where
 who is ahead waits for nobody else, the mean), and the time that the most loaded link needs for its part of their bytes,
-headers included; where several ways are equally short, each has an even part. Rounds follow one another; what an
+headers included; where several routes are equally short, each has an even part. Rounds follow one another; what an
 algorithm pipelines shares its latency. Nothing else shares the network.
 """
 
@@ -36,8 +36,8 @@ Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the 
 class Load(NamedTuple):
     """Of messages that are sent at once.
 
-    `delay_ps`: of the longest way, and `hop_byte_ps` for each byte of a packet on all links of it but the slowest;
-    `mean_...`: of all ways. `byte_ps`: of the most loaded link, for each byte that is counted.
+    `delay_ps`: of the longest route, and `hop_byte_ps` for each byte of a packet on all links of it but the slowest;
+    `mean_...`: of all routes. `byte_ps`: of the most loaded link, for each byte that is counted.
     """
 
     delay_ps: float
@@ -47,7 +47,7 @@ class Load(NamedTuple):
     byte_ps: float
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """Between two hosts: each link's part of the bytes, and the latency as `Load` has it."""
 
     shares: dict[int, float]
@@ -65,11 +65,11 @@ class ClosedForms:
         self._fabric, self._network, self._routes = fabric, network, routes
         self._host, self._lowering = host_of_rank, lowering
         self._frames = frames_of(fabric)
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._known_routes: dict[tuple[int, int], Route] = {}
         self._loads: dict[tuple[object, ...], Load] = {}
 
     def prepare(self, keys: Sequence[CostKey]) -> None:
-        """Work out the ways and loads that these keys need, which are kept; their costs are not."""
+        """Work out the routes and loads that these keys need, which are kept; their costs are not."""
         for key in keys:
             self.cost_ps(key)
 
@@ -87,7 +87,7 @@ class ClosedForms:
         return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
 
     def acknowledgement_ps(self, key: CostKey) -> int:
-        """Way back of a message's acknowledgement."""
+        """Route back of a message's acknowledgement."""
         if key.op != MESSAGE:
             return 0
         target, source = key.ranks
@@ -126,15 +126,15 @@ class ClosedForms:
         pairs: Counter[tuple[int, int]] = Counter()
         for source, target, part in transfers:
             pairs[self._host[source], self._host[target]] += part  # type: ignore[assignment]
-        ways = {pair: self._way(*pair) for pair in pairs}
+        routes = {pair: self._route(*pair) for pair in pairs}
         for pair, part in pairs.items():
-            for link, share in ways[pair].shares.items():
+            for link, share in routes[pair].shares.items():
                 carried[link] += part * share  # type: ignore[assignment]
         rates = [(part, self._rate_bps(link)) for link, part in carried.items()]
         times = [part * 8 * PS_PER_S / rate_bps for part, rate_bps in rates if rate_bps > 0]
-        if not self._fabric.load_balancing.reorders:  # a connection is on one of its ways
-            times += [part * ways[pair].slowest_byte_ps for pair, part in pairs.items()]
-        delays, hops = [way.delay_ps for way in ways.values()], [way.hop_byte_ps for way in ways.values()]
+        if not self._fabric.load_balancing.reorders:  # a connection is on one of its routes
+            times += [part * routes[pair].slowest_byte_ps for pair, part in pairs.items()]
+        delays, hops = [route.delay_ps for route in routes.values()], [route.hop_byte_ps for route in routes.values()]
         return Load(
             max(delays, default=0.0), max(hops, default=0.0), _mean(delays), _mean(hops), max(times, default=0.0)
         )
@@ -144,16 +144,16 @@ class ClosedForms:
         network = self._network
         return int(network.rate_bps[link if link < network.links else network.uplink(link - network.links)])
 
-    def _way(self, source: int, target: int) -> Way:
-        if (source, target) not in self._ways:
-            self._ways[source, target] = self._found_way(source, target)
-        return self._ways[source, target]
+    def _route(self, source: int, target: int) -> Route:
+        if (source, target) not in self._known_routes:
+            self._known_routes[source, target] = self._found_route(source, target)
+        return self._known_routes[source, target]
 
-    def _found_way(self, source: int, target: int) -> Way:
+    def _found_route(self, source: int, target: int) -> Route:
         network = self._network
         if source == target:  # ranks of one host exchange through its port
             latency_ps = float(network.packet_latency_ps[source] + network.message_latency_ps[source])
-            return Way({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
+            return Route({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
         shares: dict[int, float] = {}
         at = {source: 1.0}
         delay_ps = float(network.packet_latency_ps[target] + network.message_latency_ps[target])
@@ -175,7 +175,7 @@ class ClosedForms:
             delay_ps += hop_delay_ps
             byte_ps.append(hop_byte_ps)
             at = following
-        return Way(shares, delay_ps, sum(byte_ps) - max(byte_ps), max(byte_ps))
+        return Route(shares, delay_ps, sum(byte_ps) - max(byte_ps), max(byte_ps))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -295,7 +295,7 @@ class _Nccl(_Form):
         self._shape = forms.lowering.nccl
         self._local = members_per_node(key.ranks, self._shape.ranks_per_node)
         self._nodes = self._members // self._local
-        # Of the channels' doors that share a host's port, each is this part of what the port carries.
+        # Of the channels' leaders that share a host's port, each is this part of what the port carries.
         self._one = min(self._local, self._shape.channels)
 
     def time_ps(self) -> float:
@@ -335,18 +335,18 @@ class _Nccl(_Form):
 
         def transfers() -> Transfers:
             for channel in range(channels):
-                door = channel % local
+                leader = channel % local
                 for node in range(nodes):
-                    at = ranks[node * local + door]
+                    at = ranks[node * local + leader]
                     after = (node + 1) % nodes
                     if algorithm == RING:
                         if not chain or after != first:
-                            yield at, ranks[after * local + door], 1 / channels
+                            yield at, ranks[after * local + leader], 1 / channels
                         continue
                     up, _ = double_binary_tree(nodes, node, int(channel * 2 >= channels))
                     if up != NOBODY:
-                        yield at, ranks[up * local + door], 1 / channels
-                        yield ranks[up * local + door], at, 1 / channels
+                        yield at, ranks[up * local + leader], 1 / channels
+                        yield ranks[up * local + leader], at, 1 / channels
 
         name = ("nccl", algorithm, chain, ranks, local, channels, first if chain else 0)
         return self._forms.load(name, transfers)

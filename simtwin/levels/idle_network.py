@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtwin.fabric.frames import frames_of
-from simtwin.fabric.played_paths import ways_of
+from simtwin.fabric.played_paths import port_paths_of
 from simtwin.fabric.routing import shortest_path_routes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Hop(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Way:
+class Route:
     """From a host to another, and back."""
 
     there: tuple[Hop, ...]
@@ -49,13 +49,13 @@ class IdleNetwork:
     ) -> None:
         self._fabric, self._network, self._host_of_rank = fabric, network, host_of_rank
         self._number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
-        self._known = ways_of(paths) if paths is not None else {}
+        self._known = port_paths_of(paths) if paths is not None else {}
         self._routes: Any = None
         self._kinds: list[int] = []  # by host
         self._direct: set[tuple[int, int]] = set()
-        self._ways: dict[tuple[Any, ...], Way] = {}
+        self._known_routes: dict[tuple[Any, ...], Route] = {}
 
-    def way(self, source: int, target: int) -> Way | None:
+    def route(self, source: int, target: int) -> Route | None:
         """From one rank to another; None inside a host."""
         a, b = self._host_of_rank[source], self._host_of_rank[target]
         if a == b:
@@ -66,7 +66,7 @@ class IdleNetwork:
             if not self._fabric.transport.split:  # a message is whole on one of them
                 columns = [max(columns, key=self._swiftness)]
             most = max(map(len, columns))
-            return self._way([{it[hop] for it in columns if hop < len(it)} for hop in range(most)], a, b)
+            return self._route([{it[hop] for it in columns if hop < len(it)} for hop in range(most)], a, b)
         return self._shortest(a, b)
 
     def _swiftness(self, links: Sequence[int]) -> tuple[float, int]:
@@ -75,22 +75,22 @@ class IdleNetwork:
         slowest = min((rate for rate in rates if rate > 0), default=float("inf"))
         return slowest, -sum(int(self._network.delay_ps[link]) for link in links)
 
-    def _shortest(self, a: int, b: int) -> Way:
-        """All equally short paths together; hosts that hang alike on the same switches have the same ways."""
+    def _shortest(self, a: int, b: int) -> Route:
+        """All equally short paths together; hosts that hang alike on the same switches have the same routes."""
         if not self._kinds:
             self._routes = shortest_path_routes(self._network)
             self._kinds, self._direct = _kinds_of_hosts(self._network)
         key = (self._kinds[a], self._kinds[b], (a, b) in self._direct)
-        if key not in self._ways:
+        if key not in self._known_routes:
             hops: list[set[int]] = []
             nodes = {a}
             while nodes - {b}:
                 hops.append({int(link) for node in nodes for link in self._routes.choices(node, b)})
                 nodes = {int(self._network.dst_node[link]) for link in hops[-1]}
-            self._ways[key] = self._way(hops, a, b)
-        return self._ways[key]
+            self._known_routes[key] = self._route(hops, a, b)
+        return self._known_routes[key]
 
-    def _way(self, hops: Sequence[set[int]], a: int, b: int) -> Way:
+    def _route(self, hops: Sequence[set[int]], a: int, b: int) -> Route:
         network = self._network
 
         def joined(links: set[int]) -> Hop:
@@ -99,13 +99,13 @@ class IdleNetwork:
             cuts = self._fabric.switch.cut_through and all(_cuts_through(network, link) for link in links)
             return Hop(sum(rates) if all(rates) else 0, delay_ps, cuts)
 
-        return Way(
+        return Route(
             tuple(joined(links) for links in hops),
-            tuple(joined({link ^ 1 for link in links}) for links in reversed(hops)),  # 2i + 1 is the way back of 2i
+            tuple(joined({link ^ 1 for link in links}) for links in reversed(hops)),  # 2i + 1 is the route back of 2i
             (int(network.packet_latency_ps[a]), int(network.packet_latency_ps[b])),
         )
 
-    def completion_ns(self, way: Way, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
+    def completion_ns(self, route: Route, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
         """From a transfer's post until all of it is acknowledged, if nothing else were sent.
 
         Messages of one size, all posted at once: base round trip and wire bytes x 8 / rate of the slowest hop. Exact
@@ -113,12 +113,12 @@ class IdleNetwork:
         that are posted one after the other.
         """
         of_ack = frames_of(self._fabric).acknowledgement_bytes
-        back_ps = sum(hop.delay_ps for hop in way.back) + self._along_ps(way.back, np.array([of_ack]))[0]
-        completed: NDArray[np.float64] = self.arrival_ns(way, size_bytes, messages)
-        completed = completed + (back_ps + way.latencies_ps[0]) * NS_PER_PS
+        back_ps = sum(hop.delay_ps for hop in route.back) + self._along_ps(route.back, np.array([of_ack]))[0]
+        completed: NDArray[np.float64] = self.arrival_ns(route, size_bytes, messages)
+        completed = completed + (back_ps + route.latencies_ps[0]) * NS_PER_PS
         return completed
 
-    def arrival_ns(self, way: Way, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
+    def arrival_ns(self, route: Route, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
         """From a transfer's post until the receiver has all of it; otherwise as `completion_ns`."""
         frames = frames_of(self._fabric)
         payload, header = frames.payload_bytes, frames.header_bytes
@@ -132,10 +132,10 @@ class IdleNetwork:
         total = messages * ((packets - 1) * full + np.where(packets > 1, opening, 0) + last)
         between = np.where(packets * messages > 1, total - first - last, 0.0)
         one_between = np.minimum(between, full)
-        hops = way.there
+        hops = route.there
         # A packet starts on a link when it is there and the one before has left it: the end is that of the longest
         # chain, in which the first packet comes to hop b, those between follow there, the last but one comes on to hop
-        # c, and the last one goes the rest of the way.
+        # c, and the last one goes the rest of the route.
         sent = self._along_ps(hops, last)
         for b in range(len(hops)):
             begun = self._along_ps(hops[: b + 1], first) + (between - one_between) / full * self._takes_ps(
@@ -144,7 +144,7 @@ class IdleNetwork:
             for c in range(b, len(hops)):
                 chain = begun + self._along_ps(hops[b : c + 1], one_between) + self._along_ps(hops[c:], last)
                 sent = np.where(packets * messages > 1, np.maximum(sent, chain), sent)
-        delays = sum(hop.delay_ps for hop in hops) + way.latencies_ps[1] + int(self._fabric.host.doorbell_latency)
+        delays = sum(hop.delay_ps for hop in hops) + route.latencies_ps[1] + int(self._fabric.host.doorbell_latency)
         arrived: NDArray[np.float64] = (sent + delays) * NS_PER_PS
         return arrived
 

@@ -38,15 +38,15 @@ class Level:
             return f"level {ANALYTIC} has no links that could fail: leave [[fault]] out, or use level {FLOW}"
         return ""
 
-    def remarks(self, fabric: Fabric) -> list[str]:
+    def warnings(self, fabric: Fabric) -> list[str]:
         """What of a fabric means nothing at the level, and will hardly be meant to."""
-        remarks = []
+        warnings = []
         if self.name != PACKET and not isinstance(fabric.control, NoControl):
-            remarks.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
+            warnings.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
         if self.name == ANALYTIC:
             given = {"[[path]]": fabric.path, "[transport] window_packets": fabric.transport.window_packets}
-            remarks += [f"level {ANALYTIC} does not know {key}: it changes nothing" for key in given if given[key]]
-        return remarks
+            warnings += [f"level {ANALYTIC} does not know {key}: it changes nothing" for key in given if given[key]]
+        return warnings
 
     def facts(self) -> dict[str, str]:
         """For run.json."""

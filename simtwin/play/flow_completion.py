@@ -39,8 +39,8 @@ def flow_completion(timeline: pl.DataFrame, transfers: pl.DataFrame, idle: IdleN
     table = table.filter((pl.col("messages") == 1) | (pl.col("end_ns").fill_null(0) >= 0))
     pairs = table.select("src", "dst").unique(maintain_order=True)
     number: dict[Any, int] = {}  # of each way
-    ways = [idle.way(src, dst) for src, dst in pairs.iter_rows()]
-    pairs = pairs.with_columns(way=pl.Series([number.setdefault(way, len(number)) for way in ways], dtype=pl.Int64))
+    routes = [idle.route(src, dst) for src, dst in pairs.iter_rows()]
+    pairs = pairs.with_columns(way=pl.Series([number.setdefault(way, len(number)) for way in routes], dtype=pl.Int64))
     table = table.join(pairs, on=["src", "dst"], maintain_order="left")
     of_row, size, messages = (table[it].to_numpy() for it in ("way", "size_bytes", "messages"))
     idle_ns, in_turn_ns = np.full(len(table), np.nan), np.full(len(table), np.nan)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
-from genie.record import RecordWriteError, Run, kept_remarks, open_run, remark
+from genie.record import RecordWriteError, Run, kept_warnings, open_run, warn
 from genie.workload.graph import Workload
 from simtwin.fabric.played_paths import PlayedPaths
 from simtwin.fabric.tiers import crossings, tiers_of
@@ -116,14 +116,14 @@ def simulated(
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
     paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
     if paths.facts.get("not_followed"):
-        remark(
+        warn(
             f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
             f"instead of the run's: {paths.facts['why']}"
         )
     if twin.fabric.fault and result.stopped is None and not failure:
         crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
         for text in missed_faults(twin.fabric, network, result.timeline, crossed):
-            remark(text)
+            warn(text)
     info = {
         "world": "twin",
         **twin.level.facts(),
@@ -145,7 +145,7 @@ def simulated(
         "fabric": twin.fabric.name,
         "load_balancing": twin.fabric.load_balancing.mode,
         "paths": paths.facts,
-        "remarks": kept_remarks(),
+        "warnings": kept_warnings(),
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
         "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],

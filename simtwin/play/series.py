@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from genie.config.units import Duration, format_duration, parse_duration
-from genie.record import remark
+from genie.record import warn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,9 +72,9 @@ class Series:
         rows = self._taken + self._waiting
         if rows >= ROWS_MAX:
             self.cut = iteration, time_ps // 1000
-            self._remark(f"ends at {time_ps / 1e9:.3f} ms of iteration {iteration}, with")
+            self._warn(f"ends at {time_ps / 1e9:.3f} ms of iteration {iteration}, with")
         elif self._waiting >= CHUNK_ROWS and (done := share()) and rows / done > ROWS_MAX:
-            self._remark(f"would have about {rows / done / 1e6:.0f} million rows, and will end after")
+            self._warn(f"would have about {rows / done / 1e6:.0f} million rows, and will end after")
         if self._waiting >= CHUNK_ROWS or self.is_full:
             self.take(simulator, iteration)
         next_ps = time_ps + self.interval_ps
@@ -82,9 +82,9 @@ class Series:
             next_ps = max(next_ps, simulator.next_ps // self.interval_ps * self.interval_ps)
         return next_ps
 
-    def _remark(self, words: str) -> None:
+    def _warn(self, words: str) -> None:
         interval = format_duration(Duration(self.interval_ps))
-        remark(f"the series of {interval} {words} {ROWS_MAX / 1e6:g} million: give a longer interval")
+        warn(f"the series of {interval} {words} {ROWS_MAX / 1e6:g} million: give a longer interval")
 
     def take(self, simulator: Sampled, iteration: int) -> None:
         """Take over what the simulator has kept; before it goes."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import TWIN, let_go_of_folders, prepare_folder, write_run
+from genie.record import TWIN, prepare_folder, unlock_folders, write_run
 from simtwin.fabric.text import to_toml
 from simtwin.levels.idle_network import IdleNetwork
 from simtwin.play.flow_completion import flow_completion
@@ -75,7 +75,7 @@ class Simulated:
         """The run folder that `genie simulate` would have written, in place of an earlier run. Raises RecordError."""
         prepare_folder(folder, TWIN)
         self.fill(folder)
-        let_go_of_folders()
+        unlock_folders()
 
     def fill(self, folder: Path) -> None:
         """Write into a folder that has been prepared. Raises RecordWriteError."""

@@ -18,7 +18,7 @@ from genie.plan.build import Plan, Slots, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
 from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
-from genie.record import remark
+from genie.record import warn
 from genie.workload.graph import Workload
 from simtwin.fabric.circuits import circuits_of
 from simtwin.fabric.control_values import control_problem
@@ -34,8 +34,8 @@ from simtwin.fabric.transport import line_rate_bps, queue_pair_config
 from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
-from simtwin.play.remarks import remarks_on
 from simtwin.play.round_trip import base_round_trip_ps
+from simtwin.play.warnings import warnings_on
 from simtwin.play.watching import Stopped, Watch
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class Twin:
         self._changes = give_changes(fabric, network, self._native)
         if problem := control_problem(fabric, network):
             raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
-        for remarked in (*remarks_on(fabric, network, queues), *self.level.remarks(fabric)):
-            remark(f"fabric '{fabric.name}': {remarked}")
+        for warned in (*warnings_on(fabric, network, queues), *self.level.warnings(fabric)):
+            warn(f"fabric '{fabric.name}': {warned}")
         base_ps = base_round_trip_ps(fabric, network, routes)
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 
@@ -210,7 +210,7 @@ class Twin:
             analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
             analytic.model.prepare(analytic.keys.keys)
             if any(key.op == MESSAGE for key in analytic.keys.keys):
-                remark(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
+                warn(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
         watch = watch or Watch()
         stopped = None
         for place, iteration in enumerate(iterations):

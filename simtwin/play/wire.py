@@ -19,7 +19,7 @@ from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.plan.lowering import Lowering, members_per_node
-from genie.record import remark
+from genie.record import warn
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.schema import Explicit, Fabric, RailOptimized, Transport
 
@@ -178,7 +178,7 @@ def _msccl(item: str, op: str, path: str, wire: str) -> str:
     if algorithm.file.op != op:
         raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
     for note in algorithm.notes:
-        remark(f"{path}: {note}")
+        warn(f"{path}: {note}")
     return f"{PREFIX}{Path(path).resolve()}"
 
 

@@ -275,7 +275,7 @@ def _colours() -> dict[str, str]:
     return {name.replace(" ", "_"): colour for name, colour in zip(STATES, STATE_COLOURS, strict=True)}
 
 
-def remarks(run: Run, fabric: Fabric) -> str:
+def warnings(run: Run, fabric: Fabric) -> str:
     """What the figures do not say."""
     info = run.info
     said = [f"workload {info.get('workload')}, fabric {info.get('fabric')}"]
@@ -287,10 +287,10 @@ def remarks(run: Run, fabric: Fabric) -> str:
         said.append(f"error bound of this level: {percent(info['error_bound'])}")
     if fabric.fault:
         said.append(f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of links' full rates")
-    said += info.get("remarks", [])
+    said += info.get("warnings", [])
     if commit := info.get("commit"):
         said.append(f"commit {commit}")
-    return section("Remarks", "", f"<ul>{''.join(f'<li>{escape(it)}</li>' for it in said)}</ul>", name="remarks")
+    return section("Warnings", "", f"<ul>{''.join(f'<li>{escape(it)}</li>' for it in said)}</ul>", name="warnings")
 
 
 def _iterations(run: Run) -> int:

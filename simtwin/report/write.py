@@ -85,7 +85,7 @@ def simulation_report(folder: Path) -> str:
         sections.queues(run, data.get("queues"), hot),
         sections.flows(data["flows"]),
         sections.lanes(run, data["lanes"], ends_ns),
-        sections.remarks(run, fabric),
+        sections.warnings(run, fabric),
     )
     return document(summary, body, data, ASSETS, mark(PAGE_KIND))
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie.record import RecordError, hold_folder, kind_of, mark, remark, unwritable, whole_name, write_whole
+from genie.record import RecordError, final_name, kind_of, lock_folder, mark, unwritable, warn, write_atomically
 from simtwin.levels.names import ANALYTIC, PACKET
 from simtwin.play.simulated import Simulated
 
@@ -62,7 +62,7 @@ def results_of(run: Simulated) -> dict[str, Any]:
     row |= {f"fct_{name}_ns": _nearest_rank(fct_ns, share) for name, share in SHARES.items()}
     row |= {f"slowdown_{name}": _nearest_rank(slowdowns, share) for name, share in SHARES.items()}
     if not len(flows):
-        remark("nothing went between two hosts: flow completion times and slowdowns are left empty")
+        warn("nothing went between two hosts: flow completion times and slowdowns are left empty")
     if run.twin.level.name == PACKET:
         row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
         row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
@@ -86,10 +86,10 @@ class Rows:
             if folder.exists() and not folder.is_dir():
                 raise RecordError(f"{folder}: is not a folder; choose another -o")
             folder.mkdir(parents=True, exist_ok=True)
-            hold_folder(folder)
+            lock_folder(folder)
             self.kept = read_rows(folder)
             if not (folder / ROWS_FILE).exists():
-                write_whole(folder / ROWS_FILE, json.dumps({"schema": mark(ROWS_KIND)}) + "\n")
+                write_atomically(folder / ROWS_FILE, json.dumps({"schema": mark(ROWS_KIND)}) + "\n")
             self._file = os.open(folder / ROWS_FILE, os.O_RDWR | os.O_APPEND)
             whole = (folder / ROWS_FILE).read_bytes()
             os.ftruncate(self._file, whole.rfind(b"\n") + 1)
@@ -114,7 +114,7 @@ class Rows:
         if (name, digest) not in self._digests:
             self._digests.add((name, digest))
             self._append({WROTE: {name: digest}})
-        write_whole(path, content)
+        write_atomically(path, content)
 
     def _is_own(self, path: Path) -> bool:
         if path.is_symlink() or not path.is_file():
@@ -166,7 +166,7 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
     path = folder / ROWS_FILE
     if not path.exists():
-        strangers = [entry.name for entry in sorted(folder.iterdir()) if whole_name(entry.name) != ROWS_FILE]
+        strangers = [entry.name for entry in sorted(folder.iterdir()) if final_name(entry.name) != ROWS_FILE]
         if strangers:
             raise RecordError(
                 f"{folder}: holds files that are not a sweep of Genie's ({strangers[0]}); choose another -o"

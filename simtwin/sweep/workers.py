@@ -20,7 +20,7 @@ from typing import Any
 from genie.config.strict_toml import SettingsError, Tables
 from genie.inputs.fault import fault_line
 from genie.plan.facts import commit
-from genie.record import RecordError, forget_remarks
+from genie.record import RecordError, forget_warnings
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.api import play
@@ -41,7 +41,7 @@ def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the other cores have runs of their own
     row: dict[str, Any] = {"id": run.identity, "parameters": run.parameters, "error": "", "commit": commit()}
     began = time.perf_counter()
-    forget_remarks()  # each run says its own
+    forget_warnings()  # each run says its own
     with redirect_stderr(io.StringIO()) as said:
         try:
             row |= _results(run, keep)
@@ -55,7 +55,7 @@ def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
             if type(error).__name__ != "PanicException":  # polars' own, which is not an Exception
                 raise
             row["error"] = fault_line(error)
-    return row | {"wall_s": round(time.perf_counter() - began, 6), "remarks": said.getvalue().splitlines()}
+    return row | {"wall_s": round(time.perf_counter() - began, 6), "warnings": said.getvalue().splitlines()}
 
 
 def _results(run: SweepRun, keep: Path | None) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Ended:
 
     @property
     def said(self) -> list[str]:
-        """What it said besides the mpirun line, progress and remarks on counters: a busy machine loses packets too."""
+        """What it said besides the mpirun line, progress and warnings on counters: a busy machine loses packets too."""
         lines = [line for line in self.stderr.splitlines() if line.strip()]
         usual = ("/mpirun ", " played", "genie: counters: ")
         return [line for line in lines if not any(words in line for words in usual)]

@@ -13,7 +13,7 @@ from test_bench import said
 from test_usage import in_this_process
 
 from genie.cli.bench import pairs as benching_pairs
-from genie.cli.bench.runs import Stage
+from genie.cli.bench.runs import BenchSite
 from genie.config.hosts import load_hosts
 from genie.job.resolve import Live, Play
 from simtwin.fabric.reading import loopback_fabric
@@ -58,8 +58,8 @@ def test_a_stage_that_others_have_set(tmp_path: Path, monkeypatch: pytest.Monkey
     hosts = load_hosts(Path(loopback(tmp_path, ranks=2)))
 
     @contextmanager
-    def staged(play: Play, live: Live, *_: object, **__: object) -> Iterator[Stage]:
-        yield Stage(play, live, hosts, loopback_fabric(2, 10**8), ("env", "GENIE_PLACE=there"))
+    def staged(play: Play, live: Live, *_: object, **__: object) -> Iterator[BenchSite]:
+        yield BenchSite(play, live, hosts, loopback_fabric(2, 10**8), ("env", "GENIE_PLACE=there"))
 
     monkeypatch.setattr(benching_pairs, "staged", staged)
     path = tmp_path / "pairs.json"

@@ -114,10 +114,10 @@ def test_faults_without_effect_are_said_and_kept(tmp_path: Path) -> None:
     unmet = "fault [[delay]] of rank 0 has no effect: it sends rank 2 no payload"
     for text in (beyond, unmet):
         assert ended.stderr.count(f"genie: {text}\n") == 1, ended.stderr
-    assert open_run(tmp_path / "out" / "live").info["remarks"] == [beyond, unmet]
-    assert open_run(tmp_path / "out" / "twin").info["remarks"] == []
+    assert open_run(tmp_path / "out" / "live").info["warnings"] == [beyond, unmet]
+    assert open_run(tmp_path / "out" / "twin").info["warnings"] == []
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
-    assert verdict["remarks"] == [f"live: {beyond}", f"live: {unmet}"]
+    assert verdict["warnings"] == [f"live: {beyond}", f"live: {unmet}"]
     assert f"live: {unmet}" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -132,9 +132,9 @@ def test_the_twin_s_remarks_are_in_its_record(tmp_path: Path) -> None:
         out = tmp_path / "out"
         ended = in_this_process("simulate", trace, "--fabric", str(fabric), "-o", str(out))
         assert ended.code == 0, ended.stderr
-        (remark,) = open_run(out).info["remarks"]
-        assert "no switch marks the packets by which dcqcn would slow down" in remark
-        assert ended.stderr.count(f"genie: {remark}\n") == 1
+        (warning,) = open_run(out).info["warnings"]
+        assert "no switch marks the packets by which dcqcn would slow down" in warning
+        assert ended.stderr.count(f"genie: {warning}\n") == 1
 
 
 def test_coverage_that_is_no_choice_is_refused(tmp_path: Path) -> None:

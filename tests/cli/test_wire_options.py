@@ -16,7 +16,7 @@ from genie.record import open_run
 def test_a_file_that_is_passed_over_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     variables = NcclVariables({}, ())
     passed_over = f"{tmp_path}/nccl.conf: may not be read, and is passed over, as NCCL does: see its permissions"
-    variables.remarks.append(passed_over)
+    variables.warnings.append(passed_over)
     for _ in range(2):
         lowering_of(Play("", wire="nccl"), variables)
     said = capsys.readouterr().err

@@ -236,7 +236,7 @@ def _crossing(op: str, shape: NcclShape, members: int, size_bytes: int, local: i
         away = peer // local != position // local
         out.append(int(bytes_sent[away].sum()))
         inside.update(bytes_sent[~away].tolist())
-        if op != "all_to_all" or shape.pxn:  # rails: door to door
+        if op != "all_to_all" or shape.pxn:  # rails: leader to leader
             assert (peer[away] % local == position % local).all()
     return out, inside
 

@@ -165,7 +165,7 @@ def test_a_calibration_is_added_then_replaced_and_nothing_else_changes(tmp_path:
 
 def test_a_calibration_in_the_middle_keeps_what_surrounds_it() -> None:
     head, tail = "# head\n", "\n# node2 is new\n[[host]]  # keep\nname = 'b'\n"
-    text = head + "[calibration]\npacket_latency_ns = 1\n# stale remark\nsamples = 2\n" + tail
+    text = head + "[calibration]\npacket_latency_ns = 1\n# stale warning\nsamples = 2\n" + tail
     replaced = with_calibration(text, MEASURED)
     assert replaced.startswith(head)
     assert replaced.endswith(tail)

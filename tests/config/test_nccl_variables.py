@@ -127,7 +127,7 @@ def test_a_file_that_may_not_be_read_is_passed_over_and_known(tmp_path: Path, mo
     monkeypatch.setattr(nccl, "read_bytes", refuse)  # root may read everything
     found = NcclVariables({"NCCL_ALGO": "Ring"}, (system,))
     assert dict(found) == {"NCCL_ALGO": "Ring"}
-    assert found.remarks == [f"{system}: may not be read, and is passed over, as NCCL does: see its permissions"]
+    assert found.warnings == [f"{system}: may not be read, and is passed over, as NCCL does: see its permissions"]
 
 
 def effects(tmp_path: Path, played: Played, ranks_per_node: int = 1, **environment: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from genie.live.counters.remarks import meanings
+from genie.live.counters.warnings import meanings
 from genie.report.metrics import COUNTERS, LABELS, METRICS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -14,7 +14,7 @@ from live_runs import genie, in_this_process
 
 from genie.cli.bench.worlds import LiveWorld, TwinWorld
 from genie.config.hosts import Calibration
-from genie.job import grounds as labs
+from genie.job import site as labs
 from genie.lab import down, find, state, up
 
 SMALL = ("-b", "16K", "-e", "64K", "-f", "4", "-n", "5", "-w", "2")

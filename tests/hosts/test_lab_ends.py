@@ -316,12 +316,12 @@ def test_a_change_that_fails_half_way_is_undone(fabric: Path, monkeypatch: pytes
         lab.set(change)
     assert rates_of(lab, "host0") == ["8Mbit"]
     assert "links may have other faults than these" in genie("lab", "status", str(fabric)).stdout
-    with lab_of(fabric).spoiled([]):
+    with lab_of(fabric).faults_injected([]):
         assert rates_of(lab, "host0") == ["20Mbit"]
         assert not lab_of(fabric).state.is_in_doubt
 
     calls, fails = itertools.count(), {1, 2}
-    with pytest.raises(LabError, match="cannot be done"), lab.spoiled(change):
+    with pytest.raises(LabError, match="cannot be done"), lab.faults_injected(change):
         pass
     assert rates_of(lab, "host0") == ["20Mbit"]
 

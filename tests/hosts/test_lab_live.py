@@ -69,7 +69,7 @@ def test_source_ports_use_both_spines_and_a_port_keeps_to_one(lab: Lab) -> None:
 
 
 def test_a_rate_is_changed_while_it_runs(lab: Lab) -> None:
-    with lab.spoiled([parse_change("host1->leaf0 rate=40%", lab.plan.links)]):
+    with lab.faults_injected([parse_change("host1->leaf0 rate=40%", lab.plan.links)]):
         assert lab.faults["host1->leaf0"].words() == "rate 8Mb/s"
         assert rate_bps(lab, "host1", "host0") == pytest.approx(0.4 * HOST_RATE_BPS, rel=0.04)
         assert rate_bps(lab, "host0", "host1") == pytest.approx(HOST_RATE_BPS, rel=0.04)
@@ -78,13 +78,13 @@ def test_a_rate_is_changed_while_it_runs(lab: Lab) -> None:
 
 
 def test_loss(lab: Lab) -> None:
-    with lab.spoiled([parse_change("host0-leaf0 loss=25%", lab.plan.links)]):
+    with lab.faults_injected([parse_change("host0-leaf0 loss=25%", lab.plan.links)]):
         came = send(lab, "host0", "host1", size=100, count=2000)["packets"]
     assert 1380 < came < 1620
 
 
 def test_marks_on_packets_that_can_have_them(lab: Lab) -> None:
-    with lab.spoiled([parse_change("leaf0->host1 ecn=25%", lab.plan.links)]):
+    with lab.faults_injected([parse_change("leaf0->host1 ecn=25%", lab.plan.links)]):
         capable = send(lab, "host0", "host1", size=100, count=2000, tos=2)
         other = send(lab, "host0", "host1", size=100, count=200)
     assert 380 < capable["marks"] < 620
@@ -93,19 +93,19 @@ def test_marks_on_packets_that_can_have_them(lab: Lab) -> None:
 
 
 def test_a_smaller_mtu_swallows_large_packets(lab: Lab) -> None:
-    with lab.spoiled([parse_change("leaf0->host1 mtu=1500", lab.plan.links)]):
+    with lab.faults_injected([parse_change("leaf0->host1 mtu=1500", lab.plan.links)]):
         assert send(lab, "host0", "host1", size=1472, count=10)["packets"] == 10
         assert send(lab, "host0", "host1", size=1473, count=10)["packets"] == 0
         assert send(lab, "host1", "host0", size=1473, count=10)["packets"] == 10
 
 
 def test_paths_go_around_a_link_that_is_down(lab: Lab) -> None:
-    with lab.spoiled([parse_change("leaf1-spine0 down", lab.plan.links)]):
+    with lab.faults_injected([parse_change("leaf1-spine0 down", lab.plan.links)]):
         before = carried(lab, "leaf0->spine0")
         for port in range(7000, 7008):
             assert send(lab, "host0", "host2", count=5, source_port=port)["packets"] == 5
         assert carried(lab, "leaf0->spine0") == before
-    with lab.spoiled([parse_change("host0->leaf0 down", lab.plan.links)]):
+    with lab.faults_injected([parse_change("host0->leaf0 down", lab.plan.links)]):
         assert send(lab, "host0", "host1", count=5, patience_s=0.5)["packets"] == 0
         assert send(lab, "host1", "host0", count=5)["packets"] == 5
     assert send(lab, "host0", "host1", count=5)["packets"] == 5
@@ -119,7 +119,7 @@ def test_a_port_that_is_given_a_rate_marks_until_it_is_taken_away(as_root: None,
             return int(send(lab, "host0", "host1", count=50, tos=2)["marks"])
 
         assert marked() == 0
-        with lab.spoiled([parse_change("leaf0->host1 rate=8Mb/s", lab.plan.links)]):
+        with lab.faults_injected([parse_change("leaf0->host1 rate=8Mb/s", lab.plan.links)]):
             assert marked() > 10
         assert marked() == 0
 

@@ -252,7 +252,7 @@ def write_runs(folder: Path) -> None:
         "ranks": [0],
         "counters": {"rx": 7},
     }
-    remark = {"severity": 3, "host": "h", "device": "d", "counter": "c", "grew": 5, "devices": 1, "text": "c grew"}
+    warning = {"severity": 3, "host": "h", "device": "d", "counter": "c", "grew": 5, "devices": 1, "text": "c grew"}
     links = [{"link": f"host{rank}-switch0", "packets": 5, "size_bytes": 900, "dropped": 0} for rank in range(4)]
     rows = [
         {"src": src, "dst": dst, "source_port": 49152 + src, "hop": hop, "link": name, "probe_ns": None}
@@ -267,7 +267,7 @@ def write_runs(folder: Path) -> None:
             "settings": {"mtu": 4096, "verify": False}, "paths": {"changed": False, "pairs": 12},
         }  # fmt: skip
         counters = (
-            {"ranks": softroce, "devices": [device], "remarks": [remark]} if world == "live" else {"links": links}
+            {"ranks": softroce, "devices": [device], "warnings": [warning]} if world == "live" else {"links": links}
         )
         paths = pl.DataFrame(rows, schema=PATHS_SCHEMA)
         write_run(folder / world, run.info | more, run.timeline, run.transfers, counters, paths)

@@ -93,7 +93,7 @@ def pair(**fields: Any) -> tuple[SoftRocePair, SoftRocePair]:
     for end in ends:
         end.open(4096)
     for end, other in zip(ends, reversed(ends), strict=True):
-        end.connect(other.card())
+        end.connect(other.endpoint_info())
         end.forget()
     return ends
 
@@ -160,7 +160,7 @@ def test_the_bytes_of_a_stream_are_compared(queue_pairs: int) -> None:
 
 def test_a_peer_that_is_not_there_ends_the_stream_with_its_name() -> None:
     here, there = pair(ack_timeout_ns=5_000_000, retry_limit=2)
-    address = there.card().address
+    address = there.endpoint_info().address
     del there
     assert here.stream(64, 1, LIMIT_S) == -1
     assert f"gave up sending to {address}" in here.error or f"cannot send to {address}" in here.error

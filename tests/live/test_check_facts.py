@@ -31,7 +31,7 @@ def test_one_of_the_ranks_of_an_address_asks_for_its_port(free_port: int) -> Non
 
 def test_loopback_has_all_of_its_addresses() -> None:
     found = facts_of(settings(2, addresses=["127.7.0.1", "127.7.0.2"]), 1)
-    assert (found.interface, found.is_up, found.claimed_by) == ("lo", True, "")
+    assert (found.interface, found.is_up, found.duplicate_owner) == ("lo", True, "")
     assert "127.0.0.1" in found.addresses["lo"]
     assert facts_of(settings(2, addresses=["127.7.0.1", "192.0.2.7"]), 1).interface == ""
 

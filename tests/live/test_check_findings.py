@@ -93,17 +93,17 @@ def test_an_address_on_two_hosts() -> None:
 
 def test_an_address_that_a_stranger_has_too() -> None:
     scene = seen()
-    scene.facts[3] = facts(3, claimed_by="02:00:00:00:00:07")
+    scene.facts[3] = facts(3, duplicate_owner="02:00:00:00:00:07")
     only(scene, "duplicate", "10.0.3.1 is on two hosts", "a machine with the Ethernet address 02:00:00:00:00:07")
 
 
 def test_addresses_for_which_nobody_was_asked_are_told() -> None:
     scene = seen()
     assert unasked(scene, Names(settings())) == ""
-    scene.facts[3] = facts(3, claimed_by=None)
+    scene.facts[3] = facts(3, duplicate_owner=None)
     assert said(scene) == []
     assert "was not tried for rank 3 (host3, 10.0.3.1): it takes IPv4" in unasked(scene, Names(settings()))
-    scene.facts = [facts(rank, claimed_by=None) for rank in range(HOSTS)]
+    scene.facts = [facts(rank, duplicate_owner=None) for rank in range(HOSTS)]
     assert "was not tried for any host: " in unasked(scene, Names(settings()))
 
 

@@ -28,7 +28,7 @@ address = "10.78.0.2"
 """
 
 
-def remarks(ended: Ended) -> list[str]:
+def warnings(ended: Ended) -> list[str]:
     return [line for line in ended.stderr.splitlines() if line.startswith("genie: counters: ")]
 
 
@@ -44,7 +44,7 @@ def test_ranks_of_one_interface_count_it_once(tmp_path: Path) -> None:
     }  # fmt: skip
     # Each byte of every rank was sent on it, in the warm-up too; others may use it meanwhile.
     assert device["counters"]["tx_bytes"] >= sum(rank["bytes_sent"] for rank in counters["ranks"])
-    assert [f"genie: counters: {remark['text']}" for remark in counters["remarks"]] == remarks(ended)
+    assert [f"genie: counters: {warning['text']}" for warning in counters["warnings"]] == warnings(ended)
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +83,11 @@ def test_packets_that_are_lost_on_the_way_are_remarked(pair: Cable, tmp_path: Pa
     sent, received = found["a"]["counters"]["tx_packets"], found["b"]["counters"]["rx_packets"]
     assert sent > 0
     assert abs(sent - received) <= 0.02 * sent
-    again = [remark for remark in counters["remarks"] if remark["counter"] == "retransmitted"]
+    again = [warning for warning in counters["warnings"] if warning["counter"] == "retransmitted"]
     assert len(again) == 1
     assert again[0]["grew"] == max(rank["retransmitted"] for rank in counters["ranks"])
-    assert remarks(ended)[0] == f"genie: counters: {counters['remarks'][0]['text']}"
-    assert any("retransmitted grew by" in line for line in remarks(ended))
+    assert warnings(ended)[0] == f"genie: counters: {counters['warnings'][0]['text']}"
+    assert any("retransmitted grew by" in line for line in warnings(ended))
 
 
 def test_a_run_that_dies_leaves_what_was_counted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from genie.live.fault_remarks import idle_faults, missed_faults
+from genie.live.fault_warnings import faults_without_effect, missed_faults
 from genie.live.settings import CongestionFault, DelayFault, Faults, LossFault, RateFault, RunSettings
 from genie.record.schemas import PATHS_SCHEMA
 
@@ -28,7 +28,7 @@ def settings(faults: Faults, **more: object) -> RunSettings:
     ],
 )
 def test_rates(fault: RateFault, words: str) -> None:
-    said = idle_faults(settings(Faults(rate=[fault])))
+    said = faults_without_effect(settings(Faults(rate=[fault])))
     assert [words in line for line in said] == ([True] if words else [])
 
 
@@ -38,13 +38,13 @@ def test_other_tables() -> None:
         delay=[DelayFault(2, 2, 10.0), DelayFault(2, 3, 0.0), DelayFault(2, 1, 5.0)],
         congestion=[CongestionFault(3, False)],
     )
-    assert idle_faults(settings(faults)) == [
+    assert faults_without_effect(settings(faults)) == [
         "fault [[loss]] of rank 1 has no effect: a rank sends nothing to itself",
         "fault [[delay]] of rank 2 has no effect: a rank sends nothing to itself",
         "fault [[delay]] of rank 2 has no effect: delay_us is 0",
         "fault [[congestion]] of rank 3 has no effect: no congestion control is on (--congestion)",
     ]
-    assert idle_faults(settings(Faults(congestion=faults.congestion), congestion={"kind": "dcqcn"})) == []
+    assert faults_without_effect(settings(Faults(congestion=faults.congestion), congestion={"kind": "dcqcn"})) == []
 
 
 def test_what_the_traffic_did_not_meet() -> None:

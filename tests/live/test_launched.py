@@ -93,12 +93,12 @@ def test_options_without_effect_are_said_once_and_kept(by: str, job: list[str], 
             ends = [command.end() for command in commands]
     assert {(ended.code, tuple(ended.left)) for ended in ends} == {(0, ())}
     lines = sorted(line for ended in ends for line in ended.said)
-    remarks = [
+    warnings = [
         "--algorithm all_gather=ring: has no effect: the workload has no all_gather",
         "--compute roofline:300,2000: has no effect: every compute node of the workload has a duration",
     ]
-    assert lines == [f"genie: {text}" for text in remarks]
-    assert sorted(open_run(tmp_path / "out").info["remarks"]) == remarks
+    assert lines == [f"genie: {text}" for text in warnings]
+    assert sorted(open_run(tmp_path / "out").info["warnings"]) == warnings
 
 
 def test_the_printed_line_can_be_run_by_hand(job: list[str], tmp_path: Path) -> None:

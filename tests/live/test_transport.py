@@ -5,7 +5,7 @@ from __future__ import annotations
 import genie_core
 import pytest
 
-from genie.live.transport import Card, draw_key, draw_psns
+from genie.live.transport import EndpointInfo, draw_key, draw_psns
 
 DRAWS = 2000
 
@@ -40,9 +40,9 @@ def test_queue_pair_numbers_keep_the_local_rank_and_draw_the_rest() -> None:
 
 
 def test_a_card_that_says_fewer_psns_than_queue_pairs_is_refused() -> None:
-    card = Card(
+    endpoint = EndpointInfo(
         transport="softroce", rank=1, address="127.0.0.1", local_rank=0, mtu_bytes=4096, rkey=1, memory_address=0,
         memory_bytes=4096, queue_pairs=[[1, 2]], first_psns=[[3]],
     )  # fmt: skip
     with pytest.raises(ValueError, match="start all ranks with the same settings"):
-        card.queue_pairs_for(0, 2)
+        endpoint.queue_pairs_for(0, 2)

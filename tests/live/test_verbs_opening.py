@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from genie.bench.pair import PairCard
+from genie.bench.pair import PairEndpointInfo
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.transport import TransportError
 from genie.live.verbs import opening
@@ -40,14 +40,14 @@ class Recorder:
 def test_every_attribute_of_a_connection(address: str, gid: str, lid: int, to: str) -> None:
     device: Any = Recorder()
     verbs = VerbsSettings(service_level=3, traffic_class=104, timeout=14, retry_count=5, rnr_retry=6, min_rnr_timer=11)
-    card = PairCard(address=address, queue_pairs=[], first_psns=[], rkey=1, gid=gid, lid=lid)
-    opening.connect(device, GID, verbs, "queue pair", card, number=17, psns=(100, 200), mtu_bytes=2048)
+    endpoint = PairEndpointInfo(address=address, queue_pairs=[], first_psns=[], rkey=1, gid=gid, lid=lid)
+    opening.connect(device, GID, verbs, "queue pair", endpoint, number=17, psns=(100, 200), mtu_bytes=2048)
     assert device.asked == ("queue pair", (to, lid, GID, 3, 104))
     assert device.attributes == {
         "dest_qp_num": 17, "path_mtu": 4, "sq_psn": 100, "rq_psn": 200, "min_rnr_timer": 11, "timeout": 14,
         "retry_cnt": 5, "rnr_retry": 6,
     }  # fmt: skip
-    assert opening.gid_on(card) == to
+    assert opening.gid_on(endpoint) == to
 
 
 @pytest.mark.parametrize("numa_bind", [False, True])

@@ -36,7 +36,7 @@ def ends(**fields: Any) -> tuple[VerbsPair, VerbsPair]:
     for end in made:
         end.open(1024)
     for end, other in zip(made, reversed(made), strict=True):
-        end.connect(other.card())
+        end.connect(other.endpoint_info())
     return made
 
 

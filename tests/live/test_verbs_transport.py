@@ -15,7 +15,7 @@ from fake_verbs import Wire, fake_wire
 from live_runs import rings
 
 from genie.live.settings import RunSettings, VerbsSettings
-from genie.live.transport import Card, Seat, Site, TransportError
+from genie.live.transport import EndpointInfo, Site, TransportContext, TransportError
 from genie.live.verbs import places
 from genie.live.verbs.transport import VerbsTransport
 from genie.plan.build import build_plan
@@ -46,12 +46,14 @@ class Ranks:
         plans = [build_plan(load(trace, ranks=[rank]), lowering=lowering) for rank in range(ranks)]
         size = max(plan.message_max_bytes for plan in plans)
         site = Site(0, 1, 1, True)
-        self.all = [VerbsTransport(Seat(self.settings, rank, site, size, stall_s, True)) for rank in range(ranks)]
+        self.all = [
+            VerbsTransport(TransportContext(self.settings, rank, site, size, stall_s, True)) for rank in range(ranks)
+        ]
         for each in self.all:
             each.open(1024)
-        cards = [msgspec.convert(msgspec.to_builtins(each.card()), Card) for each in self.all]
+        endpoints = [msgspec.convert(msgspec.to_builtins(each.endpoint_info()), EndpointInfo) for each in self.all]
         for each, plan in zip(self.all, plans, strict=True):
-            each.connect(cards)
+            each.connect(endpoints)
             each.set_plan(plan.native)
 
     def play(self, limit: int = 200_000) -> list[str]:
@@ -215,8 +217,8 @@ def test_a_device_that_is_too_small_is_said_before_anything_is_sent(wire: Wire, 
 
 def test_ranks_that_disagree_on_queue_pairs_are_told(wire: Wire, tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 2)
-    cards = [each.card() for each in ranks.all]
-    cards[1] = msgspec.structs.replace(cards[1], queue_pairs=[[1, 2], []])
+    endpoints = [each.endpoint_info() for each in ranks.all]
+    endpoints[1] = msgspec.structs.replace(endpoints[1], queue_pairs=[[1, 2], []])
     with pytest.raises(TransportError, match="rank 1 has 2 queue pairs for rank 0, which wants 1") as told:
-        ranks.all[0].connect(cards)
+        ranks.all[0].connect(endpoints)
     assert told.value.code == 2

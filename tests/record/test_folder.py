@@ -28,8 +28,8 @@ from genie.record import (
     prepare_folder,
     refuse_inputs_in,
     replace_own,
+    write_atomically,
     write_run,
-    write_whole,
 )  # fmt: skip
 from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -247,7 +247,7 @@ def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     [("timeline.parquet", b"PAR1half"), ("counters.json", b'{"schema": "genie.counters.1", '), ("run.json", b"")],
 )
 def test_what_a_killed_process_left_half_written_is_replaced(name: str, content: bytes, tmp_path: Path) -> None:
-    """As it is named by `write_whole`, which is killed in the middle here."""
+    """As it is named by `write_atomically`, which is killed in the middle here."""
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -256,7 +256,7 @@ def test_what_a_killed_process_left_half_written_is_replaced(name: str, content:
         patch.setattr(Path, "replace", killed)
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
-            write_whole(tmp_path / name, content)
+            write_atomically(tmp_path / name, content)
     (left,) = tmp_path.iterdir()
     assert left.name != name
     (tmp_path / "launch.json").write_text(json.dumps({"schema": launch_mark(LIVE)}))
@@ -325,9 +325,9 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch:
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(file)
     for content in ("first", "second"):
-        write_whole(link, content)
+        write_atomically(link, content)
         assert file.read_text() == content
-    write_whole(Path("/dev/null"), "nothing")
+    write_atomically(Path("/dev/null"), "nothing")
     assert Path("/dev/null").is_char_device()
 
     def fail(path: Path, _: bytes) -> int:
@@ -336,7 +336,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(file, "third")
+        write_atomically(file, "third")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
     assert file.read_text() == "second"
 

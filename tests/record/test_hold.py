@@ -15,10 +15,10 @@ from genie.record import (
     TWIN,
     VALIDATION,
     RecordError,
-    hold_folder,
-    let_go_of_folders,
+    lock_folder,
     prepare_folder,
     temporary_folder,
+    unlock_folders,
 )
 
 HOLDS = """
@@ -35,7 +35,7 @@ time.sleep(60)
 @pytest.fixture(autouse=True)
 def _nothing_is_held() -> Iterator[None]:
     yield
-    let_go_of_folders()
+    unlock_folders()
 
 
 @contextmanager
@@ -70,8 +70,8 @@ def test_a_process_keeps_the_folder_around_its_runs_and_lets_go_of_earlier_ones(
     with another(tmp_path / "out", tmp_path / "out" / "calibration", tmp_path / "out" / "live"):
         for held in ("", "live"):
             with pytest.raises(RecordError):
-                hold_folder(tmp_path / "out" / held)
-        hold_folder(tmp_path / "out" / "calibration")
+                lock_folder(tmp_path / "out" / held)
+        lock_folder(tmp_path / "out" / "calibration")
 
 
 def test_one_process_may_prepare_a_folder_again(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_split_messages_and_lost_packets_over_ipv6(start: Start, rig: Rig) -> No
     played = start(ipv6=True, verify=True, queue_pairs=3, split=True, verbs=verbs).end()
     assert rig.network.lost_packets() > 0
     check(played)
-    amiss = {remark["counter"] for remark in played.run.counters["remarks"]}
+    amiss = {warning["counter"] for warning in played.run.counters["warnings"]}
     assert amiss & {"completer_retry_err", "out_of_seq_request", "rcvd_seq_err", "retransmitted", "timeouts"}
 
 

@@ -147,4 +147,4 @@ def test_faults_without_traffic_or_without_a_lower_rate(
     name = fault.get("link") or fault.get("switch") or "-".join(fault.get("cable", ()))
     said = [f"fabric 'fabric': [[fault]] number 1 of {name} has no effect: {why}"]
     silent = not why or (level == "flow" and why.startswith(NO_PACKET))
-    assert [text for text in run.info["remarks"] if "[[fault]]" in text] == ([] if silent else said)
+    assert [text for text in run.info["warnings"] if "[[fault]]" in text] == ([] if silent else said)

@@ -58,7 +58,7 @@ def test_the_ideal_completion_is_that_of_one_flow_on_an_idle_network(
     """Oracle 1."""
     idle = _idle(path(cables, latencies_ps))
     expected = one_message(cables, size_bytes, latencies_ps, ack_every_packets=1000).acked_ps / 1000
-    found = _completion_ns(idle, idle.way(0, 1), size_bytes)
+    found = _completion_ns(idle, idle.route(0, 1), size_bytes)
     assert abs(found - expected) <= 1
 
 
@@ -152,12 +152,12 @@ def test_ways_without_known_paths_have_all_shortest_ones_together() -> None:
         'link = { rate = "100Gb/s", delay = "500ns" }\n'
     )
     idle = _idle(ports)
-    near, far = idle.way(0, 1), idle.way(0, 3)
+    near, far = idle.route(0, 1), idle.route(0, 3)
     assert near is not None
     assert far is not None
     assert near.there == ((200 * GBPS, 500 * NS, False),) * 2
     assert far.there == tuple((gbps * GBPS, 500 * NS, False) for gbps in (200, 400, 400, 200))
-    assert idle.way(1, 2) is far is idle.way(0, 2)
+    assert idle.route(1, 2) is far is idle.route(0, 2)
     paths = pl.DataFrame(
         [(0, 3, 7, hop, link) for hop, link in enumerate(("host0->plane0leaf0", "plane0leaf0->plane0spine1",
                                                          "plane0spine1->plane0leaf1", "plane0leaf1->host3"))],
@@ -172,8 +172,8 @@ def test_ranks_of_one_host_have_no_way() -> None:
     fabric = single_switch(2)
     network = build_network(fabric)
     idle = IdleNetwork(fabric, network, [0, 0, 1], None)
-    assert idle.way(0, 1) is None
-    assert idle.way(1, 2) is not None
+    assert idle.route(0, 1) is None
+    assert idle.route(1, 2) is not None
 
 
 def _sends(messages: Sequence[tuple[int, int, int]], ranks: int) -> Workload:

@@ -184,8 +184,8 @@ def test_a_buffer_that_headroom_uses_up_is_refused_at_its_key(tmp_path: Path) ->
 def test_remarks_below_the_last_row_are_passed_over(tmp_path: Path) -> None:
     """That model's own examples end with the names of their columns."""
     plain = read_experiment(write(tmp_path))
-    remark = "\nFirst line: flow #\nsrc dst priority port size start\n"
-    assert read_experiment(write(tmp_path, topology=TOPOLOGY + remark, flows=FLOWS + remark)).flows == plain.flows
+    warning = "\nFirst line: flow #\nsrc dst priority port size start\n"
+    assert read_experiment(write(tmp_path, topology=TOPOLOGY + warning, flows=FLOWS + warning)).flows == plain.flows
 
 
 def test_links_without_a_delay_have_a_fabric_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from genie.plan.build import Lowering
 from genie.record.schemas import PATHS_SCHEMA
 from genie.workload.generate import collective
 from genie.workload.graph import Op
-from simtwin.fabric.played_paths import follow_paths, ways_of
+from simtwin.fabric.played_paths import follow_paths, port_paths_of
 from simtwin.fabric.schema import Fabric, LoadBalancing, Path
 from simtwin.fabric.topology import build_network
 
@@ -41,7 +41,7 @@ def test_paths_are_those_that_packets_took(rule: str, queue_pairs: int) -> None:
     played = twin.paths_of(result.transfers, [5], None)
     assert played.table is not None
     assert played.table.schema == PATHS_SCHEMA
-    ways = ways_of(played.table)
+    ways = port_paths_of(played.table)
     assert len(ways) == 30
     assert {len(way) for way in ways.values()} == {1 if rule == "50000" else queue_pairs}
     data = Counter[str]()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from genie.record import let_go_of_folders
+from genie.record import unlock_folders
 from simtwin.sweep.rows import Rows, neutral, read_rows, table_of
 
 
@@ -42,5 +42,5 @@ def test_a_line_that_is_no_row_is_left_out(tmp_path: Path) -> None:
     rows = Rows(tmp_path)
     rows.write_beside("sweep.csv", "a")
     rows.write_beside("sweep.csv", "b")
-    let_go_of_folders()
+    unlock_folders()
     assert (tmp_path / "sweep.csv").read_text() == "b"

@@ -261,7 +261,9 @@ def test_verdict_json_has_what_the_design_names() -> None:
 def test_counters_that_grew_amiss_are_noted() -> None:
     live, twin = run_pair(1000, Noise(), Fault())
     assert not [note for note in judge(live, twin).notes if "grew" in note]
-    live.counters["remarks"] = [{"severity": 2, "text": f"host{n} mlx5_0 port 1: out_of_buffer grew"} for n in range(7)]
+    live.counters["warnings"] = [
+        {"severity": 2, "text": f"host{n} mlx5_0 port 1: out_of_buffer grew"} for n in range(7)
+    ]
     notes = [note for note in judge(live, twin).notes if "grew" in note]
     assert notes[0] == "host0 mlx5_0 port 1: out_of_buffer grew"
     assert len(notes) == 6

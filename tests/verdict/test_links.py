@@ -17,7 +17,7 @@ from genie.record.schemas import PATHS_SCHEMA
 from genie.report.page import write_report
 from genie.verdict import judge
 from genie.verdict.align import align
-from genie.verdict.links import likeliest, one_way, ways_of
+from genie.verdict.links import known_paths_of, likeliest, one_way
 
 UP = [f"leaf{leaf}->spine{spine}" for leaf in range(2) for spine in range(2)]
 DOWN = [f"spine{spine}->leaf{leaf}" for leaf in range(2) for spine in range(2)]
@@ -170,7 +170,7 @@ def test_columns_of_paths() -> None:
     moved = [{"src": src, "dst": dst} for src, dst in ways]
     live, twin = (run_of(world, nodes, moved) for world in ("live", "twin"))
     live.paths = twin.paths = paths_of(ways)
-    found = ways_of(live, twin, align(live, twin))
+    found = known_paths_of(live, twin, align(live, twin))
     assert [(column.links, len(column.pairs)) for column in found.columns] == [(("a->s", "s->b"), 7)]
     assert [column.links for column in found.few] == [("a->t", "t->b")]
     assert found.of_nic["egress", 0] == ("h0->p", "p->a")
@@ -180,7 +180,7 @@ def test_columns_of_paths() -> None:
 
 def test_probes_point_only_where_they_differ() -> None:
     live, twin = run_pair(7, {}, iterations=2)
-    plain = ways_of(live, twin, align(live, twin))
+    plain = known_paths_of(live, twin, align(live, twin))
     (number,) = (column.number for column in plain.columns if "leaf0->spine1" in column.links)
     links = ["spine1->leaf1", "leaf0->spine1"]
     for slow, found in (
@@ -190,7 +190,7 @@ def test_probes_point_only_where_they_differ() -> None:
         ({"spine1->leaf1": 0.6}, ("spine1->leaf1", False)),
     ):
         with_probes = probed(live, slow)
-        ways = ways_of(with_probes, twin, align(with_probes, twin))
+        ways = known_paths_of(with_probes, twin, align(with_probes, twin))
         assert likeliest(links, [number], ways) == found
     assert likeliest(links, [number], plain) == ("spine1->leaf1", False)
     assert likeliest(links[1:], [number], plain) == ("leaf0->spine1", True)

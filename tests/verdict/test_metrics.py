@@ -48,7 +48,7 @@ def with_counters(live: Run) -> Run:
         "ranks": [{"retransmitted": 10 * rank, "data_sent": 100, "latest_departure_ns": 7} for rank in range(8)],
         "devices": [{"host": "h3", "device": "mlx5_0:1", "kind": "rdma", "driver": "mlx5", "ranks": [3],
                      "counters": {"out_of_buffer": 12, "out_of_sequence": 0}}],
-        "remarks": [{"severity": 2, "host": "h3", "device": "mlx5_0:1", "counter": "out_of_buffer", "grew": 12,
+        "warnings": [{"severity": 2, "host": "h3", "device": "mlx5_0:1", "counter": "out_of_buffer", "grew": 12,
                      "devices": 1, "text": "..."}],
     }  # fmt: skip
     return live
@@ -107,7 +107,11 @@ def test_of_many_groups_and_ranks_the_small_are_put_together(tmp_path: Path) -> 
             start = {"start_ns": 0, "end_ns": 1000, "iteration": 5, "size_bytes": 1000 + group}
             rows.append({**one.row(0, named=True), "group": f"g{group}", "rank": rank, "seq": 0, **start})
     live.timeline = pl.DataFrame(rows, schema=live.timeline.schema)
-    live.counters = {"ranks": [{"retransmitted": int(rank == 5)} for rank in range(1000)], "devices": [], "remarks": []}
+    live.counters = {
+        "ranks": [{"retransmitted": int(rank == 5)} for rank in range(1000)],
+        "devices": [],
+        "warnings": [],
+    }
     found = written(tmp_path, Source("r", run=live))
     groups = {dict(labels)["group"] for name, labels in found if name.endswith("busbw_bytes_per_second")}
     assert len(groups) == GROUPS_MAX + 1

@@ -50,7 +50,7 @@ def test_order_of_the_page(page) -> None:
         "What to do",
         "Smallest slow-down",
         "Suspects",
-        "Remarks",
+        "Warnings",
         "Bus bandwidth of",
         "Where each",
         "Both worlds",
@@ -138,7 +138,7 @@ def test_a_run_without_payload_has_a_page_without_its_figures(browser: Any, tmp_
     for run in (live, twin):
         run.timeline = run.timeline.filter(run.timeline["kind"] == "comp")
         run.transfers = run.transfers.clear()
-    live.info["remarks"] = ["fault [[rate]] of rank 1 has no effect: factor is 1"]
+    live.info["warnings"] = ["fault [[rate]] of rank 1 has no effect: factor is 1"]
     path = tmp_path / "report.html"
     write_report(path, judge(live, twin), live, twin)
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -147,8 +147,8 @@ def test_a_run_without_payload_has_a_page_without_its_figures(browser: Any, tmp_
     tab.goto(path.as_uri())
     assert errors == []
     assert "No payload went between ranks: no NIC or link judged" in tab.inner_text("#verdict")
-    assert "live: fault [[rate]] of rank 1 has no effect: factor is 1" in tab.inner_text("#remarks")
-    assert tab.locator("#remarks").bounding_box()["y"] < 600
+    assert "live: fault [[rate]] of rank 1 has no effect: factor is 1" in tab.inner_text("#warnings")
+    assert tab.locator("#warnings").bounding_box()["y"] < 600
     assert tab.locator("#lanes .slice").count() >= 16
     assert [tab.locator(name).count() for name in ("#bandwidth", "#parts", "#pairs")] == [0, 0, 0]
     tab.close()

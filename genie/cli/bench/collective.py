@@ -27,9 +27,9 @@ from genie.cli.bench.runs import (
     check_json,
     check_started_by_hand,
     mtu_from,
-    remark_on_retransmits,
     show_progress,
     staged,
+    warn_of_retransmits,
     workplace,
     write_json,
 )
@@ -207,27 +207,27 @@ def collective(
     ours = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
     with (
         Report(as_json, ours, minimum_gb_per_s) as report,
-        staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as stage,
-        workplace(out, stage.hosts if runs else None) as folder,
+        staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as bench_site,
+        workplace(out, bench_site.hosts if runs else None) as folder,
     ):
-        lowering_of(stage.play)  # what it refuses is said before a table begins
-        asked = replace(asked, ranks=stage.hosts.ranks)
+        lowering_of(bench_site.play)  # what it refuses is said before a table begins
+        asked = replace(asked, ranks=bench_site.hosts.ranks)
         operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
-        twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
+        twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
             spin, limit_s = False if events else None, timeout or None
-            network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
+            network = LiveWorld(bench_site, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
             # Before the lab's faults, as they are none of the hosts'.
-            stage = stage.calibrated(folder / "calibration") if compare else stage
-            with stage.ground.spoiled():
+            bench_site = bench_site.calibrated(folder / "calibration") if compare else bench_site
+            with bench_site.site.faults_injected():
                 measured_table = report.of(Table(network, asked, operations, minimum_gb_per_s))
                 measured_table.fill()
             mtu_bytes = int(measured_table.info["settings"]["mtu"])
         if twin is not None:
             if runs:  # with what ranks have found, and what their hosts cost
-                twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
-            twin.remark()
+                twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
+            twin.warn()
             report.of(Table(twin, asked, operations, None if runs else minimum_gb_per_s)).fill()
         if compare:
             for text in ["#", *comparison.table(*(table.lines for table in report.tables))]:
@@ -302,7 +302,7 @@ class Table:
         lines = [line for _, line in self.lines]
         for text in nccl_table.foot(operations[0], lines, self._minimum):
             print(text, flush=True)
-        remark_on_retransmits(nccl_table.retransmitted(lines))
+        warn_of_retransmits(nccl_table.retransmitted(lines))
 
     def _measure(self, operation: Operation, size_bytes: int, cycle: int) -> Measured:
         what, name = f"{operation.name} of {size_bytes} bytes", f"{operation.name}-{size_bytes}"

@@ -18,10 +18,10 @@ from genie.cli.bench.runs import (
     check_json,
     check_started_by_hand,
     mtu_from,
-    remark_on_retransmits,
     show_progress,
     size_from,
     staged,
+    warn_of_retransmits,
     workplace,
     write_json,
 )
@@ -123,19 +123,19 @@ def pairs(
         source_ports=source_ports, traffic_class=traffic_class, verify=bool(check), icrc=icrc,
         verbs=tuple(verbs or ()),
     )  # fmt: skip
-    with staged(play, live, ranks, runs=not simulate, lab=lab, faults=lab_fault) as stage:
-        asked = PairsAsked(stage.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways, alone)
+    with staged(play, live, ranks, runs=not simulate, lab=lab, faults=lab_fault) as bench_site:
+        asked = PairsAsked(bench_site.hosts.ranks, size_bytes, count, small_bytes, small_count, both_ways, alone)
         if asked.nodes > NODES_MAX:
             text = f"{asked.nodes} steps of {asked.ranks} ranks are more than {NODES_MAX}"
             raise UsageError(f"{text}: give a smaller -n or --small-iters")
-        with workplace(out, None if simulate else stage.hosts) as folder:
+        with workplace(out, None if simulate else bench_site.hosts) as folder:
             world: World
             if simulate:
-                world = twin = TwinWorld(stage, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
-                twin.remark()
+                world = twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
+                twin.warn()
             else:
                 spin = False if events else None
-                world = network = LiveWorld(stage, folder, spin=spin, mtu_bytes=mtu_bytes)
+                world = network = LiveWorld(bench_site, folder, spin=spin, mtu_bytes=mtu_bytes)
                 network.announce("pairs")
             devices = world.devices()
             width = max(len(device.host) for device in devices)
@@ -144,13 +144,13 @@ def pairs(
             ):
                 print(text, flush=True)
             show_progress(f"{asked.rounds} rounds")
-            with stage.ground.spoiled():
+            with bench_site.site.faults_injected():
                 run = world.play(rounds(asked), "pairs", "all pairs")
             show_progress("")
     matrix = matrix_of(run, [device.host for device in devices])
     for text in pairs_table.body(asked, matrix):
         print(text, flush=True)
-    remark_on_retransmits(matrix.retransmitted)
+    warn_of_retransmits(matrix.retransmitted)
     if out is not None:
         described = world.notes() or [f"Measured over {'+'.join(sorted({each.what.split()[0] for each in devices}))}"]
         replace_own(out / PAGE, page(asked, matrix, described[0]), PAGE_KIND)

@@ -27,10 +27,10 @@ from genie.cli.bench.runs import (
     check_started_by_hand,
     ends_of,
     mtu_from,
-    remark_on_retransmits,
     run_ranks,
     show_progress,
     size_from,
+    warn_of_retransmits,
     watched,
     workplace,
     write_json,
@@ -205,7 +205,7 @@ class PathBench:
                 run_ranks(settings, line, f"bench {self._test}")
             info = json.loads((settings.out_path / "run.json").read_bytes())
         print(perftest_table.RULE, flush=True)
-        remark_on_retransmits(sum(rank["counters"].get("retransmitted", 0) for rank in info["ranks"]))
+        warn_of_retransmits(sum(rank["counters"].get("retransmitted", 0) for rank in info["ranks"]))
         if as_json is not None:
             write_json(as_json, info)
         wrong = sum(each["wrong_bytes"] for each in info["lines"])

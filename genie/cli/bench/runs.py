@@ -17,14 +17,14 @@ import typer
 from genie.bench.sizes import SIZE_MAX, parse_size
 from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
 from genie.config.hosts import Hosts, load_hosts
-from genie.job.grounds import Ground, ground_of, planned
 from genie.job.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of, transports_of
+from genie.job.site import ExecutionSite, execution_site, planned
 from genie.lab import Lab
 from genie.live.launch.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
 from genie.live.paths.mtu import MTUS
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import hold_folder, is_special, marked_json, refuse_foreign, replace_own, temporary_folder
+from genie.record import is_special, lock_folder, marked_json, refuse_foreign, replace_own, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
 from simtwin.fabric.reading import load_fabric, with_host_latency
@@ -63,7 +63,7 @@ def check_started_by_hand(transport: str, lab: Path | None = None) -> None:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BenchSite:
     """Where and how a bench plays, in one place: files and options say it, or whoever has built the network.
 
     `play` and `live` are as they are used: of a network that was built `play.fabric` names the file.
@@ -78,11 +78,11 @@ class Stage:
     faults: tuple[str, ...] = ()  # of its links, while ranks are measured
 
     @property
-    def ground(self) -> Ground:
+    def site(self) -> ExecutionSite:
         """The same without the network."""
-        return Ground(self.play, self.live, self.lab, self.faults)
+        return ExecutionSite(self.play, self.live, self.lab, self.faults)
 
-    def calibrated(self, out: Path) -> Stage:
+    def calibrated(self, out: Path) -> BenchSite:
         """With hosts that cost what they are known to, or measured now, in the folder `out`, to cost.
 
         Devices' costs nobody measures. Raises LaunchError.
@@ -91,7 +91,7 @@ class Stage:
             return self
         from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
 
-        hosts = calibrated(self.ground, self.hosts, out)
+        hosts = calibrated(self.site, self.hosts, out)
         found = hosts.calibration
         if self.fabric is None or found is None:
             return replace(self, hosts=hosts)
@@ -106,8 +106,8 @@ class Stage:
 @contextmanager
 def staged(
     play: Play, live: Live, ranks: int | None, *, runs: bool, lab: Path | None, faults: Sequence[str] | None
-) -> Iterator[Stage]:
-    """The stage that files and options describe. `runs`: ranks will be there, not only the twin.
+) -> Iterator[BenchSite]:
+    """The bench_site that files and options describe. `runs`: ranks will be there, not only the twin.
 
     Without --ranks and --hosts each host of the fabric has a rank. A lab is built for ranks alone.
     """
@@ -117,17 +117,17 @@ def staged(
             raise UsageError("--lab-fault: is of a lab that ranks run in, and with --simulate none do: leave it out")
         if lab is not None:
             play, known = planned(play, lab)
-    with ground_of(play, live, lab if runs else None, faults) as ground:
-        play, live = ground.play, ground.live
+    with execution_site(play, live, lab if runs else None, faults) as site:
+        play, live = site.play, site.live
         if ranks is None and play.hosts is None and play.fabric is not None:
             ranks = build_network(play.as_built or load_fabric(play.fabric)).hosts
-        if ground.lab is not None:
-            placed = ground.hosts(ranks or 0)
+        if site.lab is not None:
+            placed = site.hosts(ranks or 0)
         else:
             placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
             placed = placed if known is None else replace(placed, calibration=known)
         fabric = fabric_of(play, placed.ranks, placed) if play.fabric is not None else None
-        yield Stage(play, live, placed, fabric, ground.wrapper(placed.ranks), ground.lab, ground.faults)
+        yield BenchSite(play, live, placed, fabric, site.wrapper(placed.ranks), site.lab, site.faults)
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:
@@ -183,7 +183,7 @@ def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
     if out is not None or (hosts is not None and remote_hosts(hosts) is not None):
         kept = out or SHARED_FOLDER
         kept.mkdir(parents=True, exist_ok=True)
-        hold_folder(kept)
+        lock_folder(kept)
         yield kept.resolve()
         return
     with temporary_folder(TEMPORARY) as folder:
@@ -229,7 +229,7 @@ def show_progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=terminal, flush=True)
 
 
-def remark_on_retransmits(packets: int) -> None:
+def warn_of_retransmits(packets: int) -> None:
     """Say so when packets were sent again: they cost time."""
     if packets:
         why = "the network or a receiver lost some, or answers took longer than the timeout"

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from genie.bench.nccl_json import Device
-from genie.cli.bench.runs import Stage, run_ranks, save_trace
+from genie.cli.bench.runs import BenchSite, run_ranks, save_trace
 from genie.cli.watching import Progress
 from genie.job.levels import check_level
 from genie.job.resolve import (
@@ -20,11 +20,11 @@ from genie.job.resolve import (
     fabric_of,
     line_rates,
     rate_from,
-    remark_on_calibration,
     settings_of,
     transports_of,
     twin_of,
     twin_variables,
+    warn_of_calibration,
 )
 from genie.job.wire import lowering_of
 from genie.live.launch.launcher import LaunchError, refuse_running
@@ -53,22 +53,24 @@ class LiveWorld:
 
     def __init__(
         self,
-        stage: Stage,
+        bench_site: BenchSite,
         folder: Path,
         *,
         spin: bool | None = None,
         mtu_bytes: int = 0,
         limit_s: float | None = None,
     ) -> None:
-        self._stage, self._folder = stage, folder
+        self._stage, self._folder = bench_site, folder
         self._spin, self._mtu_bytes, self._limit_s = spin, mtu_bytes, limit_s
 
     def announce(self, name: str) -> None:
         """Print the command; what is wrong with the options is said before a table begins."""
-        stage = self._stage
-        if stage.fabric is not None:
-            twin_of(stage.fabric, stage.play, stage.hosts.ranks, stage.hosts)  # one that does not fit is refused
-        line = stage.command(self._settings_of(name))
+        bench_site = self._stage
+        if bench_site.fabric is not None:
+            twin_of(
+                bench_site.fabric, bench_site.play, bench_site.hosts.ranks, bench_site.hosts
+            )  # one that does not fit is refused
+        line = bench_site.command(self._settings_of(name))
         print("genie: " + " ".join(line), file=sys.stderr, flush=True)
 
     def devices(self) -> list[Device]:
@@ -101,10 +103,12 @@ class LiveWorld:
         return open_run(settings.out_path)
 
     def _settings_of(self, name: str, workload: Workload | None = None) -> RunSettings:
-        stage = self._stage
-        play = replace(stage.play, workload=str(self._folder / f"{name}.trace"))
-        workload = workload or Workload(name, stage.hosts.ranks, [], {})
-        settings = settings_of(play, stage.live, self._folder / name, workload, stage.hosts, stage.fabric)
+        bench_site = self._stage
+        play = replace(bench_site.play, workload=str(self._folder / f"{name}.trace"))
+        workload = workload or Workload(name, bench_site.hosts.ranks, [], {})
+        settings = settings_of(
+            play, bench_site.live, self._folder / name, workload, bench_site.hosts, bench_site.fabric
+        )
         return msgspec.structs.replace(settings, spin=self._spin, mtu=self._mtu_bytes or settings.mtu)
 
 
@@ -123,30 +127,30 @@ class TwinWorld:
     """The simulated network."""
 
     def __init__(
-        self, stage: Stage, folder: Path, *, level: str = "packet", threads: int = 1, mtu_bytes: int = 0
+        self, bench_site: BenchSite, folder: Path, *, level: str = "packet", threads: int = 1, mtu_bytes: int = 0
     ) -> None:
         check_level(level)
-        self._stage, self._folder, self._level, self._threads = stage, folder, level, threads
-        play, ranks, fabric = stage.play, stage.hosts.ranks, stage.fabric
+        self._stage, self._folder, self._level, self._threads = bench_site, folder, level, threads
+        play, ranks, fabric = bench_site.play, bench_site.hosts.ranks, bench_site.fabric
         if fabric is None:
             if play.rate is None or rate_from(play.rate) == 0:
                 raise UsageError("--simulate: a loopback without a rate takes no time: give --rate, or --fabric FILE")
-            fabric = fabric_of(play, ranks, stage.hosts)
+            fabric = fabric_of(play, ranks, bench_site.hosts)
         if mtu_bytes:
             transport = msgspec.structs.replace(fabric.transport, mtu=mtu_bytes)
             fabric = msgspec.structs.replace(fabric, transport=transport)
-        self._rates = line_rates(play, fabric, stage.hosts, ranks)
+        self._rates = line_rates(play, fabric, bench_site.hosts, ranks)
         check_rate(play, self._rates)
-        self._twin = twin_of(fabric, play, ranks, stage.hosts, threads, level)
+        self._twin = twin_of(fabric, play, ranks, bench_site.hosts, threads, level)
 
-    def remark(self) -> None:
+    def warn(self) -> None:
         """Say what the twin assumes of the hosts."""
         if self._stage.hosts.calibration is None:
             lab = self._stage.play.as_built and self._stage.play.fabric
             how = f"genie lab up {lab}, then genie calibrate --lab {lab}" if lab else "genie calibrate --hosts"
             print(f"genie: no calibrated host latency given: the twin's hosts cost nothing ({how})", file=sys.stderr)
         else:
-            remark_on_calibration(self._stage.play, self._stage.hosts, self._rates)
+            warn_of_calibration(self._stage.play, self._stage.hosts, self._rates)
 
     def devices(self) -> list[Device]:
         """The fabric's hosts."""

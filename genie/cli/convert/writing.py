@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from genie.collectives.msccl.file import MscclError
 from genie.job.resolve import UsageError
-from genie.record import refuse_foreign, unwritable, whole_name
+from genie.record import final_name, refuse_foreign, unwritable
 from genie.workload.write import check_folder, refuse_strangers
 from simtwin.imports.words import ForeignFileError
 
@@ -55,7 +55,7 @@ def check_experiment_folder(out: Path, prefix: str) -> None:
     check_folder(out)
     with writing(out):
         names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    if strangers := [name for name in names if whole_name(name) not in ("traces", "fabric.toml", "run")]:
+    if strangers := [name for name in names if final_name(name) not in ("traces", "fabric.toml", "run")]:
         raise UsageError(
             f"{out}: holds files that are not an earlier conversion's ({', '.join(strangers[:3])}); choose another -o"
         )

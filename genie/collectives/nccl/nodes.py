@@ -1,9 +1,9 @@
 """Templates from the steps of channels, and what members of one node tell each other around them.
 
-The door of a channel (`nccl_steps`) sends and receives what crosses its node's boundary. It begins when all of its node
-have begun: it neither sends nor clears anything before, so that what it passes on never overtakes what is the node's
-own, and no sum leaves without a member's part. When it is done it says so to them. Words of one byte do both, and are
-all that goes inside a node.
+The leader of a channel (`nccl_steps`) sends and receives what crosses its node's boundary. It begins when all of its
+node have begun: it neither sends nor clears anything before, so that what it passes on never overtakes what is the
+node's own, and no sum leaves without a member's part. When it is done it says so to them. Words of one byte do both,
+and are all that goes inside a node.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ def with_words(
     *,
     relative: bool,
 ) -> Template:
-    """The template of `pieces`, (channel, steps) of each that the member is the door of, with the words of its node.
+    """The template of `pieces`, (channel, steps) of each that the member is the leader of, with the words of its node.
 
     `blocks`: how many the pieces have, and in how many parts. Those of words lie behind them.
     """
     if at.local == 1 or at.members == 1:
         return template_of(algorithm, at.members, pieces, [], blocks, relative=relative)
     # With a single node there is nothing to cross: its first member hears and answers.
-    doors = range(min(channels, at.local) if at.nodes > 1 else 1)
+    leaders = range(min(channels, at.local) if at.nodes > 1 else 1)
     others = [place for place in range(at.local) if place != at.place]
-    is_door = at.place in doors
+    is_leader = at.place in leaders
 
     def peer(place: int) -> int:
         return (place - at.place) % at.members if relative else at.node * at.local + place
 
-    begun: list[Row] = [(SEND, peer(door), 0, ()) for door in doors if door != at.place]
-    heard = range(len(begun), len(begun) + len(others)) if is_door else range(0)
-    begun += [(RECV, peer(other), 0, ()) for other in others] if is_door else []
-    done: list[Row] = [(SEND, peer(other), 0, ()) for other in others] if is_door else []
+    begun: list[Row] = [(SEND, peer(leader), 0, ()) for leader in leaders if leader != at.place]
+    heard = range(len(begun), len(begun) + len(others)) if is_leader else range(0)
+    begun += [(RECV, peer(other), 0, ()) for other in others] if is_leader else []
+    done: list[Row] = [(SEND, peer(other), 0, ()) for other in others] if is_leader else []
     ends = range(len(done))
-    done += [(RECV, peer(door), 0, ()) for door in doors if door != at.place]
+    done += [(RECV, peer(leader), 0, ()) for leader in leaders if leader != at.place]
     words = [steps_of(begun), steps_of(done)]
     for steps in words:
         steps.block_base[:] = blocks[0]

@@ -153,8 +153,8 @@ def _channel_template(op: str, algorithm: str, at: Member, channels: int, loops:
     return with_words(f"nccl {algorithm}", at, pieces, channels, (parts * rows, parts), relative=ringed)
 
 
-def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int, door: int, second: bool) -> Steps:
-    """Of the member that is its node's door on a channel; `second`: the channel has the second of the two trees."""
+def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int, leader: int, second: bool) -> Steps:
+    """Of the member that is its node's leader on a channel; `second`: the channel has the second of the two trees."""
     members, rounds = at.members, np.arange(at.members - 1)
     window = cut.window
     if op in LONG_CHUNKS and algorithm == RING:
@@ -163,7 +163,7 @@ def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int,
         return n.ring(members, phases, loops, cut.slices, window, at.local, at.place)
 
     def member(node: int) -> int:
-        return n.NOBODY if node == n.NOBODY else node * at.local + door
+        return n.NOBODY if node == n.NOBODY else node * at.local + leader
 
     if algorithm == TREE:
         up, down = n.double_binary_tree(at.nodes, at.node, int(second))

@@ -4,9 +4,9 @@ A slice (`nccl_sizes`) is one message, and one step at either end. A member work
 one on when the one that it belongs to has come, and clears the slice that is a buffer's length behind the one that it
 has dealt with. So no more than a buffer is in flight, and sends need no window of their own.
 
-Where several members share a node, one of them stands at the node's door for each channel: it sends and receives all
+Where several members share a node, one of them is the node's leader for each channel: it sends and receives all
 that crosses the node's boundary, as with PXN, and what happens inside the node takes no message. `away` is then the
-distance of two doors of one channel, which is the number of members of a node.
+distance of two leaders of one channel, which is the number of members of a node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ring(
 ) -> Steps:
     """Loops of rounds of slices around the ring. `phases`: (what a receive does, relative block of each round's send).
 
-    Blocks of slice s of loop l begin at (l * slices + s) * members. `place`: of the door among its node's members.
+    Blocks of slice s of loop l begin at (l * slices + s) * members. `place`: of the leader among its node's members.
     """
     sent = np.concatenate([blocks for _, blocks in phases])
     action = np.concatenate([np.full(len(blocks), what) for what, blocks in phases])
@@ -45,7 +45,7 @@ def ring(
     unit = np.arange(count)
     loop, at, part = unit // (rounds * slices), unit // slices % rounds, unit % slices
     base = (loop * slices + part) * members
-    # In the ring's order a node begins with its door and ends with the member that stands before the next node.
+    # In the ring's order a node begins with its leader and ends with the member that stands before the next node.
     leaving = (sent[at] + away - 1 - place) % members
     deps = np.full((2 * count, window), -1, np.int64)
     # What leaves has come `away` rounds ago; what is the node's own leaves when the loop before is over.

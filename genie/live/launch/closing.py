@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-SAID_MAX = 5  # remarks on counters
+SAID_MAX = 5  # warnings on counters
 
 
 def closing_line(out: Path) -> str:
@@ -30,18 +30,18 @@ def closing_line(out: Path) -> str:
 def counted_amiss(out: Path) -> list[str]:
     """A line for each of the worst counters of a run folder that grew and should not have; none without records."""
     try:
-        remarks = json.loads((out / "counters.json").read_bytes()).get("remarks", [])
+        warnings = json.loads((out / "counters.json").read_bytes()).get("warnings", [])
     except (OSError, ValueError):
         return []
-    more = len(remarks) - SAID_MAX
-    said = [f"counters: {remark['text']}" for remark in remarks[:SAID_MAX]]
+    more = len(warnings) - SAID_MAX
+    said = [f"counters: {warning['text']}" for warning in warnings[:SAID_MAX]]
     return [*said, f"counters: {more} more are in {out / 'counters.json'}"] if more > 0 else said
 
 
-def remarked(out: Path) -> list[str]:
-    """The remarks of a run folder; none without records."""
+def warned(out: Path) -> list[str]:
+    """The warnings of a run folder; none without records."""
     try:
-        return list(json.loads((out / "run.json").read_bytes()).get("remarks", []))
+        return list(json.loads((out / "run.json").read_bytes()).get("warnings", []))
     except (OSError, ValueError):
         return []
 

@@ -31,7 +31,7 @@ from genie.live.launch.watch import Watch, still_running
 from genie.live.parts import ENDING_SIGNALS, LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, TOLD, remove_parts
 from genie.live.rendezvous.channel import STOPPED
 from genie.live.settings import RunSettings
-from genie.record import mark, write_whole
+from genie.record import mark, write_atomically
 
 GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
 POLL_S = 0.05
@@ -104,7 +104,7 @@ def _launch_file(settings: RunSettings) -> Path:
 
 def write_launch_file(settings: RunSettings) -> None:
     """Leave the settings where ranks, and people, find them."""
-    write_whole(_launch_file(settings), msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    write_atomically(_launch_file(settings), msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
 def refuse_running(out: Path) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from genie.live.counters.remarks import remarks_of
-from genie.live.fault_remarks import missed_faults
+from genie.live.counters.warnings import warnings_of
+from genie.live.fault_warnings import missed_faults
 from genie.live.launch.watch import still_running
 from genie.live.parts import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
 from genie.live.paths.record import paths_of
@@ -26,9 +26,9 @@ from genie.record import (
     RecordError,
     RecordWriteError,
     Run,
+    final_name,
     launch_mark,
     open_run,
-    whole_name,
     write_run,
 )
 from genie.workload.graph import Workload
@@ -77,7 +77,7 @@ def write_live_run(
     kind = CALIBRATION if settings.schema == launch_mark(CALIBRATION) else LIVE
     counters = counters_of(settings, facts)
     missed = missed_faults(settings, transfers, paths, counters["ranks"])
-    info["remarks"] += [text for text in missed if text not in info["remarks"]]
+    info["warnings"] += [text for text in missed if text not in info["warnings"]]
     write_run(settings.out_path, info, pl.concat(timelines), transfers, counters, paths, kind=kind)
 
 
@@ -94,7 +94,7 @@ def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> di
         "ranks": ranks,
         "devices": devices,
         "refused_senders": senders,
-        "remarks": remarks_of(ranks, settings.host_names, devices, senders, settings.addresses),
+        "warnings": warnings_of(ranks, settings.host_names, devices, senders, settings.addresses),
     }
 
 
@@ -167,9 +167,9 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "nodes": [fact["node"] if fact else None for fact in facts],
         # By rank and iteration: how long it could run and had no core; -1 where the kernel does not count it.
         "run_queue_ns": [fact.get("run_queue_ns", []) if fact else None for fact in facts],
-        "remarks": list(settings.remarks),
+        "warnings": list(settings.warnings),
         "faults": msgspec.to_builtins(settings.faults),
-        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None, remarks=[])),
+        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None, warnings=[])),
     }  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _complete(path: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes have left half written among a run folder's files."""
     for path in folder.glob("*.part"):
-        if whole_name(path.name) != path.name:
+        if final_name(path.name) != path.name:
             with suppress(OSError):
                 path.unlink()
 

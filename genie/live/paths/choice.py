@@ -42,7 +42,7 @@ def choose_ports(
             load.add(pair, best[1])
     _cover(candidates, chosen, order, PATHS_MIN)
     _part(candidates, chosen, order)
-    return {pair: [port for port, _ in ways] for pair, ways in chosen.items()}
+    return {pair: [port for port, _ in paths] for pair, paths in chosen.items()}
 
 
 class _Load:
@@ -66,10 +66,10 @@ class _Load:
         self._total.update(links)
 
 
-def columns_of(ways: Mapping[Pair, Sequence[Links]]) -> dict[str, frozenset[Pair]]:
+def columns_of(paths_by_pair: Mapping[Pair, Sequence[Links]]) -> dict[str, frozenset[Pair]]:
     """Link -> the pairs that pass it."""
     found: dict[str, set[Pair]] = defaultdict(set)
-    for pair, paths in ways.items():
+    for pair, paths in paths_by_pair.items():
         for links in paths:
             for link in links:
                 found[link].add(pair)
@@ -77,7 +77,7 @@ def columns_of(ways: Mapping[Pair, Sequence[Links]]) -> dict[str, frozenset[Pair
 
 
 def _columns(chosen: Mapping[Pair, Sequence[tuple[int, Links]]]) -> dict[str, frozenset[Pair]]:
-    return columns_of({pair: [links for _, links in ways] for pair, ways in chosen.items()})
+    return columns_of({pair: [links for _, links in paths] for pair, paths in chosen.items()})
 
 
 def _cover(
@@ -87,7 +87,7 @@ def _cover(
     least: int,
 ) -> None:
     """Move pairs onto links that too few pass, from links that have more than enough."""
-    every = sorted({link for ways in candidates.values() for _, links in ways for link in links})
+    every = sorted({link for paths in candidates.values() for _, links in paths for link in links})
     for _ in range(MOVES_MAX):
         columns = _columns(chosen)
         poor = [link for link in every if len(columns.get(link, ())) < least]
@@ -143,25 +143,27 @@ def _part(
             return
 
 
-def alike(ways: Mapping[Pair, Sequence[Links]]) -> list[list[str]]:
+def alike(paths_by_pair: Mapping[Pair, Sequence[Links]]) -> list[list[str]]:
     """Links inside the network that the same pairs pass: end to end nothing tells them apart."""
-    ends = {link for paths in ways.values() for links in paths for link in (links[:1] + links[-1:])}
+    ends = {link for paths in paths_by_pair.values() for links in paths for link in (links[:1] + links[-1:])}
     groups: dict[frozenset[Pair], list[str]] = defaultdict(list)
-    for link, pairs in columns_of(ways).items():
+    for link, pairs in columns_of(paths_by_pair).items():
         if link not in ends:
             groups[pairs].append(link)
     return [links for links in groups.values() if len(links) > 1]
 
 
-def trains(ways: Mapping[Pair, Sequence[tuple[int, Links]]], each: int, most: int) -> list[tuple[int, int, int]]:
+def trains(
+    paths_by_pair: Mapping[Pair, Sequence[tuple[int, Links]]], each: int, most: int
+) -> list[tuple[int, int, int]]:
     """(src, dst, port) of paths on which to send trains of probes, one after the other: `each` for every group of links
     that look alike, from senders that differ where they can, and `most` in all.
     """
     result: list[tuple[int, int, int]] = []
-    for links in alike({pair: [path for _, path in paths] for pair, paths in ways.items()}):
+    for links in alike({pair: [path for _, path in paths] for pair, paths in paths_by_pair.items()}):
         passing = [
             (src, dst, port)
-            for (src, dst), paths in sorted(ways.items())
+            for (src, dst), paths in sorted(paths_by_pair.items())
             for port, path in paths
             if set(links) <= set(path)
         ]

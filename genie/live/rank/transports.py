@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     pass
-from genie.live.transport import VERBS, Seat, Transport
+from genie.live.transport import VERBS, Transport, TransportContext
 
 
-def make_transport(seat: Seat) -> Transport:
+def make_transport(context: TransportContext) -> Transport:
     """The transport that the settings give this rank. Raises TransportError."""
-    if seat.settings.transport_of(seat.rank) == VERBS:
+    if context.settings.transport_of(context.rank) == VERBS:
         from genie.live.verbs.transport import VerbsTransport  # here, because few ranks have what it imports
 
-        return VerbsTransport(seat)
+        return VerbsTransport(context)
     from genie.live.softroce.transport import SoftRoceTransport
 
-    return SoftRoceTransport(seat)
+    return SoftRoceTransport(context)

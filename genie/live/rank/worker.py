@@ -35,7 +35,7 @@ from genie.live.rank.transports import make_transport
 from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
-from genie.live.transport import Card, Seat, Site, TransportError
+from genie.live.transport import EndpointInfo, Site, TransportContext, TransportError
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute
@@ -94,7 +94,7 @@ class Rank:
         if settings.trace is not None:
             self.paths = PathTrace(settings, self.meet, settings.trace)
         ports = self.paths.learn() if self.paths else {}
-        self._open(Seat(settings, self.rank, self.site, memory_bytes, self.stall_s, self.spin, ports))
+        self._open(TransportContext(settings, self.rank, self.site, memory_bytes, self.stall_s, self.spin, ports))
         self._connect()
         self.transport.set_plan(self.plan.native)
         priority = REAL_TIME_PRIORITY if settings.real_time and not self.spin else 0
@@ -120,10 +120,10 @@ class Rank:
             fill_durations(workload, parse_compute(self.settings.compute) if self.settings.compute else None)
         return workload
 
-    def _open(self, seat: Seat) -> None:
+    def _open(self, context: TransportContext) -> None:
         problem, code = "", EXIT_ENVIRONMENT
         try:
-            self.transport = make_transport(seat)
+            self.transport = make_transport(context)
         except TransportError as error:
             problem, code = str(error), error.code
         self._none(problem, code)
@@ -154,9 +154,9 @@ class Rank:
             raise RankError(*problems[0], agreed=True)
 
     def _connect(self) -> None:
-        cards: list[Any] = self.meet.agree(msgspec.to_builtins(self.transport.card()))
+        endpoints: list[Any] = self.meet.agree(msgspec.to_builtins(self.transport.endpoint_info()))
         try:
-            self.transport.connect([msgspec.convert(card, Card) for card in cards])
+            self.transport.connect([msgspec.convert(endpoint, EndpointInfo) for endpoint in endpoints])
         except TransportError as error:
             raise RankError(str(error), error.code) from error
         self.transport.expect(self.meet.agree(self.transport.ports()))  # those that were free

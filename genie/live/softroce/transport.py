@@ -16,9 +16,9 @@ from genie.live.softroce.faults import set_path_faults, set_rate_faults
 from genie.live.softroce.shared_port import SharedPort, obtain, share
 from genie.live.transport import (
     SOFTROCE,
-    Card,
+    EndpointInfo,
     PlayState,
-    Seat,
+    TransportContext,
     TransportError,
     draw_key,
     draw_psns,
@@ -44,21 +44,21 @@ class SoftRoceTransport:
     over_ip = True
     rdma_port = ""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, context: TransportContext) -> None:
+        self._context = context
         try:
-            self._source_ports = SourcePorts(seat.settings.source_ports, seat.ports)
+            self._source_ports = SourcePorts(context.settings.source_ports, context.ports)
         except ValueError as error:
             raise TransportError(str(error), EXIT_USAGE) from error
         self._rkey = draw_key()
-        self._first_psns = [draw_psns(seat.settings.queue_pairs) for _ in range(seat.settings.ranks)]
+        self._first_psns = [draw_psns(context.settings.queue_pairs) for _ in range(context.settings.ranks)]
         self._shared: SharedPort | None = None
-        self.turn = 0 if seat.site.local_rank == 0 else 1  # those after the first of an address get its sockets
+        self.turn = 0 if context.site.local_rank == 0 else 1  # those after the first of an address get its sockets
 
     def open(self, mtu_bytes: int) -> None:
-        settings = self._seat.settings
+        settings = self._context.settings
         self._mtu_bytes = mtu_bytes
-        config = engine_config(self._seat, self._rkey, mtu_bytes)
+        config = engine_config(self._context, self._rkey, mtu_bytes)
         mixed = len(settings.kinds) > 1
         self.sees_headers = settings.icrc == "strict" or (settings.icrc == "auto" and mixed and may_see_headers())
         config.nic.see_headers = self.sees_headers
@@ -66,17 +66,17 @@ class SoftRoceTransport:
         try:
             self._open_port()
         except RuntimeError as error:
-            raise cannot_open(self._seat.rank, error) from error
+            raise cannot_open(self._context.rank, error) from error
         except OSError as error:
-            text = f"rank {self._seat.rank} gets no socket from the first rank of its address: {error}"
+            text = f"rank {self._context.rank} gets no socket from the first rank of its address: {error}"
             raise TransportError(text, EXIT_ENVIRONMENT) from error
 
     def _open_port(self) -> None:
-        settings, site = self._seat.settings, self._seat.site
+        settings, site = self._context.settings, self._context.site
         if site.sharers == 1:
             self._engine.open()
             return
-        address, port = settings.addresses[self._seat.rank], settings.udp_port
+        address, port = settings.addresses[self._context.rank], settings.udp_port
         name = f"{address} {port} {settings.out}"  # the port is this run's alone
         if site.local_rank == 0:
             self._shared = share(address, port, site.sharers, name, limit_s=settings.join_s)
@@ -84,61 +84,61 @@ class SoftRoceTransport:
             self._shared = obtain(name, site.sharers, limit_s=settings.join_s)
         self._engine.open_with(self._shared.take(site.local_rank))
 
-    def card(self) -> Card:
-        seat, count = self._seat, self._seat.settings.queue_pairs
-        ranks = seat.settings.ranks
-        return Card(
+    def endpoint_info(self) -> EndpointInfo:
+        context, count = self._context, self._context.settings.queue_pairs
+        ranks = context.settings.ranks
+        return EndpointInfo(
             transport=SOFTROCE,
-            rank=seat.rank,
-            address=seat.settings.addresses[seat.rank],
-            local_rank=seat.site.local_rank,
+            rank=context.rank,
+            address=context.settings.addresses[context.rank],
+            local_rank=context.site.local_rank,
             mtu_bytes=self._mtu_bytes,
             rkey=self._rkey,
             memory_address=0,
-            memory_bytes=seat.memory_bytes,
+            memory_bytes=context.memory_bytes,
             queue_pairs=[[self._engine.qpn(number * ranks + peer) for number in range(count)] for peer in range(ranks)],
             first_psns=self._first_psns,
-            window_packets=seat.settings.window_packets,
+            window_packets=context.settings.window_packets,
         )
 
-    def connect(self, cards: Sequence[Card]) -> None:
-        own = self._seat.rank
+    def connect(self, endpoints: Sequence[EndpointInfo]) -> None:
+        own = self._context.rank
         try:
-            self._engine.connect([self._peer(cards, peer) for peer in range(len(cards))])
+            self._engine.connect([self._peer(endpoints, peer) for peer in range(len(endpoints))])
         except (RuntimeError, ValueError) as error:
             raise TransportError(f"rank {own} {error}", EXIT_ENVIRONMENT) from error
-        set_path_faults(self._engine, self._seat.settings, own)
-        self._engine.keep_trace(self._seat.settings.keep_trace)
+        set_path_faults(self._engine, self._context.settings, own)
+        self._engine.keep_trace(self._context.settings.keep_trace)
 
-    def _peer(self, cards: Sequence[Card], peer: int) -> genie_core.Peer:
-        own, card = self._seat.rank, cards[peer]
-        count = self._seat.settings.queue_pairs
-        numbers, ours = card.queue_pairs_for(own, count), cards[own].queue_pairs_for(peer, count)
+    def _peer(self, endpoints: Sequence[EndpointInfo], peer: int) -> genie_core.Peer:
+        own, endpoint = self._context.rank, endpoints[peer]
+        count = self._context.settings.queue_pairs
+        numbers, ours = endpoint.queue_pairs_for(own, count), endpoints[own].queue_pairs_for(peer, count)
         return genie_core.Peer(
-            address=card.address,
+            address=endpoint.address,
             qpns=numbers,
-            first_psns=card.first_psns[own],
+            first_psns=endpoint.first_psns[own],
             our_first_psns=self._first_psns[peer],
             source_ports=[
                 self._source_ports.port(own, peer, number, count, ours[number], numbers[number])
                 for number in range(count)
             ],
             exact_ports=self._source_ports.exact,
-            rkey=card.rkey,
-            memory_address=card.memory_address,
-            foreign=card.transport != SOFTROCE,
-            places=card.places[own] if card.slots else [],
-            slot_bytes=card.slot_bytes,
-            slots=card.slots,
-            window_packets=card.window_packets,
+            rkey=endpoint.rkey,
+            memory_address=endpoint.memory_address,
+            foreign=endpoint.transport != SOFTROCE,
+            places=endpoint.places[own] if endpoint.slots else [],
+            slot_bytes=endpoint.slot_bytes,
+            slots=endpoint.slots,
+            window_packets=endpoint.window_packets,
         )
 
     def ports(self) -> list[list[int]]:
-        own = self._seat.rank
-        return [[] if peer == own else self._engine.certain_ports(peer) for peer in range(self._seat.settings.ranks)]
+        own = self._context.rank
+        return [[] if peer == own else self._engine.certain_ports(peer) for peer in range(self._context.settings.ranks)]
 
     def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
-        own = self._seat.rank
+        own = self._context.rank
         for peer, theirs in enumerate(ports):
             if peer != own:
                 self._engine.expect_ports(peer, list(theirs[own]))
@@ -147,7 +147,7 @@ class SoftRoceTransport:
         self._engine.set_plan(plan)
 
     def set_faults(self, iteration: int, origin_ps: int) -> None:
-        set_rate_faults(self._engine, self._seat.settings, self._seat.rank, iteration, origin_ps)
+        set_rate_faults(self._engine, self._context.settings, self._context.rank, iteration, origin_ps)
 
     def begin(self, origin_ps: int) -> PlayState:
         return cast(PlayState, self._engine.begin(origin_ps))
@@ -171,10 +171,10 @@ class SoftRoceTransport:
         return self._engine.refused_senders()
 
     def paths(self) -> list[str]:
-        own = self._seat.rank
+        own = self._context.rank
         return [
             "" if peer == own else ",".join(map(str, self._engine.source_ports(peer)))
-            for peer in range(self._seat.settings.ranks)
+            for peer in range(self._context.settings.ranks)
         ]
 
     def trace(self) -> list[Any]:
@@ -188,8 +188,8 @@ class SoftRoceTransport:
 
     @property
     def icrc(self) -> str:
-        settings = self._seat.settings
-        if ":" in settings.addresses[self._seat.rank]:
+        settings = self._context.settings
+        if ":" in settings.addresses[self._context.rank]:
             return "in full: IPv6 has no identification"
         if self.sees_headers:
             return "in full: IPv4 identifications are seen"
@@ -219,18 +219,18 @@ def may_see_headers() -> bool:
     return True
 
 
-def engine_config(seat: Seat, rkey: int, mtu_bytes: int) -> genie_core.EngineConfig:
+def engine_config(context: TransportContext, rkey: int, mtu_bytes: int) -> genie_core.EngineConfig:
     """The engine of a rank; dilation stretches its times."""
-    settings = seat.settings
+    settings = context.settings
     config = genie_core.EngineConfig()
-    config.nic = nic_config(settings, seat.rank, seat.site.local_rank, rkey)
-    config.queue_pair = queue_pair_of(settings, mtu_bytes, seat.rank)
-    config.rank = seat.rank
-    config.message_max_bytes = seat.memory_bytes
-    config.spin = seat.spin
+    config.nic = nic_config(settings, context.rank, context.site.local_rank, rkey)
+    config.queue_pair = queue_pair_of(settings, mtu_bytes, context.rank)
+    config.rank = context.rank
+    config.message_max_bytes = context.memory_bytes
+    config.spin = context.spin
     config.verify = settings.verify
     config.queue_pairs, config.split = settings.queue_pairs, settings.split
-    config.stall_limit_ps = int(seat.stall_s * PS_PER_S) * settings.dilation
+    config.stall_limit_ps = int(context.stall_s * PS_PER_S) * settings.dilation
     return config
 
 

@@ -14,7 +14,7 @@ from genie.live.verbs.selection import bind_to_node, find_port
 
 
 class Destination(Protocol):
-    """What is known of a rank to send to it: of a run's card, or a bench's."""
+    """What is known of a rank to send to it: of a run's endpoint, or a bench's."""
 
     @property
     def address(self) -> str: ...
@@ -37,9 +37,9 @@ def open_device(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[De
         raise TransportError(f"rank {rank}: {error}", EXIT_ENVIRONMENT) from error
 
 
-def gid_on(card: Destination) -> str:
+def gid_on(endpoint: Destination) -> str:
     """The GID that a rank is sent to, "" where its LID is all it has."""
-    return gid_of(card.gid or card.address) if card.gid or card.address else ""
+    return gid_of(endpoint.gid or endpoint.address) if endpoint.gid or endpoint.address else ""
 
 
 def connect(
@@ -47,7 +47,7 @@ def connect(
     own_gid: GidEntry | None,
     settings: VerbsSettings,
     queue_pair: Any,
-    card: Destination,
+    endpoint: Destination,
     *,
     number: int,
     psns: tuple[int, int],
@@ -59,7 +59,7 @@ def connect(
     """
     device.connect(
         queue_pair,
-        device.path_to(gid_on(card), card.lid, own_gid, settings.service_level, settings.traffic_class),
+        device.path_to(gid_on(endpoint), endpoint.lid, own_gid, settings.service_level, settings.traffic_class),
         dest_qp_num=number,
         path_mtu=MTU_CODES[mtu_bytes],
         sq_psn=psns[0],

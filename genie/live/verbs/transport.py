@@ -17,7 +17,7 @@ import numpy as np
 
 from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.paths.mtu import GIVE_MTU
-from genie.live.transport import VERBS, Card, PlayState, Seat, TransportError, draw_psns
+from genie.live.transport import VERBS, EndpointInfo, PlayState, TransportContext, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, gid_on, open_device
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
@@ -57,15 +57,17 @@ class VerbsTransport:
     icrc = "in full: by the device"
     turn = 0
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat, self._settings = seat, seat.settings.verbs
-        others, pairs = seat.settings.ranks - 1, seat.settings.queue_pairs
-        self._layout = lay_out(seat.memory_bytes, others, pairs, seat.settings.split, self._settings.receive_depth)
-        self._verify = seat.settings.verify
+    def __init__(self, context: TransportContext) -> None:
+        self._context, self._settings = context, context.settings.verbs
+        others, pairs = context.settings.ranks - 1, context.settings.queue_pairs
+        self._layout = lay_out(
+            context.memory_bytes, others, pairs, context.settings.split, self._settings.receive_depth
+        )
+        self._verify = context.settings.verify
         # Peers write to the front; what is sent comes from behind it.
-        self._front_bytes = self._layout.size_bytes if self._verify else seat.memory_bytes
-        self._needs_bytes = self._front_bytes + seat.memory_bytes + PATTERN_BYTES
-        self._device, self._gid = open_device(seat.settings, seat.rank, self._needs_bytes)
+        self._front_bytes = self._layout.size_bytes if self._verify else context.memory_bytes
+        self._needs_bytes = self._front_bytes + context.memory_bytes + PATTERN_BYTES
+        self._device, self._gid = open_device(context.settings, context.rank, self._needs_bytes)
         self._port = self._device.port
         self.over_ip = self._port.link_layer == ETHERNET
         self.rdma_port = f"{self._port.port.device}:{self._port.port.number}"
@@ -74,7 +76,7 @@ class VerbsTransport:
         self.epoch_ns = time.monotonic_ns()
         self._origin_ps = 0
         self._peers: dict[int, Peer] = {}
-        self._first_psns = [draw_psns(pairs) for _ in range(seat.settings.ranks)]
+        self._first_psns = [draw_psns(pairs) for _ in range(context.settings.ranks)]
         self._of_queue_pair: dict[int, tuple[Peer, int]] = {}  # by its number: peer, and which of its queue pairs
         self._completions: list[tuple[Any, ...]] = []  # for the walker; times from the origin
         self._timers: list[tuple[int, int]] = []  # due (transport's time), handle
@@ -86,31 +88,31 @@ class VerbsTransport:
         )
 
     def _environment(self, text: str) -> TransportError:
-        return TransportError(f"rank {self._seat.rank}: {text}", EXIT_ENVIRONMENT)
+        return TransportError(f"rank {self._context.rank}: {text}", EXIT_ENVIRONMENT)
 
     # -- setting up ------------------------------------------------------------------------------------------
 
     def open(self, mtu_bytes: int) -> None:
-        seat, device, settings = self._seat, self._device, self._settings
+        context, device, settings = self._context, self._device, self._settings
         self._mtu_bytes = mtu_bytes
         if mtu_bytes > device.active_mtu_bytes:
             raise TransportError(
-                f"rank {seat.rank}: {self._port.name} carries a path MTU of {device.active_mtu_bytes} and the run has "
-                f"mtu = {mtu_bytes}: {GIVE_MTU.format(device.active_mtu_bytes)}, or raise the interface's MTU",
+                f"rank {context.rank}: {self._port.name} carries a path MTU of {device.active_mtu_bytes} and the run "
+                f"has mtu = {mtu_bytes}: {GIVE_MTU.format(device.active_mtu_bytes)}, or raise the interface's MTU",
                 EXIT_USAGE,
             )
-        if seat.memory_bytes > device.message_max_bytes:
+        if context.memory_bytes > device.message_max_bytes:
             raise TransportError(
-                f"rank {seat.rank}: {self._port.name} takes messages of {device.message_max_bytes} bytes and the run "
-                f"has some of {seat.memory_bytes}: give more --channels",
+                f"rank {context.rank}: {self._port.name} takes messages of {device.message_max_bytes} bytes and the "
+                f"run has some of {context.memory_bytes}: give more --channels",
                 EXIT_USAGE,
             )
         if self._verify and (problem := too_much(self._layout)):
             raise self._environment(problem)
-        others = [rank for rank in range(seat.settings.ranks) if rank != seat.rank]
-        self._count = seat.settings.queue_pairs
+        others = [rank for rank in range(context.settings.ranks) if rank != context.rank]
+        self._count = context.settings.queue_pairs
         send_depth, receive_depth = self._depths(len(others) * self._count)
-        self._sleeps = settings.sleeps(seat.spin)
+        self._sleeps = settings.sleeps(context.spin)
         try:
             device.take_memory(self._needs_bytes, huge_pages=settings.huge_pages)
             entries = max(1, len(others)) * self._count * (send_depth + receive_depth)
@@ -124,7 +126,7 @@ class VerbsTransport:
         memory = np.frombuffer(device.memory.pages, np.uint8)
         source = memory[self._front_bytes : self._needs_bytes]
         source[:] = pattern(len(source))
-        self._checker = Checker(self._layout, seat.rank, memory, source)
+        self._checker = Checker(self._layout, context.rank, memory, source)
 
     def _depths(self, queue_pairs: int) -> tuple[int, int]:
         """Sends and receives that a queue pair can hold, within what the device takes."""
@@ -152,7 +154,7 @@ class VerbsTransport:
             made,
             [int(queue_pair.qp_num) for queue_pair in made],
             [SendQueue(send_depth, self._settings.signal_every) for _ in made],
-            Inbound(self._count, self._seat.settings.split),
+            Inbound(self._count, self._context.settings.split),
             posted=[0] * self._count,
             consumed=[0] * self._count,
         )
@@ -160,37 +162,37 @@ class VerbsTransport:
         for which, number in enumerate(peer.numbers):
             self._of_queue_pair[number] = (peer, which)
 
-    def card(self) -> Card:
-        seat, device = self._seat, self._device
-        peers = range(seat.settings.ranks)
+    def endpoint_info(self) -> EndpointInfo:
+        context, device = self._context, self._device
+        peers = range(context.settings.ranks)
         base = device.memory.address
-        return Card(
+        return EndpointInfo(
             transport=VERBS,
-            rank=seat.rank,
-            address=seat.settings.addresses[seat.rank] if self.over_ip else "",
-            local_rank=seat.site.local_rank,
+            rank=context.rank,
+            address=context.settings.addresses[context.rank] if self.over_ip else "",
+            local_rank=context.site.local_rank,
             mtu_bytes=self._mtu_bytes,
             rkey=device.rkey,
             memory_address=base,
-            memory_bytes=seat.memory_bytes,
+            memory_bytes=context.memory_bytes,
             queue_pairs=[self._peers[peer].numbers if peer in self._peers else [] for peer in peers],
             first_psns=self._first_psns,
             gid="" if self._gid is None else self._gid.gid,
             lid=self._port.lid,
-            places=places_for(self._layout, seat.rank, peers, base) if self._verify else [],
+            places=places_for(self._layout, context.rank, peers, base) if self._verify else [],
             slots=self._layout.slots if self._verify else 0,
             slot_bytes=self._layout.slot_bytes if self._verify else 0,
         )
 
-    def connect(self, cards: Sequence[Card]) -> None:
-        own = self._seat.rank
+    def connect(self, endpoints: Sequence[EndpointInfo]) -> None:
+        own = self._context.rank
         for rank, peer in self._peers.items():
-            card = cards[rank]
-            peer.rkey, peer.memory_address = card.rkey, card.memory_address
-            if card.slots:
-                peer.places, peer.slots, peer.slot_bytes = card.places[own], card.slots, card.slot_bytes
+            endpoint = endpoints[rank]
+            peer.rkey, peer.memory_address = endpoint.rkey, endpoint.memory_address
+            if endpoint.slots:
+                peer.places, peer.slots, peer.slot_bytes = endpoint.places[own], endpoint.slots, endpoint.slot_bytes
             try:
-                numbers = card.queue_pairs_for(own, self._count)
+                numbers = endpoint.queue_pairs_for(own, self._count)
             except ValueError as error:
                 raise TransportError(str(error), EXIT_USAGE) from error
             try:
@@ -200,17 +202,17 @@ class VerbsTransport:
                         self._gid,
                         self._settings,
                         queue_pair,
-                        card,
+                        endpoint,
                         number=numbers[which],
-                        psns=(self._first_psns[rank][which], card.first_psns[own][which]),
-                        mtu_bytes=min(self._mtu_bytes, card.mtu_bytes),
+                        psns=(self._first_psns[rank][which], endpoint.first_psns[own][which]),
+                        mtu_bytes=min(self._mtu_bytes, endpoint.mtu_bytes),
                     )
             except DeviceError as error:
-                raise self._environment(f"{error} (to rank {rank} at {gid_on(card) or card.lid})") from error
+                raise self._environment(f"{error} (to rank {rank} at {gid_on(endpoint) or endpoint.lid})") from error
 
     def ports(self) -> list[list[int]]:
         """None: devices choose their UDP source ports."""
-        return [[] for _ in range(self._seat.settings.ranks)]
+        return [[] for _ in range(self._context.settings.ranks)]
 
     def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
         """Nothing: the device knows its peers by their addresses."""
@@ -269,7 +271,7 @@ class VerbsTransport:
                     return "failed"
                 found = self._sleep(now, min(deadline_ps, self._next_due(now, playing=playing)))
             except (DeviceError, self._device.error_type) as error:
-                self.error = f"rank {self._seat.rank} cannot send: {error}"
+                self.error = f"rank {self._context.rank} cannot send: {error}"
                 return "failed"
 
     def _walk(self) -> None:
@@ -294,9 +296,9 @@ class VerbsTransport:
                 continue
             _, handle, rank, tag, size_bytes = operation
             peer = self._peers[rank]
-            pieces = 1 if not self._seat.settings.split else self._count
+            pieces = 1 if not self._context.settings.split else self._count
             message = Message(handle, rank, tag, size_bytes, pieces)
-            for which, piece in pieces_of(message, peer.messages, self._count, self._seat.settings.split):
+            for which, piece in pieces_of(message, peer.messages, self._count, self._context.settings.split):
                 if self._verify:
                     piece = self._checkable(piece, peer, which)
                 peer.posted[which] += 1
@@ -307,7 +309,7 @@ class VerbsTransport:
     def _checkable(self, piece: Piece, peer: Peer, which: int) -> Piece:
         """With bytes of its own, and where the receiver looks for it; in a slot a piece is as a message."""
         number = peer.posted[which]
-        start = phase(self._seat.rank, peer.rank, which, number)
+        start = phase(self._context.rank, peer.rank, which, number)
         if not peer.slots:
             return piece._replace(source_bytes=piece.offset_bytes + start)
         place = peer.places[which] + number % peer.slots * peer.slot_bytes
@@ -352,7 +354,7 @@ class VerbsTransport:
         try:
             arrivals = peer.inbound.arrived(which, Arrival(tag, completion.byte_len, at, at))
         except ValueError as error:
-            self.error = f"rank {self._seat.rank} and rank {peer.rank} disagree: {error}"
+            self.error = f"rank {self._context.rank} and rank {peer.rank} disagree: {error}"
             return
         for arrival in arrivals:
             self._counts["messages_received"] += 1
@@ -369,13 +371,13 @@ class VerbsTransport:
     def _fail(self, peer: Peer, completion: Any) -> None:
         if self.error or completion.status == FLUSHED:
             return
-        self.error = f"rank {self._seat.rank} {gave_up(completion, peer.rank, self._port.name)}"
+        self.error = f"rank {self._context.rank} {gave_up(completion, peer.rank, self._port.name)}"
 
     def _stalled(self, now: int) -> bool:
-        return not self._timers and now - self._last_progress_ps > self._seat.stall_s * PS_PER_S
+        return not self._timers and now - self._last_progress_ps > self._context.stall_s * PS_PER_S
 
     def _next_due(self, now: int, *, playing: bool) -> int:
-        stall_ps = int(self._seat.stall_s * PS_PER_S)
+        stall_ps = int(self._context.stall_s * PS_PER_S)
         due = self._last_progress_ps + stall_ps + PS_PER_US
         if due <= now:
             due = now + stall_ps
@@ -393,7 +395,7 @@ class VerbsTransport:
 
     def waiting(self) -> str:
         lines = self._walker.waiting(WAITING_MAX)
-        return "; ".join(lines) or f"rank {self._seat.rank} waits for dependencies that never end"
+        return "; ".join(lines) or f"rank {self._context.rank} waits for dependencies that never end"
 
     def records(self) -> dict[str, dict[str, Any]]:
         return self._walker.records()
@@ -412,7 +414,7 @@ class VerbsTransport:
         """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""
         return [
             ",".join(f"0x{number:06x}" for number in self._peers[rank].numbers) if rank in self._peers else ""
-            for rank in range(self._seat.settings.ranks)
+            for rank in range(self._context.settings.ranks)
         ]
 
     def trace(self) -> list[Any]:

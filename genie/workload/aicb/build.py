@@ -27,7 +27,7 @@ class SerialRank:
     def __init__(self, parallelism: Parallelism) -> None:
         self.parallelism = parallelism
         self.builder = RankBuilder(0)
-        self.remarks: Counter[str] = Counter()
+        self.warnings: Counter[str] = Counter()
         self._front: list[int] = []  # what the next node waits for
         self._delay_ns = 0  # what must pass before it
 
@@ -35,7 +35,7 @@ class SerialRank:
         """Compute of a known duration, or (-1) of one that a compute model fills in."""
         if 0 <= duration_ns <= PLACEHOLDER_NS:
             if duration_ns:
-                self.remarks["compute times of 1 ns, which mean that none is known, left out"] += 1
+                self.warnings["compute times of 1 ns, which mean that none is known, left out"] += 1
             return
         if duration_ns >= 0:
             duration_ns, self._delay_ns = duration_ns + self._delay_ns, 0
@@ -59,16 +59,16 @@ class SerialRank:
         members = self.parallelism.members(what.domain)
         kind = f"{what.op.name.lower()} of {what.domain.value} groups"
         if members == 1:
-            self.remarks[f"{kind}, which have one rank, left out"] += 1
+            self.warnings[f"{kind}, which have one rank, left out"] += 1
             return None
         if what.size_bytes == 0 and what.op is not Op.BARRIER:
-            self.remarks[f"{kind} of no bytes left out"] += 1
+            self.warnings[f"{kind} of no bytes left out"] += 1
             return None
         size_bytes = what.size_bytes
         if what.op is Op.ALL_GATHER:  # there the whole output, in a graph one rank's input
             size_bytes = -(-size_bytes // members)
             if what.size_bytes % members:
-                self.remarks[f"{kind} of {what.size_bytes} B, made a multiple of {members}"] += 1
+                self.warnings[f"{kind} of {what.size_bytes} B, made a multiple of {members}"] += 1
         if self._delay_ns:
             duration_ns, self._delay_ns = self._delay_ns, 0
             self._add("update", Kind.COMP, duration_ns=duration_ns, stream=COMPUTE_STREAM)
@@ -86,7 +86,7 @@ class SerialRank:
         return node
 
     def notes(self) -> list[str]:
-        return [f"{count} {what}" for what, count in self.remarks.items() if count]
+        return [f"{count} {what}" for what, count in self.warnings.items() if count]
 
 
 def job(rank: SerialRank, name: str) -> Workload:

@@ -108,9 +108,9 @@ def parse_layers(text: str, where: str) -> LayerFile:
         )
     if not rows:
         raise WorkloadError(f"{where}:2: no rows")
-    remarks: Counter[str] = Counter()
-    file.layers = [_layer(f"{where}:{number}", number, fields, remarks) for number, fields in rows]
-    file.notes += [f"{what} ({count} rows)" for what, count in remarks.items()]
+    warnings: Counter[str] = Counter()
+    file.layers = [_layer(f"{where}:{number}", number, fields, warnings) for number, fields in rows]
+    file.notes += [f"{what} ({count} rows)" for what, count in warnings.items()]
     for key, layers in zip(LISTS, (file.checkpoints, file.initiates), strict=True):
         for layer in layers:
             if layer >= len(rows):
@@ -146,11 +146,11 @@ def _header(line: str, where: str) -> LayerFile:
     return file
 
 
-def _layer(where: str, line: int, fields: list[str], remarks: Counter[str]) -> Layer:
+def _layer(where: str, line: int, fields: list[str], warnings: Counter[str]) -> Layer:
     if len(fields) != FIELDS:
         raise WorkloadError(f"{where}: {len(fields)} fields; a row has {FIELDS}: name, dep, 3 x 3 and update time")
     if fields[1] != "-1":
-        remarks[f"dep {fields[1][:20]} is not understood and changes nothing, as in SimAI"] += 1
+        warnings[f"dep {fields[1][:20]} is not understood and changes nothing, as in SimAI"] += 1
     domains = (Domain.TENSOR, Domain.TENSOR, Domain.DATA)
     names = ("forward", "input gradient", "weight gradient")
     phases = []

@@ -65,7 +65,7 @@ def _play_rows(file: LayerFile, rank: SerialRank, passes: int) -> None:
     for layer in file.layers * passes:
         for phase in (layer.forward, layer.input_gradient):
             if phase.communication is not None:
-                rank.remarks["communications of forward passes and input gradients left out: MICRO has none"] += 1
+                rank.warnings["communications of forward passes and input gradients left out: MICRO has none"] += 1
         what = layer.weight_gradient.communication
         if what is not None:
             what = Communication(what.op, Domain.ALL, what.size_bytes)

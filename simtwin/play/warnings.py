@@ -10,17 +10,17 @@ from simtwin.fabric.schema import Fabric
 BY_MARKS = (Dcqcn, DcqcnTimer, Dctcp, Nscc)
 
 
-def remarks_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
+def warnings_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
     """Each names table and key, and what to give."""
-    remarks = []
+    warnings = []
     if isinstance(fabric.control, BY_MARKS) and (queues.ecn_minimum_bytes == NO_MARKS).all():
-        remarks.append(f"no switch marks the packets by which {name_of(fabric.control)} would slow down: give [ecn]")
+        warnings.append(f"no switch marks the packets by which {name_of(fabric.control)} would slow down: give [ecn]")
     if lacking := least_headroom(fabric, network):
         assert fabric.pfc is not None
         link, need_bytes = lacking
-        remarks.append(
+        warnings.append(
             f"[pfc] headroom = {fabric.pfc.headroom} B is below the {need_bytes} B that may come by "
             f"{network.link_names[link]} until a pause is heard, and may lose packets: give that or more, "
             "or leave it out"
         )
-    return remarks
+    return warnings

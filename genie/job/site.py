@@ -14,7 +14,7 @@ from genie.config.hosts import Calibration, Hosts
 from genie.job.resolve import Live, Play, UsageError, hosts_of
 from genie.lab import Lab, Plan, changed, find, parse_change, plan_of, up_for
 from genie.live.settings import RunSettings
-from genie.record import kept_remarks, marked_json, remark, unwritable
+from genie.record import kept_warnings, marked_json, unwritable, warn
 from simtwin.fabric.reading import load_fabric
 
 LAB_FILE = "lab.json"  # in the folder of a run
@@ -22,7 +22,7 @@ RECORDED = ("name", "fabric", "faults", "cannot")  # of it, in run.json too
 
 
 @dataclass(frozen=True)
-class Ground:
+class ExecutionSite:
     """Where ranks run. Without a lab everything is as the options say."""
 
     play: Play
@@ -39,7 +39,7 @@ class Ground:
         return () if self.lab is None else self.lab.wrapper(ranks)
 
     @contextmanager
-    def spoiled(self) -> Iterator[None]:
+    def faults_injected(self) -> Iterator[None]:
         """With the faults of this run."""
         if self.lab is None:
             yield
@@ -47,18 +47,18 @@ class Ground:
         changes = {text: parse_change(text, self.lab.plan.links) for text in self.faults}
         for text, change in changes.items():
             if changed(self.lab.faults, [change], self.lab.plan.links) == dict(self.lab.faults):
-                remark(f"--lab-fault '{text}': has no effect: the link is so already")
-        with self.lab.spoiled(list(changes.values())):
+                warn(f"--lab-fault '{text}': has no effect: the link is so already")
+        with self.lab.faults_injected(list(changes.values())):
             yield
 
     @contextmanager
-    def sound(self) -> Iterator[None]:
+    def without_faults(self) -> Iterator[None]:
         """Without any faults: what hosts cost is measured on links as their file has them."""
         if self.lab is None or not (self.lab.faults or self.lab.state.is_in_doubt):
             yield
             return
         print("genie: the lab's faults are lifted meanwhile", file=sys.stderr, flush=True)
-        with self.lab.sound():
+        with self.lab.without_faults():
             yield
 
     def keep(self, calibration: Calibration) -> None:
@@ -66,7 +66,7 @@ class Ground:
         if self.lab is not None:
             self.lab.keep_calibration(calibration)
 
-    def noted(self, settings: RunSettings) -> RunSettings:
+    def with_lab_facts(self, settings: RunSettings) -> RunSettings:
         """The settings, with what a run's record says of the lab; all of it is left in the run's folder."""
         if self.lab is None:
             return settings
@@ -75,11 +75,11 @@ class Ground:
             (settings.out_path / LAB_FILE).write_text(marked_json("lab", facts))
         except OSError as error:
             raise unwritable(settings.out, error) from error
-        return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED}, remarks=kept_remarks())
+        return msgspec.structs.replace(settings, lab={key: facts[key] for key in RECORDED}, warnings=kept_warnings())
 
 
 @contextmanager
-def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | None) -> Iterator[Ground]:
+def execution_site(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | None) -> Iterator[ExecutionSite]:
     """Where the ranks of a command run, for as long as this: a lab that is not up is built, and taken down afterwards.
 
     Raises UsageError, LabError, FabricError.
@@ -87,14 +87,14 @@ def ground_of(play: Play, live: Live, lab: Path | None, faults: Sequence[str] | 
     if lab is None:
         if faults:
             raise UsageError("--lab-fault: is about a lab's links: give --lab FABRIC.toml too")
-        yield Ground(play, live)
+        yield ExecutionSite(play, live)
         return
     _refuse_beside(play, lab)
     with up_for(lab) as built:
         for text in faults or ():
             parse_change(text, built.plan.links)  # what is wrong with it is said before anything runs
         # A token bucket would take an offloaded send of many packets for one.
-        yield Ground(_as_built(play, lab, built.plan), replace(live, offload=False), built, tuple(faults or ()))
+        yield ExecutionSite(_as_built(play, lab, built.plan), replace(live, offload=False), built, tuple(faults or ()))
 
 
 def planned(play: Play, lab: Path) -> tuple[Play, Calibration | None]:

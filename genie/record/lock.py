@@ -17,8 +17,8 @@ _WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # 
 _held: dict[Path, int] = {}  # folder -> descriptor that locks it
 
 
-def hold_folder(path: Path) -> None:
-    """Keep other processes out of a folder, until `let_go_of_folders` or the end of this process.
+def lock_folder(path: Path) -> None:
+    """Keep other processes out of a folder, until `unlock_folders` or the end of this process.
 
     A process writes one run at a time: with the next folder it lets go of those that are not around it. Where the file
     system has no locks, nobody is kept out. Raises RecordError when another process has the folder.
@@ -36,7 +36,7 @@ def hold_folder(path: Path) -> None:
         _held[path] = descriptor
 
 
-def let_go_of_folders() -> None:
+def unlock_folders() -> None:
     """All that this process holds."""
     while _held:
         os.close(_held.popitem()[1])

@@ -23,7 +23,7 @@ GET_ETHERNET = 0x8927  # linux/sockios.h
 PROBES, WAIT_S = 2, 0.15
 
 
-def claimed_by(interface: str, address: str) -> str | None:
+def duplicate_owner(interface: str, address: str) -> str | None:
     """Ethernet address of another machine that says that it has an address; "" none does, None: nobody was asked."""
     if version_of(address) != 4:
         return None

@@ -26,7 +26,7 @@ def is_special(path: Path) -> bool:
     return path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
+def write_atomically(path: Path, data: bytes | str) -> None:
     """Write a file beside its place, then put it there: a failure leaves what was there before.
 
     What is no file, or a link into /dev or /proc, is written as it is. Raises RecordWriteError.
@@ -51,7 +51,7 @@ def write_whole(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A place beside a file for what takes its place at the end, or is removed when writing fails."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -62,6 +62,6 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
-def whole_name(name: str) -> str:
+def final_name(name: str) -> str:
     """What a file that a killed process has left half written was to be called; any other's own name."""
     return _PART.sub("", name)

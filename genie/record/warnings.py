@@ -1,4 +1,4 @@
-"""Remarks of a command: each is said once on standard error, and kept for the records of the runs that it writes."""
+"""Warnings of a command: each is said once on standard error, and kept for the records of the runs that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _said: set[str] = set()
 _kept: dict[str, None] = {}
 
 
-def remark(text: str, *, aloud: bool = True) -> None:
+def warn(text: str, *, aloud: bool = True) -> None:
     """Say it the first time, and keep it, as one line. `aloud`: False on ranks for which another one speaks."""
     text = one_line(text)
     _kept[text] = None
@@ -19,17 +19,17 @@ def remark(text: str, *, aloud: bool = True) -> None:
         print(f"genie: {text}", file=sys.stderr, flush=True)
 
 
-def kept_remarks() -> list[str]:
+def kept_warnings() -> list[str]:
     """Those since the record of another run was begun."""
     return list(_kept)
 
 
 def begin_record() -> None:
-    """Begin the record of another run: remarks from now on belong to it."""
+    """Begin the record of another run: warnings from now on belong to it."""
     _kept.clear()
 
 
-def forget_remarks() -> None:
+def forget_warnings() -> None:
     """Another command begins, which says its own."""
     _kept.clear()
     _said.clear()

@@ -17,7 +17,7 @@ from genie.live.counters.devices import RDMA
 
 SOFTROCE = "softroce"
 # What follows from lost packets: not judged where a fault plan has lost some.
-SENDERS_NAMED = 3  # of refused packets, in a remark
+SENDERS_NAMED = 3  # of refused packets, in a warning
 OF_LOSSES = ("timeouts", "retransmitted", "out_of_sequence")
 
 
@@ -34,7 +34,7 @@ class Meaning:
 
 
 @dataclass(frozen=True)
-class Remark:
+class CounterWarning:
     """A counter that grew and should not have, on one device or, alike, on several."""
 
     severity: int
@@ -68,14 +68,14 @@ def meaning_of(kind: str, driver: str, counter: str) -> Meaning | None:
     return None
 
 
-def remarks_of(
+def warnings_of(
     ranks: Iterable[Mapping[str, int] | None],
     hosts: list[str],
     devices: Iterable[Mapping[str, Any]],
     senders: Iterable[Iterable[Sequence[Any]]] = (),
     addresses: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Remarks as counters.json has them, the worst first.
+    """Warnings as counters.json has them, the worst first.
 
     `ranks`: by rank, what its transport has counted; `hosts`, `addresses`: by rank; `devices`: as Watched.counted()
     gives them; `senders`: by rank, as Transport.refused_senders() does.
@@ -98,11 +98,13 @@ def remarks_of(
                 continue
             known[kind, driver, counter] = meaning
             found.setdefault((kind, driver, counter), []).append((grew, host, device))
-    remarks = [
-        _remark(known[key], key[2], grown_on, came_from.get(key[2], "") if key[0] == SOFTROCE else "")
+    warnings = [
+        _warn(known[key], key[2], grown_on, came_from.get(key[2], "") if key[0] == SOFTROCE else "")
         for key, grown_on in found.items()
     ]
-    return [asdict(remark) for remark in sorted(remarks, key=lambda each: (-each.severity, -each.grew, each.counter))]
+    return [
+        asdict(warning) for warning in sorted(warnings, key=lambda each: (-each.severity, -each.grew, each.counter))
+    ]
 
 
 def _senders(senders: Iterable[Iterable[Sequence[Any]]], addresses: Sequence[str]) -> dict[str, str]:
@@ -123,11 +125,11 @@ def _senders(senders: Iterable[Iterable[Sequence[Any]]], addresses: Sequence[str
     return said
 
 
-def _remark(meaning: Meaning, counter: str, grown_on: list[tuple[int, str, str]], senders: str) -> Remark:
+def _warn(meaning: Meaning, counter: str, grown_on: list[tuple[int, str, str]], senders: str) -> CounterWarning:
     grew, host, device = max(grown_on, key=lambda each: each[0])
     others = len(grown_on) - 1
     where = f"{host} {device.replace(':', ' port ')}" + (f" and {others} other{'s' * (others > 1)}" if others else "")
     total = f", by {sum(each[0] for each in grown_on)} in all" if others else ""
     means = f"{meaning.meaning}: {senders}" if senders else meaning.meaning
     text = f"{where}: {counter} grew by {grew}{total} ({means}): {meaning.do}"
-    return Remark(meaning.severity, host, device, counter, grew, len(grown_on), text)
+    return CounterWarning(meaning.severity, host, device, counter, grew, len(grown_on), text)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from genie.check.claims import ARP, claimed_by, other_owner
+from genie.check.duplicate_addresses import ARP, duplicate_owner, other_owner
 
 OWN, OTHER, THIRD = (bytes.fromhex(f"02000000000{digit}") for digit in "abc")
 WANTED, ELSE = b"\x0a\x00\x00\x01", b"\x0a\x00\x00\x02"
@@ -39,7 +39,7 @@ def test_only_replies_of_others_for_the_address_count(given: bytes, owner: str) 
 # A cable between two namespaces, whose ends have the same address; then one that has another.
 TWO_MACHINES = r"""
 import ctypes, os, subprocess, sys
-from genie.check.claims import claimed_by
+from genie.check.duplicate_addresses import duplicate_owner
 libc = ctypes.CDLL(None, use_errno=True)
 def call(text):
     subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True, timeout=120)
@@ -54,11 +54,11 @@ call("addr add 10.0.0.1/24 dev one\nlink set one up")
 assert libc.setns(there, 0x40000000) == 0
 call("addr add 10.0.0.1/24 dev two\nlink set two up")
 assert libc.setns(here, 0x40000000) == 0
-print(claimed_by("one", "10.0.0.1"))
+print(duplicate_owner("one", "10.0.0.1"))
 assert libc.setns(there, 0x40000000) == 0
 call("addr flush dev two\naddr add 10.0.0.2/24 dev two")
 assert libc.setns(here, 0x40000000) == 0
-print(repr(claimed_by("one", "10.0.0.1")))
+print(repr(duplicate_owner("one", "10.0.0.1")))
 """
 
 
@@ -68,9 +68,9 @@ def test_a_machine_on_the_same_ethernet_answers(as_root: None) -> None:
 
 
 def test_loopback_ipv6_and_what_is_not_there_are_not_asked() -> None:
-    assert claimed_by("lo", "127.0.0.1") is None
-    assert claimed_by("lo", "::1") is None
-    assert claimed_by("none-such", "10.0.0.1") is None
+    assert duplicate_owner("lo", "127.0.0.1") is None
+    assert duplicate_owner("lo", "::1") is None
+    assert duplicate_owner("none-such", "10.0.0.1") is None
 
 
 def test_without_the_capability_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,4 +78,4 @@ def test_without_the_capability_nobody_is_asked(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    assert claimed_by("eth0", "10.0.0.1") is None
+    assert duplicate_owner("eth0", "10.0.0.1") is None

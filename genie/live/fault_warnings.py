@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from genie.live.settings import RateFault, RunSettings
 
 
-def idle_faults(settings: RunSettings) -> list[str]:
+def faults_without_effect(settings: RunSettings) -> list[str]:
     """A line for each fault of the plan that cannot change anything in this run, whatever its traffic is."""
     faults, result = settings.faults, []
     for rate in faults.rate:

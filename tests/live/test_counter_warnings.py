@@ -8,7 +8,7 @@ import genie_core
 import pytest
 
 from genie.live.counters.devices import INTERFACE, RDMA
-from genie.live.counters.remarks import SOFTROCE, meaning_of, meanings, remarks_of
+from genie.live.counters.warnings import SOFTROCE, meaning_of, meanings, warnings_of
 
 
 def device(name: str, driver: str = "mlx5", kind: str = RDMA, host: str = "host3", **counters: int) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def device(name: str, driver: str = "mlx5", kind: str = RDMA, host: str = "host3
 
 def texts(*devices: dict[str, Any], ranks: list[dict[str, int] | None] | None = None) -> list[str]:
     hosts = [f"host{rank}" for rank in range(len(ranks or []))]
-    return [remark["text"] for remark in remarks_of(ranks or [], hosts, devices)]
+    return [warning["text"] for warning in warnings_of(ranks or [], hosts, devices)]
 
 
 def test_a_sentence_says_where_what_by_how_much_and_what_to_do() -> None:
@@ -27,15 +27,15 @@ def test_a_sentence_says_where_what_by_how_much_and_what_to_do() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    found = remarks_of([], [], [device("mlx5_0:1", duplicate_request=900, packet_seq_err=3, link_downed=1)])
-    assert [remark["counter"] for remark in found] == ["link_downed", "packet_seq_err", "duplicate_request"]
-    assert [remark["severity"] for remark in found] == [3, 2, 1]
+    found = warnings_of([], [], [device("mlx5_0:1", duplicate_request=900, packet_seq_err=3, link_downed=1)])
+    assert [warning["counter"] for warning in found] == ["link_downed", "packet_seq_err", "duplicate_request"]
+    assert [warning["severity"] for warning in found] == [3, 2, 1]
 
 
 def test_the_same_counter_of_several_devices_is_one_sentence() -> None:
-    (remark,) = remarks_of([], [], [device(f"mlx5_{n}:1", host=f"h{n}", out_of_sequence=n) for n in range(1, 9)])
-    assert remark["text"].startswith("h8 mlx5_8 port 1 and 7 others: out_of_sequence grew by 8, by 36 in all (")
-    assert (remark["host"], remark["device"], remark["grew"], remark["devices"]) == ("h8", "mlx5_8:1", 8, 8)
+    (warning,) = warnings_of([], [], [device(f"mlx5_{n}:1", host=f"h{n}", out_of_sequence=n) for n in range(1, 9)])
+    assert warning["text"].startswith("h8 mlx5_8 port 1 and 7 others: out_of_sequence grew by 8, by 36 in all (")
+    assert (warning["host"], warning["device"], warning["grew"], warning["devices"]) == ("h8", "mlx5_8:1", 8, 8)
 
 
 def test_what_nothing_is_known_of_is_not_judged() -> None:
@@ -120,8 +120,8 @@ def test_refused_packets_name_their_senders_those_of_most_first() -> None:
         [("forged_cnps", "10.0.0.2", 50001, 9), ("strangers", "10.0.0.9", 7, 2)],
         [("forged_cnps", "10.0.0.1", 50002, 1)],
     ]
-    found = remarks_of(ranks, ["a", "b"], [], senders, ["10.0.0.1", "10.0.0.2"])
-    told = {remark["counter"]: remark["text"] for remark in found}
+    found = warnings_of(ranks, ["a", "b"], [], senders, ["10.0.0.1", "10.0.0.2"])
+    told = {warning["counter"]: warning["text"] for warning in found}
     assert "forged_cnps grew by 9, by 10 in all (" in told["forged_cnps"]
     named = ": 9 from 10.0.0.2 port 50001, the address of rank 1; 1 from 10.0.0.1 port 50002, the address of rank 0): "
     assert named in told["forged_cnps"]
@@ -130,6 +130,6 @@ def test_refused_packets_name_their_senders_those_of_most_first() -> None:
 
 def test_a_flood_of_senders_is_one_sentence() -> None:
     many = [[("strangers", f"10.0.{number}.1", 7, 1) for number in range(32)]]
-    (remark,) = remarks_of([{"strangers": 32}], ["a"], [], many)
-    assert remark["text"].count(" from 10.0.") == 3
-    assert ", and 29 more): " in remark["text"]
+    (warning,) = warnings_of([{"strangers": 32}], ["a"], [], many)
+    assert warning["text"].count(" from 10.0.") == 3
+    assert ", and 29 more): " in warning["text"]
