@@ -71,7 +71,7 @@ def rails() -> Fabric:
     return Fabric(
         topology=RailOptimized(servers=16, rails=8, spines=8, domain=domain),
         link=LINK,
-        transport=Transport(congestion_control="dcqcn"),
+        transport=Transport(congestion="dcqcn"),
         switch=Switch(shared_buffer=Size(32 * MIB)),
         ecn=Ecn(minimum=Size(400_000), maximum=Size(1_600_000), probability=0.2),
         pfc=Pfc(),

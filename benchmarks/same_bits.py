@@ -160,7 +160,7 @@ fabric = "small.toml"
 seed = 1
 traffic = {kind = "poisson", duration = "200us", sizes = "web-search", load = 0.5}
 [grid]
-fabric.transport.congestion_control = ["dcqcn", "swift"]
+fabric.transport.congestion = ["dcqcn", "swift"]
 traffic.load = [0.3, 0.6]
 """
 

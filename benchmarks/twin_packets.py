@@ -71,7 +71,7 @@ def lossless(hosts: int) -> Fabric:
         link=LINK,
         transport=Transport(ack_every_packets=1),
         # The paper's steps are for 40 Gb/s: ten times as large at 400.
-        congestion_control=Dcqcn(additive=Rate(400 * MBPS), hyper=Rate(4 * GBPS)),
+        congestion=Dcqcn(additive=Rate(400 * MBPS), hyper=Rate(4 * GBPS)),
         switch=Switch(shared_buffer=Size(ports_for(hosts) * 4 * MIB)),
         ecn=Ecn(minimum=Size(200 * KB), maximum=Size(800 * KB), probability=0.2, at=Rate(100 * GBPS)),
         pfc=Pfc(),

@@ -13,7 +13,7 @@ import msgspec
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, warnings_of
 from genie.config.strict_toml import SettingsError, Tables
 from genie.plan.lowering import Lowering
-from genie.record import TWIN, begin_record, prepare_folder, refuse_inputs_in, unlock_folders, warn
+from genie.record import TWIN, begin_record, prepare_folder, refuse_inputs_in, unlock_folders, warn, warn_of_old_name
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload, WorkloadError
 from genie.workload.load import load
@@ -50,7 +50,7 @@ def simulate(
     seed: int = 1,
     iterations: int = 1,
     threads: int = 1,
-    congestion_control: str | None = None,
+    congestion: str | None = None,
     wire: Literal["nccl", "plain"] = "nccl",
     algorithms: Mapping[str, str] | None = None,
     channels: int | None = None,
@@ -61,6 +61,7 @@ def simulate(
     slice_delay: str | None = None,
     slots: Literal["streams", "astra"] | None = None,
     compute: str | None = None,
+    congestion_control: str | None = None,
     hosts: Sequence[str] = (),
     out: str | Path | None = None,
     series_interval: str | None = None,
@@ -72,12 +73,16 @@ def simulate(
     hosts: names of the fabric's hosts on which ranks 0, 1, ... are, in place of a hosts file.
     out: run folder to write; nothing is written without.
     The other options are those of the command line, and so are their defaults; NCCL's variables hold here too.
+    congestion_control: the old name of `congestion`, read for one release.
     progress: called now and then with (iteration, events, simulated seconds).
     Raises SettingsError (OptionError, FabricError), ForeignFileError (of other tools' files), WorkloadError,
     SimulationError, RecordError, and ValueError of NCCL's variables: one line each.
     """
     given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
     given["algorithms"] = dict(algorithms or {})
+    if congestion_control is not None and congestion is None:
+        warn_of_old_name("simulate", "congestion_control", "congestion")
+        given["congestion"] = congestion_control
     options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
     series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
     _check_kind("simulate: workload", workload, Workload, "a workload, or a folder or prefix of traces")

@@ -32,9 +32,9 @@ class Fabric(schema.Fabric, kw_only=True, frozen=True):
         return _scripted(changed_fabric(self, changes))
 
     def with_control(self, name: str, **parameters: Any) -> Fabric:
-        """With another congestion control: its defaults, or the parameters of [congestion_control]."""
+        """With another congestion control: its defaults, or the parameters of [congestion]."""
         table = {"kind": name, **parameters} if parameters else None
-        return self.replace({"congestion_control": table, "transport.congestion_control": name})
+        return self.replace({"congestion": table, "transport.congestion": name})
 
 
 def _scripted(fabric: schema.Fabric) -> Fabric:

@@ -40,6 +40,7 @@ class Document:
         self.text = text
         self.name = name
         self._error = error
+        self._old_keys: dict[Key, Key] = {}  # new name -> as the file has it
         try:
             self.data: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as wrong:
@@ -81,8 +82,24 @@ class Document:
 
     def line_of(self, key: Key) -> int:
         """From 1, of a key or of the nearest table around it that is in the file."""
-        lines = self._lines
+        lines, key = self._lines, self._in_file(key)
         return next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
+
+    def rename(self, old: tuple[str, ...], new: str) -> None:
+        """Give the value at `old` the name `new`; errors at the new key are placed where the file has the old one."""
+        *tables, last = old
+        data = self.data = deepcopy(self.data)
+        for name in tables:
+            data = data[name]
+        data[new] = data.pop(last)
+        renamed = (*tables, new)
+        self._old_keys = {**self._old_keys, renamed: old}
+
+    def _in_file(self, key: Key) -> Key:
+        for renamed, old in self._old_keys.items():
+            if key[: len(renamed)] == renamed:
+                return (*old, *key[len(renamed) :])
+        return key
 
     def convert(self, into: type[T]) -> T:
         """The file as a strict struct. Raises the document's error for anything that does not fit."""

@@ -287,7 +287,7 @@ def control_of(play: Play, fabric: Fabric | None, transport: Transport) -> tuple
     if play.fabric is None:
         raise UsageError(
             f"--congestion {name_of(control)}: needs the base round trip: give a --fabric FILE, from whose delays it "
-            "follows, or which says it in [congestion_control] base_round_trip"
+            "follows, or which says it in [congestion] base_round_trip"
         )
     network = build_network(named)
     return control, round_trip_of(named, network, shortest_path_routes(network))

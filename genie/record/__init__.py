@@ -17,7 +17,7 @@ from genie.record.folder import prepare_folder, refuse_foreign, refuse_inputs_in
 from genie.record.lock import lock_folder, temporary_folder, unlock_folders
 from genie.record.marks import kind_of, mark, marked_json, marked_text
 from genie.record.reading import Run, open_run, read_object
-from genie.record.warnings import begin_record, forget_warnings, kept_warnings, warn
+from genie.record.warnings import begin_record, forget_warnings, kept_warnings, warn, warn_of_old_name
 
 __all__ = [
     "BENCH",
@@ -53,6 +53,7 @@ __all__ = [
     "unlock_folders",
     "unwritable",
     "warn",
+    "warn_of_old_name",
     "write_atomically",
     "write_run",
 ]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 JSON_MAX_BYTES = 256 << 20
+RENAMED = {"remarks": "warnings"}  # fields of older run folders
 RANKS_MAX = 1 << 20
 TIME_MAX_NS = 1 << 53  # 104 days, so that sums and differences stay whole in doubles
 SIZE_MAX_BYTES = 1 << 60

@@ -19,6 +19,11 @@ def warn(text: str, *, aloud: bool = True) -> None:
         print(f"genie: {text}", file=sys.stderr, flush=True)
 
 
+def warn_of_old_name(where: str, old: str, new: str) -> None:
+    """Say that a key or an option has a new name, and that the old one is read for one release."""
+    warn(f"{where}{': ' if where else ''}{old} is called {new} now; the next release no longer reads {old}")
+
+
 def kept_warnings() -> list[str]:
     """Those since the record of another run was begun."""
     return list(_kept)

@@ -24,10 +24,10 @@ def control_problem(fabric: Fabric, network: Network) -> Problem | None:
     """What is wrong with a fabric's congestion control; None when nothing is."""
     control = fabric.control
     if isinstance(control, Hpcc) and (without := _ports_without_rate(network)):
-        key = ("congestion_control", "kind") if fabric.congestion_control else ("transport", "congestion_control")
+        key = ("congestion", "kind") if fabric.congestion else ("transport", "congestion")
         return key, f" = hpcc asks how much of their rate ports use, and {without[0]} has none: give it a rate"
     found = _value_problem(control) or _order_problem(control) or _rate_problem(control, line_rate_bps(network))
-    return found and (("congestion_control", found[0]), found[1])
+    return found and (("congestion", found[0]), found[1])
 
 
 def _ports_without_rate(network: Network) -> list[str]:

@@ -16,6 +16,7 @@ from genie.config.units import Duration, Rate
 from simtwin.fabric.control_values import control_problem
 from simtwin.fabric.faults import FaultError, check_faults
 from simtwin.fabric.network import Network
+from simtwin.fabric.old_names import new_key, with_new_names
 from simtwin.fabric.paths import PathError, pinned_paths
 from simtwin.fabric.queues import QueueError, queues_of
 from simtwin.fabric.routing import RoutingError, check_joined
@@ -107,9 +108,10 @@ def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
     For example {"switch.shared_buffer": "8MiB", "transport.mtu": 1024}. Raises FabricError.
     """
     data = Document(to_toml(fabric), fabric.name, FabricError).data
-    for key in changes:
+    for given, value in changes.items():
+        key = new_key(given)
         try:
-            data = changed_tables(data, {key: changes[key]})
+            data = changed_tables(data, {key: value})
         except KeyError as wrong:
             raise FabricError(f"{fabric.name}: {key}: there is nothing below {wrong.args[0]} to change") from None
     return fabric_from(Tables(data, fabric.name, FabricError))
@@ -117,7 +119,7 @@ def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
 
 def fabric_from(document: Document) -> Fabric:
     """The fabric that a document's tables describe, checked. Raises FabricError."""
-    fabric = document.convert(Fabric)
+    fabric = with_new_names(document).convert(Fabric)
     topology = fabric.topology
     if fabric.link is None and not isinstance(topology, Explicit):
         raise document.error(("link",), f" is missing: give [link] with rate = {Rate.allowed}")
@@ -191,11 +193,9 @@ def _check_addresses(document: Document, fabric: Fabric, network: Network) -> No
 
 def _check_queues(document: Document, fabric: Fabric) -> None:
     """What depends on several tables, or on the network that they make."""
-    control, name = fabric.congestion_control, fabric.transport.congestion_control
+    control, name = fabric.congestion, fabric.transport.congestion
     if control is not None and name not in (None, name_of(control)):
-        raise document.error(
-            ("congestion_control", "kind"), f' is {name_of(control)}, and [transport] says "{name}": give one'
-        )
+        raise document.error(("congestion", "kind"), f' is {name_of(control)}, and [transport] says "{name}": give one')
     if (ecn := fabric.ecn) is not None and ecn.minimum > ecn.maximum:
         raise document.error(("ecn", "minimum"), f" = {ecn.minimum} B is above maximum = {ecn.maximum} B: give less")
     weights = {"data_weight": fabric.priority.data_weight, "control_weight": fabric.priority.control_weight}

@@ -194,7 +194,7 @@ class Transport(_Strict, frozen=True):
     # Below window_packets, as no more can overtake one. Absent: 0, or where [load_balancing] reorders or recovery is
     # selective a quarter of the window, at most 64.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
-    congestion_control: ControlName | None = None  # at the senders; parameters: [congestion_control]
+    congestion: ControlName | None = None  # at the senders; parameters: [congestion]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
 
 
@@ -334,12 +334,12 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     fault: Annotated[list[Fault], Meta(description="tables [[fault]]")] = []
     # Node -> its IP addresses, by which the live world knows the hops of a path.
     addresses: Annotated[dict[str, list[str]], Meta(description='a table: name = ["10.0.0.1", ...]')] = {}
-    congestion_control: Control | None = None  # with parameters; [transport] congestion_control is enough without
+    congestion: Control | None = None  # with parameters; [transport] congestion is enough without
 
     @property
     def control(self) -> Control:
-        """The senders' congestion control: what [transport] names, with the parameters of [congestion_control]."""
-        given, name = self.congestion_control, self.transport.congestion_control
+        """The senders' congestion control: what [transport] names, with the parameters of [congestion]."""
+        given, name = self.congestion, self.transport.congestion
         if given is not None and name in (None, name_of(given)):
             return given
         return CONTROLS[name or "none"]()

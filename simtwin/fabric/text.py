@@ -21,7 +21,7 @@ _COMMENTS = {
     "ecn": "where switches mark",
     "pfc": "priorities that pause before they drop",
     "priority": "of packets",
-    "congestion_control": "at the senders",
+    "congestion": "at the senders",
     "load_balancing": "among equally short paths",
     "routing": "shortest paths",
     "path": "kept to, whatever is balanced or fails",

@@ -53,11 +53,11 @@ def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
 
 
 def _values(table: Struct, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Key and value of everything in the file's tables but [congestion_control], which has checks of its own."""
+    """Key and value of everything in the file's tables but [congestion], which has checks of its own."""
     for field in table.__struct_fields__:
         value = getattr(table, field)
         if isinstance(value, Struct):
-            if field != "congestion_control":
+            if field != "congestion":
                 yield from _values(value, (*key, field))
         elif isinstance(value, list):
             for number, item in enumerate(value):

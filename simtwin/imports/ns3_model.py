@@ -101,7 +101,7 @@ def model_fabric(
         pfc=Pfc(headroom=Size(max(headrooms, default=1)), resume=Size(RESUME_BYTES)),
         priority=Priority(3, 6 if keys.value("ACK_HIGH_PRIO", "0").flag() else 3),
         ecn=_ecn(keys, topology, notes) if keys.value("ENABLE_QCN", "1").flag() else None,
-        congestion_control=_control(keys, mode, payload_bytes, topology, pairs, notes),
+        congestion=_control(keys, mode, payload_bytes, topology, pairs, notes),
     )
 
 

@@ -21,7 +21,7 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     seed: Seed = 1  # of the first iteration; each has its own
     iterations: Annotated[int, Meta(ge=1, le=10**6)] = 1
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
-    congestion_control: ControlName | None = None  # with its defaults; absent: the fabric's
+    congestion: ControlName | None = None  # with its defaults; absent: the fabric's
     wire: Literal["nccl", "plain"] = "nccl"
     algorithms: dict[str, str] = {}  # operation -> algorithm
     channels: Annotated[int, Meta(ge=1, le=64)] | None = None
@@ -38,13 +38,9 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     def algorithm(self) -> tuple[str, ...]:
         return tuple(f"{operation}={name}" for operation, name in self.algorithms.items())
 
-    @property
-    def congestion(self) -> str | None:
-        return self.congestion_control
-
 
 # Options of the command line that scripts and sweeps call otherwise.
-RENAMED = {"algorithm": "algorithms", "congestion": "congestion_control"}
+RENAMED = {"algorithm": "algorithms"}
 
 
 def in_keywords(text: str) -> str:

@@ -59,7 +59,7 @@ def with_connections(transport: Transport, options: Options) -> Transport:
     """The fabric's transport, and what options say instead. Raises WireError, and ValueError of NCCL's variables."""
     if options.congestion is not None and options.congestion not in CONTROLS:
         raise WireError(f"--congestion {options.congestion}: must be one of {', '.join(CONTROLS)}")
-    given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion_control": options.congestion}
+    given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion": options.congestion}
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(transport, **given)
     # Where neither says it, NCCL's variables do, for both worlds.

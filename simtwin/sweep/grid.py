@@ -33,9 +33,11 @@ from genie.collectives.msccl.algorithm import PREFIX
 from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
 from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
 from genie.config.toml_lines import Key
+from genie.record import warn_of_old_name
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
 from simtwin.api import settled
+from simtwin.fabric.old_names import new_key, with_new_names
 from simtwin.fabric.reading import FabricError, fabric_from, to_toml
 from simtwin.fabric.schema import Fabric
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
@@ -46,6 +48,7 @@ RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20
 COLUMNS_VERSION = 2  # of what a row's columns mean: rows of another one are played again
 FABRIC = "fabric"
+OLD_CONTROL = "congestion_control"  # in [base] and in the grid, read for one release
 Tell = Callable[[int, int], None]  # how much is done, and of how much
 ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
 
@@ -107,6 +110,10 @@ class Sweep:
         """
         self.document = document
         self.folder = folder
+        base = document.data.get("base")
+        if isinstance(base, dict) and OLD_CONTROL in base:
+            warn_of_old_name(f"{document.name}:{document.line_of(('base', OLD_CONTROL))}", OLD_CONTROL, "congestion")
+            document.rename(("base", OLD_CONTROL), "congestion")
         file = document.convert(_File)
         self.keep = file.keep
         self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
@@ -144,6 +151,11 @@ class Sweep:
     def _axis(self, key: str, place: Key, values: Any) -> Axis:
         if not isinstance(values, list) or not values:
             raise self.document.error(place, f" = {values!r}: give a list of values")
+        if key.startswith(f"{FABRIC}."):
+            key = f"{FABRIC}.{new_key(key.removeprefix(f'{FABRIC}.'))}"
+        elif key == OLD_CONTROL:
+            key = "congestion"
+            warn_of_old_name(f"{self.document.name}:{self.document.line_of(place)}", OLD_CONTROL, key)
         return Axis(key, place, tuple(values))
 
     def _possible(self, values: list[Any], axis: Axis | None) -> list[Any]:
@@ -274,7 +286,7 @@ class Sweep:
 
 def _fabric_document(path: Path) -> Document:
     if path.suffix not in ASTRA_SUFFIXES:
-        return Document.open(path, FabricError)
+        return with_new_names(Document.open(path, FabricError))
     return Tables(Document(to_toml(read_fabric_file(path)), path.name).data, str(path), FabricError)
 
 

@@ -45,7 +45,7 @@ def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
     takes, fast = [], FABRIC.replace("200Mb/s", "10Gb/s")
     for number, window in enumerate(("4200B", "1MiB")):
         fabric = tmp_path / f"fabric{number}.toml"
-        fabric.write_text(f'{fast}[congestion_control]\nkind = "window"\nwindow = "{window}"\n')
+        fabric.write_text(f'{fast}[congestion]\nkind = "window"\nwindow = "{window}"\n')
         out = tmp_path / f"out{number}"
         workload = rings(tmp_path / f"w{number}", 2, size_bytes=1 << 20)
         ended = genie(

@@ -124,8 +124,7 @@ def test_faults_without_effect_are_said_and_kept(tmp_path: Path) -> None:
 def test_the_twin_s_remarks_are_in_its_record(tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.toml"
     fabric.write_text(
-        '[topology]\nkind = "single-switch"\nhosts = 4\n\n[link]\nrate = "1Gb/s"\n\n'
-        '[transport]\ncongestion_control = "dcqcn"\n'
+        '[topology]\nkind = "single-switch"\nhosts = 4\n\n[link]\nrate = "1Gb/s"\n\n[transport]\ncongestion = "dcqcn"\n'
     )
     trace = rings(tmp_path / "rings", RANKS, collectives=1)
     for _ in range(2):  # a second command says its own

@@ -45,7 +45,7 @@ load = 0.5
 duration = "1ms"
 sizes = "200kB"
 [grid]
-fabric.transport.congestion_control = ["dcqcn", "swift"]
+fabric.transport.congestion = ["dcqcn", "swift"]
 fabric.switch.buffer = ["100kB", "4MB"]
 traffic.load = [0.4, 0.8]
 seed = [1, 2]
@@ -92,11 +92,11 @@ def kept(out: Path) -> list[str]:
 
 def test_a_row_has_parameters_and_results(reference: pl.DataFrame) -> None:
     assert reference.columns[:6] == [
-        "run", "fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load", "seed", "id",
+        "run", "fabric.transport.congestion", "fabric.switch.buffer", "traffic.load", "seed", "id",
     ]  # fmt: skip
     assert reference["run"].to_list() == list(range(RUNS))
     assert reference["traffic.load"].to_list() == [0.4, 0.4, 0.8, 0.8] * 4
-    assert reference["fabric.transport.congestion_control"].to_list() == ["dcqcn"] * 8 + ["swift"] * 8
+    assert reference["fabric.transport.congestion"].to_list() == ["dcqcn"] * 8 + ["swift"] * 8
     assert reference["error"].to_list() == [""] * RUNS
     assert reference["id"].n_unique() == RUNS
     assert (reference["fct_p50_ns"] <= reference["fct_p99_ns"]).all()
@@ -347,7 +347,7 @@ def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
         ('"4MB"]', '"1QB"]', "sweep.toml:11: grid.fabric.switch.buffer = '1QB' has the unknown unit 'QB': give a size"),
         ("switch.buffer", "swich.buffer", "sweep.toml:11: grid.fabric.swich.buffer: swich is an unknown key; the keys"),
         ("switch.buffer", '"switch.bufer"', "sweep.toml:11: grid.fabric.switch.bufer is an unknown key; the keys here"),
-        ('"swift"]', '"prayer"]', "sweep.toml:10: grid.fabric.transport.congestion_control = 'prayer': give \"dcqcn\""),
+        ('"swift"]', '"prayer"]', "sweep.toml:10: grid.fabric.transport.congestion = 'prayer': give \"dcqcn\""),
         (
             "[grid]",
             '[grid]\nlevel = ["fluid"]',

@@ -33,7 +33,7 @@ FABRICS: list[dict[str, Any]] = [
         "link": {"rate": "100Gb/s", "delay": "500ns"},
         "switch": {"shared_buffer": "16MiB"},
         "ecn": {"minimum": "100KiB", "maximum": "400KiB", "probability": 0.2},
-        "transport": {"mtu": 4096, "queue_pairs": 2, "congestion_control": "dcqcn"},
+        "transport": {"mtu": 4096, "queue_pairs": 2, "congestion": "dcqcn"},
     },
     {
         "topology": {
@@ -57,7 +57,7 @@ FABRICS: list[dict[str, Any]] = [
         "switch": {"shared_buffer": "32MiB", "alpha": 0.125, "reserve": 4096},
         "pfc": {"priorities": [3]},
         "priority": {"data": 3, "control": 6},
-        "congestion_control": {"kind": "swift"},
+        "congestion": {"kind": "swift"},
     },
     {"topology": {"kind": "torus", "size": [2, 2], "hosts_per_router": 1}, "link": {"rate": "25Gb/s", "delay": "1us"}},
 ]

@@ -41,7 +41,7 @@ def small(**tables: Any) -> simtwin.Fabric:
             "--wire plain --algorithm all_reduce=recursive_doubling --queue-pairs 2",
         ),
         (
-            {"congestion_control": "dcqcn", "slots": "astra", "threads": 2, "series_interval": "20us"},
+            {"congestion": "dcqcn", "slots": "astra", "threads": 2, "series_interval": "20us"},
             "--congestion dcqcn --slots astra --threads 2 --series 20us",
         ),
         ({"level": "flow", "sharing": "equal", "channels": 1}, "--level flow --sharing equal --channels 1"),
@@ -127,7 +127,7 @@ def test_a_message_alone_takes_what_the_idle_network_takes(tables: dict[str, Any
 
 
 def test_flows_of_an_incast_share_the_last_link() -> None:
-    fabric = small(transport={"congestion_control": "swift"})
+    fabric = small(transport={"congestion": "swift"})
     run = simtwin.simulate(fabric, simtwin.incast(fabric, "1MiB", target=3))
     flows = run.flow_completion
     assert flows["dst"].to_list() == [3, 3, 3]
@@ -223,7 +223,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
     tuned = fabric.with_control("hpcc", utilisation=0.9)
     assert tuned.control == Hpcc(utilisation=0.9)
     assert tuned.with_control("swift").control == Swift()
-    assert fabric.transport.congestion_control is None
+    assert fabric.transport.congestion is None
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
         (lambda f: f.replace({"name.first": 1}), "leaf-spine: name.first: there is nothing below first to change"),
         (
             lambda f: f.with_control("prayer"),
-            'congestion_control = \'prayer\': give "dcqcn" or "dcqcn-timer"',
+            'congestion = \'prayer\': give "dcqcn" or "dcqcn-timer"',
         ),
         (lambda f: simtwin.Fabric.make(link={"rate": "1Gb/s"}), "the fabric: topology is missing: give a table with"),
         (lambda f: simtwin.incast(f, "lots"), "incast: size = 'lots' is not a number with a unit"),

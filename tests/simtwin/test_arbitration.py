@@ -67,7 +67,7 @@ def meet_by_chance(control: Control, seed: int) -> list[tuple[tuple[int, int], i
         topology=SingleSwitch(9),
         link=Link(Rate(100 * GBPS), Duration(500 * NS)),
         frame=Frame(time_unit=Duration(10 * NS)),
-        congestion_control=control,
+        congestion=control,
     )
     flows = [Flow(source, 8, 512 * KIB, 1_000 * source) for source in range(8)]
     return sorted(ends(fabric, flows, seed).items())

@@ -52,7 +52,7 @@ def settle(
         topology=SingleSwitch(hosts=senders + 1),
         link=Link(Rate(rate_bps), Duration(delay_ps)),
         transport=Transport(**transport | more.pop("transport", {})),
-        congestion_control=control,
+        congestion=control,
         **more,
     )
     twin = twin_of(fabric)
@@ -187,7 +187,7 @@ def test_a_short_window_is_acknowledged_in_time(name: str) -> None:
     fabric = Fabric(
         topology=SingleSwitch(hosts=2),
         link=Link(Rate(100 * GBPS), Duration(US // 2)),
-        transport=Transport(congestion_control=name),  # type: ignore[arg-type]
+        transport=Transport(congestion=name),  # type: ignore[arg-type]
         ecn=Ecn(minimum=Size(100_000), maximum=Size(400_000), probability=0.2),
     )
     end_ns = twin_of(fabric).play(point_to_point(0, 1, 4_000_000)).timeline["end_ns"].max()
@@ -200,7 +200,7 @@ def test_every_control_ends_an_incast_and_shares_it(name: str) -> None:
     fabric = Fabric(
         topology=SingleSwitch(hosts=9),
         link=Link(Rate(100 * GBPS), Duration(US)),
-        transport=Transport(congestion_control=name),  # type: ignore[arg-type]
+        transport=Transport(congestion=name),  # type: ignore[arg-type]
         ecn=Ecn(minimum=Size(100_000), maximum=Size(400_000), probability=0.2),
     )
     result = twin_of(fabric).play(incast(8, 4 << 20))
@@ -221,7 +221,7 @@ def test_hpcc_has_its_rate_again_after_an_idle_time(idle_ms: int) -> None:
         topology=SingleSwitch(2),
         link=Link(Rate(800 * GBPS), Duration(US)),
         transport=Transport(ack_every_packets=1),
-        congestion_control=Hpcc(),
+        congestion=Hpcc(),
     )
     starts_ns = (0, 1_000_000, 1_000_000 * (1 + idle_ms))
     flows = [Flow(0, 1, size, start) for size, start in zip((64 * KIB, 100, 4 * MIB), starts_ns, strict=True)]

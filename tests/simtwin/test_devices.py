@@ -93,7 +93,7 @@ def test_late_notifications_let_the_queue_grow() -> None:
             topology=SingleSwitch(9),
             link=Link(Rate(RATE), Duration(US)),
             ecn=Ecn(minimum=Size(50_000), maximum=Size(200_000), probability=0.1),
-            congestion_control=Dcqcn(),
+            congestion=Dcqcn(),
             host=Host(notification_latency=Duration(latency)),
             transport=Transport(window_packets=4096),
         )
@@ -331,9 +331,9 @@ def test_a_queue_pair_keeps_to_its_rate() -> None:
     fabric = Fabric(
         topology=SingleSwitch(3),
         link=Link(Rate(RATE), Duration(DELAY)),
-        congestion_control=Window(window=Size(-1), rate=Rate(rate)),
+        congestion=Window(window=Size(-1), rate=Rate(rate)),
     )
-    _, last = first_and_last(two_hosts(congestion_control=fabric.congestion_control), size)
+    _, last = first_and_last(two_hosts(congestion=fabric.congestion), size)
     sizes = wire_bytes(size)
     expected = transmission_ps(sum(sizes[:-1]), rate) + 2 * transmission_ps(sizes[-1], RATE) + 2 * DELAY
     assert last == pytest.approx(expected, rel=1e-6)

@@ -98,7 +98,7 @@ def fabrics(draw: st.DrawFn) -> Fabric:
         ),
         transport=Transport(
             mtu=1024,
-            congestion_control=draw(st.sampled_from(list(CONTROLS))),  # type: ignore[arg-type]
+            congestion=draw(st.sampled_from(list(CONTROLS))),  # type: ignore[arg-type]
             recovery=draw(st.sampled_from(["go-back-n", "selective-repeat"])),
             ack_timeout=Duration(400 * US),
             window_packets=draw(st.sampled_from([4, 64])),

@@ -99,11 +99,11 @@ REFUSED = [
     (SINGLE + "[ecn]\nkmin = 5\n", 9, "ecn.kmin", "unknown key; the keys here are minimum, maximum"),
     (SINGLE + '[ecn]\nminimum = "1MB"\nmaximum = "1kB"\n', 9, "ecn.minimum = 1000000 B", "above maximum = 1000 B"),
     (SINGLE + "[pfc]\n", 8, "pfc", "give [switch] shared_buffer"),
-    (SINGLE + '[congestion_control]\nkind = "luck"\n', 9, "congestion_control.kind", '"dcqcn" or'),
-    (SINGLE + '[congestion_control]\nkind = "dcqcn"\neta = 1\n', 10, "congestion_control.eta", "unknown key"),
+    (SINGLE + '[congestion]\nkind = "luck"\n', 9, "congestion.kind", '"dcqcn" or'),
+    (SINGLE + '[congestion]\nkind = "dcqcn"\neta = 1\n', 10, "congestion.eta", "unknown key"),
     (
-        SINGLE + '[transport]\ncongestion_control = "hpcc"\n[congestion_control]\nkind = "dcqcn"\n',
-        11, "congestion_control.kind", 'dcqcn, and [transport] says "hpcc": give one'
+        SINGLE + '[transport]\ncongestion = "hpcc"\n[congestion]\nkind = "dcqcn"\n',
+        11, "congestion.kind", 'dcqcn, and [transport] says "hpcc": give one'
     ),
     (SINGLE + "[colour]\nred = 1\n", 8, "colour", "unknown key; the keys here are name, topology"),
     (SINGLE + "link = 3\n", 8, "link", "unknown key; the keys here are rate, delay"),
@@ -248,7 +248,7 @@ def fabrics(draw: st.DrawFn) -> Fabric:
             | st.builds(Ecn, minimum=st.just(Size(9)), maximum=st.integers(9, 2**32).map(Size), probability=shares)
         ),
         priority=draw(st.builds(Priority, data=st.integers(0, 6), control=st.integers(0, 6))),
-        congestion_control=draw(st.none() | controls),
+        congestion=draw(st.none() | controls),
     )
 
 

@@ -17,7 +17,7 @@ PFC = '[switch]\nshared_buffer = "2MB"\n[pfc]\n'
 
 
 def control(kind: str, *lines: str) -> str:
-    return "\n".join(("[congestion_control]", f'kind = "{kind}"', *lines))
+    return "\n".join(("[congestion]", f'kind = "{kind}"', *lines))
 
 
 REFUSED = [
@@ -73,48 +73,48 @@ REFUSED = [
     (PFC + "priorities = [3]\n[priority]\ndata = 4\ncontrol = 5", "has neither [priority] data = 4 nor control = 5"),
     (PFC.replace("[pfc]", 'buffer = "20kB"\n[pfc]'), "switch.buffer drops what [pfc] is to keep: leave it out"),
     # Congestion controls.
-    (control("dcqcn", 'alpha_timer = "0ns"'), "congestion_control.alpha_timer = 0ns: give 1ns or more"),
-    (control("dcqcn", 'increase_timer = "1ps"'), "congestion_control.increase_timer = 1ps: give 1ns or more"),
-    (control("dcqcn", 'byte_counter = "unlimited"'), 'congestion_control.byte_counter = "unlimited": give a size'),
-    (control("dcqcn", 'minimum_rate = "unlimited"'), 'congestion_control.minimum_rate = "unlimited": give a rate'),
-    (control("dcqcn", 'minimum_rate = "1b/s"'), "congestion_control.minimum_rate = 1b/s: give 10kb/s or more"),
-    (control("dcqcn", "gain_inverse = 0"), "congestion_control.gain_inverse = 0: give an integer from 1 to 1048576"),
-    (control("dcqcn-timer", 'alpha_interval = "0ns"'), "congestion_control.alpha_interval = 0ns: give 1ns or more"),
-    (control("dcqcn-timer", 'decrease_interval = "0ns"'), "congestion_control.decrease_interval = 0ns: give 1ns"),
-    (control("dcqcn-timer", 'increase_timer = "0ns"'), "congestion_control.increase_timer = 0ns: give 1ns or more"),
-    (control("dcqcn-timer", "gain = 0"), "congestion_control.gain = 0: give a number above 0, at most 1"),
-    (control("dcqcn-timer", "gain = 1.5"), "congestion_control.gain = 1.5: give a number above 0, at most 1"),
-    (control("dcqcn-timer", 'window = "unlimited"'), 'congestion_control.window = "unlimited": give a size'),
-    (control("hpcc", 'base_round_trip = "0ns"'), "congestion_control.base_round_trip = 0ns: give 1ns or more"),
-    (control("hpcc", 'base_round_trip = "2s"'), "congestion_control.base_round_trip = 2s: give 1s or less"),
-    (control("hpcc", "utilisation = 0"), "congestion_control.utilisation = 0: give a number above 0, at most 1"),
+    (control("dcqcn", 'alpha_timer = "0ns"'), "congestion.alpha_timer = 0ns: give 1ns or more"),
+    (control("dcqcn", 'increase_timer = "1ps"'), "congestion.increase_timer = 1ps: give 1ns or more"),
+    (control("dcqcn", 'byte_counter = "unlimited"'), 'congestion.byte_counter = "unlimited": give a size'),
+    (control("dcqcn", 'minimum_rate = "unlimited"'), 'congestion.minimum_rate = "unlimited": give a rate'),
+    (control("dcqcn", 'minimum_rate = "1b/s"'), "congestion.minimum_rate = 1b/s: give 10kb/s or more"),
+    (control("dcqcn", "gain_inverse = 0"), "congestion.gain_inverse = 0: give an integer from 1 to 1048576"),
+    (control("dcqcn-timer", 'alpha_interval = "0ns"'), "congestion.alpha_interval = 0ns: give 1ns or more"),
+    (control("dcqcn-timer", 'decrease_interval = "0ns"'), "congestion.decrease_interval = 0ns: give 1ns"),
+    (control("dcqcn-timer", 'increase_timer = "0ns"'), "congestion.increase_timer = 0ns: give 1ns or more"),
+    (control("dcqcn-timer", "gain = 0"), "congestion.gain = 0: give a number above 0, at most 1"),
+    (control("dcqcn-timer", "gain = 1.5"), "congestion.gain = 1.5: give a number above 0, at most 1"),
+    (control("dcqcn-timer", 'window = "unlimited"'), 'congestion.window = "unlimited": give a size'),
+    (control("hpcc", 'base_round_trip = "0ns"'), "congestion.base_round_trip = 0ns: give 1ns or more"),
+    (control("hpcc", 'base_round_trip = "2s"'), "congestion.base_round_trip = 2s: give 1s or less"),
+    (control("hpcc", "utilisation = 0"), "congestion.utilisation = 0: give a number above 0, at most 1"),
     (control("hpcc", 'minimum_rate = "200Gb/s"'), "minimum_rate = 200Gb/s is above the hosts' ports' 100Gb/s"),
     (
         control("hpcc") + '\n[downlink]\nrate = "unlimited"',
         "kind = hpcc asks how much of their rate ports use, and switch",
     ),
     (
-        '[transport]\ncongestion_control = "hpcc"\n[downlink]\nrate = "unlimited"',
-        "transport.congestion_control = hpcc asks how much of their rate ports use, and switch->host0 has none",
+        '[transport]\ncongestion = "hpcc"\n[downlink]\nrate = "unlimited"',
+        "transport.congestion = hpcc asks how much of their rate ports use, and switch->host0 has none",
     ),
-    (control("timely", 'minimum_round_trip = "0ns"'), "congestion_control.minimum_round_trip = 0ns: give 1ns or more"),
-    (control("timely", 'low = "2ms"'), "congestion_control.low: low = 2ms is above high = 500us"),
-    (control("timely", 'high = "9us"'), "congestion_control.high: low = 50us is above high = 9us"),
-    (control("timely", "hyper_after = 0"), "congestion_control.hyper_after = 0: give an integer from 1 to 1000000"),
-    (control("timely", 'segment = "unlimited"'), 'congestion_control.segment = "unlimited": give a size'),
+    (control("timely", 'minimum_round_trip = "0ns"'), "congestion.minimum_round_trip = 0ns: give 1ns or more"),
+    (control("timely", 'low = "2ms"'), "congestion.low: low = 2ms is above high = 500us"),
+    (control("timely", 'high = "9us"'), "congestion.high: low = 50us is above high = 9us"),
+    (control("timely", "hyper_after = 0"), "congestion.hyper_after = 0: give an integer from 1 to 1000000"),
+    (control("timely", 'segment = "unlimited"'), 'congestion.segment = "unlimited": give a size'),
     (
         control("swift", "flow_minimum = 5.0", "flow_maximum = 5.0"),
         "flow_minimum = 5.0 is not below flow_maximum = 5.0",
     ),
-    (control("swift", "flow_maximum = 0.1"), "congestion_control.flow_maximum: flow_minimum = 0.1 is not below"),
-    (control("swift", 'base_target = "0ns"'), "congestion_control.base_target = 0ns: give 1ns or more"),
-    (control("swift", "minimum_packets = 2.0"), "congestion_control.minimum_packets = 2.0: give a number above 0"),
-    (control("swift", "additive = inf"), "congestion_control.additive = inf: give a number above 0, at most 1000"),
+    (control("swift", "flow_maximum = 0.1"), "congestion.flow_maximum: flow_minimum = 0.1 is not below"),
+    (control("swift", 'base_target = "0ns"'), "congestion.base_target = 0ns: give 1ns or more"),
+    (control("swift", "minimum_packets = 2.0"), "congestion.minimum_packets = 2.0: give a number above 0"),
+    (control("swift", "additive = inf"), "congestion.additive = inf: give a number above 0, at most 1000"),
     (control("dctcp", 'initial = "2MB"', 'maximum = "1MB"'), "initial = 2000000 B is above maximum = 1000000 B"),
-    (control("dcqcn-timer", "gain = nan"), "congestion_control.gain = nan: give a number above 0, at most 1"),
-    (control("dctcp", "additive = nan"), "congestion_control.additive = nan: give a number above 0"),
-    (control("nscc", 'target = "0ns"'), "congestion_control.target = 0ns: give 1ns or more"),
-    (control("nscc", "maximum = 0"), "congestion_control.maximum = 0: give a number above 0, at most 1000"),
+    (control("dcqcn-timer", "gain = nan"), "congestion.gain = nan: give a number above 0, at most 1"),
+    (control("dctcp", "additive = nan"), "congestion.additive = nan: give a number above 0"),
+    (control("nscc", 'target = "0ns"'), "congestion.target = 0ns: give 1ns or more"),
+    (control("nscc", "maximum = 0"), "congestion.maximum = 0: give a number above 0, at most 1000"),
 ]
 
 
@@ -186,7 +186,7 @@ def test_no_time_or_rate_of_a_control_may_be_nothing(kind: str) -> None:
         if field in fine:
             parse_fabric(text)
         else:
-            with pytest.raises(FabricError, match=rf"congestion_control\.{field} = .*: give "):
+            with pytest.raises(FabricError, match=rf"congestion\.{field} = .*: give "):
                 parse_fabric(text)
 
 

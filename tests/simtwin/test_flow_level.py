@@ -366,7 +366,7 @@ def test_what_has_no_packets_cannot_lose_them() -> None:
 
 def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     fabric = Fabric(
-        topology=single_switch(2).topology, link=single_switch(2).link, transport=Transport(congestion_control="swift")
+        topology=single_switch(2).topology, link=single_switch(2).link, transport=Transport(congestion="swift")
     )
     play(fabric, point_to_point(0, 1, 1))
     assert "level flow has no congestion control: swift changes nothing" in capsys.readouterr().err

@@ -145,7 +145,7 @@ def test_a_loss_is_noticed_long_before_the_timeout(mode: str, recovery: str, con
         topology=LeafSpine(leaves=2, spines=SPINES, hosts_per_leaf=2),
         link=Link(Rate(100 * GBPS), Duration(US)),
         load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
-        transport=Transport(recovery=recovery, congestion_control=control),  # type: ignore[arg-type]
+        transport=Transport(recovery=recovery, congestion=control),  # type: ignore[arg-type]
         ecn=Ecn(minimum=Size(400_000), maximum=Size(400_000)),
     )
     whole, _ = to_other_leaf(fabric)
@@ -198,7 +198,7 @@ def test_hpcc_compares_a_port_with_itself(mode: str) -> None:
     """What another path's ports say is no news of this one: alone, a flow keeps nearly its rate."""
     ends = {}
     for name in ("ecmp", mode):
-        fabric = msgspec.structs.replace(two_leaves(name, ack_every_packets=1), congestion_control=Hpcc())
+        fabric = msgspec.structs.replace(two_leaves(name, ack_every_packets=1), congestion=Hpcc())
         ends[name] = to_other_leaf(fabric, 16 * MIB)[0].timeline["end_ns"].max()
     assert ends[mode] < 1.1 * ends["ecmp"]
 
@@ -212,7 +212,7 @@ def test_hpcc_hears_of_a_full_port_by_every_path(mode: str) -> None:
             topology=LeafSpine(leaves=3, spines=SPINES, hosts_per_leaf=4),
             link=Link(Rate(100 * GBPS), Duration(US)),
             load_balancing=LoadBalancing(mode=mode),  # type: ignore[arg-type]
-            transport=Transport(congestion_control=name, ack_every_packets=1),  # type: ignore[arg-type]
+            transport=Transport(congestion=name, ack_every_packets=1),  # type: ignore[arg-type]
         )
         result = twin_of(fabric, ranks=9).play(incast(8, 4 * MIB))
         assert result.counters["dropped"] == 0

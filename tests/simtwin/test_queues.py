@@ -120,10 +120,10 @@ def test_a_pause_goes_on_to_those_who_feed_it() -> None:
 def test_marks_begin_where_they_should() -> None:
     """A step at 200 KB: whatever leaves a longer queue is marked, and nothing else."""
     ecn = Ecn(minimum=Size(200_000), maximum=Size(200_000))
-    transport = Transport(window_packets=40, congestion_control="dcqcn", ack_timeout=Duration(5000 * US))
+    transport = Transport(window_packets=40, congestion="dcqcn", ack_timeout=Duration(5000 * US))
     none = twin_of(one_switch(3, ecn=ecn, transport=transport)).play(incast(2, 1 * MIB))
     assert max(none.counters["links"]["longest_queue_bytes"]) < 2 * 40 * 4200
-    transport = Transport(window_packets=1000, congestion_control="dcqcn", ack_timeout=Duration(5000 * US))
+    transport = Transport(window_packets=1000, congestion="dcqcn", ack_timeout=Duration(5000 * US))
     some = twin_of(one_switch(9, ecn=ecn, transport=transport)).play(incast(8, 1 * MIB))
     assert max(some.counters["links"]["longest_queue_bytes"]) > 200_000
     assert total(some, "marked") > 0
@@ -134,7 +134,7 @@ def test_marks_begin_where_they_should() -> None:
 def test_the_chance_of_a_mark_grows_with_the_queue() -> None:
     """Oracle 11: p = pmax (q - kmin) / (kmax - kmin), by a queue that hardly moves: nobody slows down."""
     ecn = Ecn(minimum=Size(100_000), maximum=Size(4_000_000), probability=0.5)
-    transport = Transport(window_packets=150, congestion_control="dcqcn", ack_timeout=Duration(50_000 * US))
+    transport = Transport(window_packets=150, congestion="dcqcn", ack_timeout=Duration(50_000 * US))
     twin = twin_of(one_switch(5, ecn=ecn, transport=transport), seed=3)
     # Notifications that say nothing: senders keep their rate, the windows the queue.
     twin._config.congestion.dcqcn.minimum_rate_bps = twin._config.congestion.line_rate_bps
@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
     fabric = Fabric(
         topology=FatTree(4),
         link=LINK,
-        transport=Transport(ack_every_packets=1, congestion_control="dcqcn"),
+        transport=Transport(ack_every_packets=1, congestion="dcqcn"),
         switch=Switch(shared_buffer=Size(1 * MIB)),
         ecn=Ecn(minimum=Size(50_000), maximum=Size(200_000), probability=0.3),
         pfc=Pfc(),

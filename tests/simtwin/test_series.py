@@ -164,7 +164,7 @@ def test_a_link_that_gets_slower_is_never_used_more_than_whole() -> None:
 
 def control(chosen: Any, workload: Workload) -> pl.DataFrame:
     built = crowded(SingleSwitch(hosts=workload.world_size))
-    built = Fabric(**{name: getattr(built, name) for name in built.__struct_fields__} | {"congestion_control": chosen})
+    built = Fabric(**{name: getattr(built, name) for name in built.__struct_fields__} | {"congestion": chosen})
     table, *_ = played(built, workload, 10 * US)
     return table.filter(kind="pair")
 

@@ -41,7 +41,7 @@ shared_buffer = "4MiB"
 minimum = "4kB"
 maximum = "40kB"
 [transport]
-congestion_control = "dcqcn"
+congestion = "dcqcn"
 """
 INTERVAL_NS = 20_000
 

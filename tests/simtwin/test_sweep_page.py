@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simtwin.sweep.page import sweep_page, ticks_of, unit_of
 from simtwin.sweep.rows import RESULTS, table_of
 
-AXES = ["fabric.transport.congestion_control", "fabric.switch.buffer", "traffic.load"]
+AXES = ["fabric.transport.congestion", "fabric.switch.buffer", "traffic.load"]
 GRID = [["dcqcn", "<swift>"], ["1MB", "4MB", "16MB"], [0.3, 0.5]]
 
 

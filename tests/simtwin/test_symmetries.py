@@ -51,7 +51,7 @@ def lossless(scale: int = 1, control: Control | None = None, **more: object) -> 
         ecn=Ecn(minimum=Size(20 * KIB), maximum=Size(80 * KIB), probability=0.5),
         pfc=Pfc(),
         priority=Priority(data=3, control=6),
-        congestion_control=control or dcqcn(scale),
+        congestion=control or dcqcn(scale),
         **more,  # type: ignore[arg-type]
     )
 
@@ -118,7 +118,7 @@ def finished_at(flows: list[tuple[int, int, int]], control: Control) -> list[tup
         ecn=Ecn(minimum=Size(30_000), maximum=Size(30_000), probability=1.0),
         pfc=Pfc(),
         priority=Priority(data=3, control=6),
-        congestion_control=control,
+        congestion=control,
         path=paths,
     )
     workload = Workload("flows", 8, [Group("0", tuple(range(8)))], {})

@@ -35,7 +35,7 @@ def test_congestion_control_starts_from_the_rate_of_the_port_to_the_network(doma
     fabric = Fabric(
         topology=RailOptimized(servers=2, rails=2, spines=1, domain=domain, spine_link=Link(Rate(800 * GBPS))),
         link=Link(Rate(100 * GBPS), Duration(1000)),
-        congestion_control=Dcqcn(),
+        congestion=Dcqcn(),
     )
     assert twin_of(fabric)._config.congestion.line_rate_bps == 100 * GBPS
 
@@ -57,13 +57,13 @@ def test_hosts_that_only_have_each_other_start_from_their_cable() -> None:
 
 
 def test_ports_without_a_limit_start_from_what_soft_nics_do() -> None:
-    assert twin_of(single_switch(2, 0, congestion_control="dcqcn"))._config.congestion.line_rate_bps == 100 * GBPS
+    assert twin_of(single_switch(2, 0, congestion="dcqcn"))._config.congestion.line_rate_bps == 100 * GBPS
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CONTROLS if kind not in ("none", "window", "hpcc")])
 def test_no_least_rate_is_above_the_ports(kind: str) -> None:
     """Those of the defaults are for fast ports."""
-    congestion = twin_of(single_switch(2, 10**6, congestion_control=kind))._config.congestion
+    congestion = twin_of(single_switch(2, 10**6, congestion=kind))._config.congestion
     assert getattr(getattr(congestion, kind.replace("-", "_")), "minimum_rate_bps", 0) <= 10**6
 
 
@@ -81,14 +81,12 @@ def test_fewer_make_a_loss_than_a_window_has(window: int | None, expected: int) 
 
 
 def test_a_control_that_an_option_asks_for_is_checked_too() -> None:
-    with pytest.raises(
-        SimulationError, match=r"transport\.congestion_control = hpcc asks how much of their rate ports use"
-    ):
-        twin_of(single_switch(2, downlink_bps=0, congestion_control="hpcc"))
+    with pytest.raises(SimulationError, match=r"transport\.congestion = hpcc asks how much of their rate ports use"):
+        twin_of(single_switch(2, downlink_bps=0, congestion="hpcc"))
 
 
 def test_hpcc_plays_on_one_thread_whatever_is_asked_for() -> None:
     for control, expected in ((Hpcc(), 1), (Dcqcn(), 2)):
         fabric = single_switch(4)
-        fabric = Fabric(topology=fabric.topology, link=fabric.link, congestion_control=control)
+        fabric = Fabric(topology=fabric.topology, link=fabric.link, congestion=control)
         assert Twin(fabric, build_network(fabric), range(4), threads=2).threads == expected

@@ -14,7 +14,7 @@ PFC = '[switch]\nshared_buffer = "2MB"\n[pfc]\n'
 
 @pytest.mark.parametrize("control", ["dcqcn", "dcqcn-timer", "dctcp", "nscc"])
 def test_a_control_by_marks_that_nobody_makes(control: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = f'name = "{control}"\n{HEAD}[transport]\ncongestion_control = "{control}"\n'
+    text = f'name = "{control}"\n{HEAD}[transport]\ncongestion = "{control}"\n'
     twin_of(parse_fabric(text + ECN))
     assert capsys.readouterr().err == ""
     says = f"no switch marks the packets by which {control} would slow down"
@@ -25,7 +25,7 @@ def test_a_control_by_marks_that_nobody_makes(control: str, capsys: pytest.Captu
 
 def test_other_controls_need_no_marks(capsys: pytest.CaptureFixture[str]) -> None:
     for control in ("none", "window", "timely", "swift", "hpcc"):
-        twin_of(parse_fabric(f'{HEAD}[transport]\ncongestion_control = "{control}"\n'))
+        twin_of(parse_fabric(f'{HEAD}[transport]\ncongestion = "{control}"\n'))
     assert capsys.readouterr().err == ""
 
 

@@ -96,7 +96,7 @@ def crowded(topology: Any, delay_ps: int = US // 2) -> Fabric:
         ecn=Ecn(minimum=Size(20 * KIB), maximum=Size(80 * KIB), probability=0.5),
         pfc=Pfc(),
         priority=Priority(data=3, control=6),
-        congestion_control=Dcqcn(),
+        congestion=Dcqcn(),
     )
 
 
