@@ -1,4 +1,4 @@
-# make demo | make test | make test-quick | make build | make lint | make format | make native-test | make fuzz | make fuzz-inputs | make attack | make kills | make clean
+# make demo | make test | make test-all | make test-quick | make build | make lint | make format | make native-test | make fuzz | make fuzz-inputs | make attack | make kills | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
+.PHONY: demo test test-extended test-all test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -40,18 +40,24 @@ $(DEVELOP): $(BUILT)
 demo: build
 	@$(WITH_VENV) $(BIN)/python examples/demo.py
 
-# Two processes: one for what plays in real time, one for what computes.
+# Two processes: one for tests that play in real time, one for tests that compute.
 test: develop native-test
-	$(WITH_VENV) $(BIN)/python -m pytest -n 2
+	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m "not extended"
+
+# Guests, packaging, full matrices and the benchmarks' own tests.
+test-extended: develop
+	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m extended
+
+test-all: test test-extended
 
 test-quick: develop
-	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow"
+	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow and not extended"
 
 lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py
 	MYPYPATH=tests/guests $(BIN)/mypy -p rxe
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
@@ -66,7 +72,7 @@ native-build: $(VENV)/.tools
 	@$(BIN)/cmake --build build/sanitize
 
 native-test: native-build
-	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+	@$(BIN)/ctest --test-dir build/sanitize --output-on-failure -j 2
 
 # Data races of the twin, the only native part with threads.
 thread-test: $(VENV)/.tools

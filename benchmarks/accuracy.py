@@ -1,4 +1,4 @@
-"""How close the twin comes to the wire: |excess| / wire by operation and size, given only fabric and calibration.
+"""Accuracy of the twin: |excess| / wire by operation and size, given only fabric and calibration.
 
 python benchmarks/accuracy.py                 DLRM and the collectives, at dilation 1 and 10
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arguments import add_json, list_of, positive, some_of, whole
+from common.arguments import add_json, list_of, positive, some_of, whole
 from validation import Job, dlrm, fresh, machine
 
 from genie.verdict import Verdict
@@ -30,12 +30,12 @@ DILATION_MAX = 1000
 
 
 def size_class(size_bytes: int) -> str:
-    """The classes that the targets name."""
+    """The size classes of the targets."""
     return ">= 64 KiB" if size_bytes >= 64 * KIB else "8 to 64 KiB" if size_bytes >= 8 * KIB else "< 8 KiB"
 
 
 def collect(verdict: Verdict, into: dict[tuple[str, str], list[float]]) -> None:
-    """|excess| / wire of every judged collective."""
+    """Add |excess| / wire of every judged collective."""
     for entry in verdict.to_dict()["collectives"]:
         ratio = abs(entry["excess_ns"]) / entry["wire_ns"]
         for op in (entry["op"], "all"):

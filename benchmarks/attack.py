@@ -1,11 +1,14 @@
-"""Hostile packets by name against runs with --verify: does any byte come wrong, does any job end, is it said?
+"""Hostile packets against runs with --verify: are bytes wrong, do jobs end, and are the packets reported?
 
     python benchmarks/attack.py                 every kind at every level of knowledge (root; some minutes)
     python benchmarks/attack.py --quick         all kinds in one run for each level
 
-Attackers know, level by level: nothing but the addresses of the run and its queue pairs ("stranger", "wrong port"); the
-ports too, and numbers that a fixed seed would give ("old numbers") or none ("blind": they try all queue pair numbers);
-queue pairs and ports, but neither PSN nor key ("queue pair known"); all that the network carries ("all known").
+Attackers know, by level:
+- "stranger", "wrong port": only the addresses of the run and its queue pairs
+- "old numbers": the ports too, and the numbers of a fixed seed
+- "blind": the ports only; they try all queue pair numbers
+- "queue pair known": queue pairs and ports, but neither PSN nor key
+- "all known": all packets on the network
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from arguments import add_json, positive, some_of
-from hostile_packets import KINDS, PSN_COUNT, WINDOW, Forger, Kind, Link, Listener, Numbers, old_key, old_psn
+from common.arguments import add_json, positive, some_of
+from common.hostile_packets import KINDS, PSN_COUNT, WINDOW, Forger, Kind, Link, Listener, Numbers, old_key, old_psn
 
 from genie.record import open_run
 from genie.workload.build import RankBuilder
@@ -35,9 +38,9 @@ from genie.workload.write import save
 GENIE = Path(sys.executable).parent / "genie"
 SEED = 20270517
 RANKS, COLLECTIVES, SIZE_BYTES, RATE = 4, 4, 65536, "100Mb/s"
-BURST, PAUSE_S = 40, 0.002  # packets, then time for the ranks: there are as many attackers as cores otherwise
+BURST, PAUSE_S = 40, 0.002  # packets, then a pause for the ranks, because attackers take as many cores as there are
 LEVELS = ("stranger", "wrong port", "old numbers", "blind", "queue pair known", "all known")
-OUTSIDE = {  # level -> what counts it
+OUTSIDE = {  # level -> counters that count its packets
     "stranger": ("strangers",),
     "wrong port": ("wrong_port",),
     "old numbers": ("strangers", "wrong_rank"),
@@ -57,13 +60,13 @@ class Row:
     verified_bytes: int
     wrong_bytes: int
     counted: dict[str, int]
-    senders: list[str] = field(default_factory=list)  # that the warnings name
+    senders: list[str] = field(default_factory=list)  # senders named in warnings
     error: str = ""
-    problems: list[str] = field(default_factory=list)  # what should not be
+    problems: list[str] = field(default_factory=list)  # unexpected outcomes
 
 
 class Attack:
-    """One run, and one attacker."""
+    """One run with one attacker."""
 
     def __init__(self, folder: Path, level: str, kinds: Sequence[Kind], seed: int, iterations: int) -> None:
         self.level, self.kinds = level, kinds
@@ -74,7 +77,7 @@ class Attack:
         self.packets = 0
 
     def run(self) -> Row:
-        """Play the run, attack it as long as it goes on, and judge."""
+        """Play the run, attack it until it ends, and judge."""
         rings(self.folder / "rings")
         hosts = self.folder / "hosts.toml"
         hosts.write_text(
@@ -98,7 +101,7 @@ class Attack:
         while goes_on() and sum(bool(link.last) for link in listener.links.values()) < RANKS:
             listener.listen()
             time.sleep(PAUSE_S)
-        # Once is enough for who knows all, and each later packet would be of a connection that is gone.
+        # One packet is enough for an attacker who knows all; each later one would be for a connection that is gone.
         burst, pause_s = (4, 0.02) if self.level == "all known" else (BURST, PAUSE_S)
         while goes_on():
             for _ in range(burst):
@@ -108,7 +111,7 @@ class Attack:
 
     def _one(self, links: dict[tuple[str, str], Link], forger: Forger) -> None:
         kind = self.draw.choice(self.kinds)
-        # A rank's answers go to those that send to it; its requests to those that it sends to.
+        # A rank's answers go to the ranks that send to it; its requests go to the ranks that it sends to.
         busy = [key for key, link in sorted(links.items()) if link.last]
         sender, receiver = self.draw.choice(busy)
         requests = links[sender, receiver]
@@ -158,7 +161,7 @@ class Attack:
 
 
 def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
-    """All that should not be: none for a run that an attacker could not touch, or one that was ended and says how."""
+    """Unexpected outcomes of a run; none if it was not affected, or if it ended and names the cause."""
     problems = [f"{row.wrong_bytes} wrong bytes"] if row.wrong_bytes else []
     if row.level == "all known":
         named = "ended its connection" in row.error or "gave up sending" in row.error
@@ -167,7 +170,7 @@ def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
         return problems
     if row.code:
         problems.append(f"exit code {row.code}: {row.error}")
-    # Outside, packets are refused before their kind matters; else each kind has counters of its own.
+    # Packets from outside are refused before their kind matters; other kinds have counters of their own.
     outside = OUTSIDE.get(row.level)
     expected = [("it", outside)] if outside else [(kind.name, kind.counters) for kind in kinds]
     for name, counters in expected:
@@ -180,7 +183,7 @@ def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
 
 
 def rings(folder: Path) -> None:
-    """All-reduces on a few ranks."""
+    """Write a workload of all-reduces on a few ranks."""
     workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], {})
     for rank in range(RANKS):
         builder = RankBuilder(rank)
@@ -193,13 +196,13 @@ def rings(folder: Path) -> None:
 
 
 def attacked(level: str, kinds: Sequence[Kind], seed: int, iterations: int) -> Row:
-    """One run under attack, in a folder that goes with it."""
+    """One run under attack, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="attack") as folder:
         return Attack(Path(folder), level, kinds, seed, iterations).run()
 
 
 def rounds(levels: Sequence[str], quick: bool) -> list[tuple[str, tuple[Kind, ...]]]:
-    """The level and kinds of each run: kind by kind where a packet reaches a queue pair."""
+    """(level, kinds) of each run: one kind per run where a packet reaches a queue pair."""
     each = [(kind,) for kind in KINDS]
     return [
         (level, kinds)

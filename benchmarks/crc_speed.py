@@ -1,6 +1,7 @@
-"""How fast the native CRC-32 and ICRC are on this machine: python benchmarks/crc_speed.py
+"""Speed of the native CRC-32 and ICRC on this machine: python benchmarks/crc_speed.py
 
-Best of several runs, data in the first cache. A packet's figure holds encoding its BTH, the flow's state and the CRC.
+Best of several runs, with data in the first-level cache. A packet's figure includes encoding its BTH, the flow's state
+and the CRC.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arguments import add_json, positive, some_of
+from common.arguments import add_json, positive, some_of
 from validation import Job, dlrm, fresh, machine
 
 from chakra_schemas.errors import TraceError
@@ -34,7 +34,7 @@ RATE = "200Mb/s"
 
 
 def interval(hits: int, runs: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
+    """Wilson's 95 % interval of a proportion."""
     share, square = hits / runs, z * z
     middle = (share + square / (2 * runs)) / (1 + square / runs)
     half = z / (1 + square / runs) * math.sqrt(share * (1 - share) / runs + square / (4 * runs * runs))
@@ -42,7 +42,7 @@ def interval(hits: int, runs: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def one(job: Job, condition: str, number: int) -> dict[str, Any]:
-    """One run; what was injected and what the verdict says."""
+    """One run: the injected fault and the verdict."""
     factor = CONDITIONS[condition]
     rank = random.Random(f"{SEED}/{condition}/{number}").randrange(job.workload.world_size)
     faults = Faults() if factor is None else Faults(rate=[RateFault(rank=rank, factor=factor)])

@@ -1,10 +1,10 @@
-"""Does genie check find what is wrong, and nothing in a clean lab? A lab of 8 hosts, 2 leaves and 2 spines; root.
+"""Does genie check find faults, and none in a clean lab? A lab of 8 hosts, 2 leaves and 2 spines; root.
 
 python benchmarks/first_aid.py                                   each of eight faults three times, clean ten times
 python benchmarks/first_aid.py --faults small-mtu,clean --runs 1
 
-Each time the lab is built anew, with the fault somewhere else. A fault is found when a finding of its kind names its
-place; findings beside it are counted as others. Exit code 1 when one is not found, or there are others.
+Each time the lab is built anew, with the fault at another place. A fault is found when a finding of its kind names its
+place; all other findings are counted as others. Exit code 1 when a fault is not found or there are other findings.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arguments import add_json, positive, some_of
-from first_aid_faults import FABRIC, FAULTS, Put
+from common.arguments import add_json, positive, some_of
+from common.first_aid_faults import FABRIC, FAULTS, Put
 
 from genie.lab import down, names_of, up
 
@@ -38,18 +38,18 @@ class Row:
     code: int
     is_found: bool
     others: int  # findings beside the fault's
-    took_s: float  # the whole command
+    took_s: float  # duration of the command
     findings: list[str]
 
     @property
     def is_right(self) -> bool:
-        """The fault alone is found, or nothing where there is nothing; in time."""
+        """Whether exactly the fault is found (in a clean lab: none), in time."""
         wanted = (0, False, 0) if self.fault == "clean" else (1, True, 1)
         return (self.code, self.is_found, len(self.findings)) == wanted and self.took_s < SECONDS_MAX
 
 
 def checked(name: str, seed: int) -> Row:
-    """One lab with a fault, checked and taken down."""
+    """Build one lab with a fault, check it and remove it."""
     with tempfile.TemporaryDirectory(prefix="genie-first-aid-") as folder:
         fabric, report = Path(folder) / "first-aid.toml", Path(folder) / "check.json"
         fabric.write_text(FABRIC)
@@ -69,7 +69,7 @@ def checked(name: str, seed: int) -> Row:
 
 
 def judged(name: str, put: Put, code: int, took_s: float, findings: Sequence[dict[str, str]]) -> Row:
-    """What the findings of a lab with a fault are worth."""
+    """Judge the findings of a lab with a fault."""
     of_it = [each for each in findings if each["kind"] in put.kinds and any(word in each["text"] for word in put.names)]
     texts = [f"{each['kind']}: {each['text']}" for each in findings]
     return Row(name, put.where, code, bool(of_it), len(findings) - len(of_it), round(took_s, 1), texts)

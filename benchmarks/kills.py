@@ -1,15 +1,17 @@
 """Is the right rank named when one is killed, and is nothing left behind? Ranks, two at once, mpirun and the launcher.
 
-python benchmarks/kills.py                        200 kills at drawn moments, of runs of four ranks on loopback
-python benchmarks/kills.py --kills 6 --seed 3
-python benchmarks/kills.py --seed 3 --only 17     the kill of that number again
+    python benchmarks/kills.py                        200 kills at random moments, of runs of four ranks on loopback
+    python benchmarks/kills.py --kills 6 --seed 3
+    python benchmarks/kills.py --seed 3 --only 17     the kill of that number again
 
-Moments: while ranks start, join, play, wait for each other, and gather their records. Started by hand, as ranks under
-mpirun, and with torchrun's variables. Ranks and mpirun get SIGTERM at times, all others SIGKILL. A rank that is named
-must be one that was killed, of two the first; of a killed mpirun none may be. A launcher must name one that is killed
-after ranks have begun and before they gather.
-Exit code 1 when a wrong one is named, or something is left: a process, parts/, a half-written file, a lock, a temporary
-folder, shared memory. Where no process outlives the kill to tidy up, that is judged after the next command.
+Moments: while ranks start, join, play, wait for each other, and gather their records. Ranks are started by hand, under
+mpirun, and with torchrun's variables. Ranks and mpirun sometimes get SIGTERM; all other signals are SIGKILL.
+
+A named rank must be one that was killed, of two the first. For a killed mpirun no rank may be named. A launcher must
+name a rank that is killed after ranks have begun and before they gather.
+
+Exit code 1 when a wrong rank is named, or something is left behind. That may be a process, parts/, an unfinished file,
+a lock, a temporary folder or shared memory. If no process outlives the kill to tidy up, the next command must do it.
 """
 
 from __future__ import annotations
@@ -24,25 +26,25 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arguments import add_json, positive, whole
-from kill_scenes import MOMENTS, WAYS, Kill, Scene, drawn, shared_memory
+from common.arguments import add_json, positive, whole
+from common.kill_scenes import MOMENTS, WAYS, Kill, Scene, drawn, shared_memory
 
 ATTEMPTS_MAX = 20
 STAYS_S = 15.0
 RIGHT, UNTOLD, COMPLETE, WRONG = "right", "cannot be told", "complete", "WRONG"
-# Words that blame a rank, or several; a rank that only reports ("rank 0: nothing came ...") is not blamed.
+# Phrases that blame one or more ranks; a rank that only reports ("rank 0: nothing came ...") is not blamed.
 BLAMED = re.compile(
     r"ranks? ([\d, ]+?) (?:died|is gone|are gone|did not|is stopped)|(?:lost|nothing of) ranks? ([\d, ]+)|"
     r"rank (\d+)(?:: told| stopped: told) to end"
 )
-# A launcher that watches all ranks of a run must name one that is killed then.
+# A launcher that watches all ranks of a run must name a rank that is killed during these moments.
 MUST_TELL = {("rank", moment) for moment in ("join", "play", "barrier")}
 OPEN = re.compile(r"cannot be told|mpirun ended with exit code|nothing came|stopped: |gave up")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A kill, and what came of it."""
+    """A kill and its outcome."""
 
     number: int
     kill: Kill
@@ -53,7 +55,7 @@ class Row:
 
 
 def judge(kill: Kill, codes: list[int], said: list[str], problem: str | None) -> str:
-    """Whether what was said of a kill is true. `problem`: what the run folder says; None when it is complete."""
+    """Judge the output after a kill. `problem`: the run folder's; None when the run is complete."""
     texts = [*said, problem or ""]
     if _blamed(texts) - set(kill.ranks):
         return WRONG
@@ -63,7 +65,7 @@ def judge(kill: Kill, codes: list[int], said: list[str], problem: str | None) ->
         return COMPLETE
     if kill.victim in ("mpirun", "launcher"):
         words = [f"{kill.victim} was "] + ["were told to end by SIGTERM"] * (kill.signal == "SIGTERM")
-        silent = kill.victim == "launcher" and not problem  # before anything was played nothing is left to say it in
+        silent = kill.victim == "launcher" and not problem  # without a played iteration there is no run folder
         return RIGHT if silent or any(word in text for word in words for text in texts) else WRONG
     if kill.victim == "two ranks":  # the first had ended before the second was killed
         if kill.ranks[1] in _blamed(_first(texts)):
@@ -85,12 +87,12 @@ def _blamed(texts: list[str]) -> set[int]:
 
 
 def _first(texts: list[str]) -> list[str]:
-    """The causes, without what came of them."""
+    """The causes, without their consequences."""
     return [text.split("; then ")[0] for text in texts]
 
 
 def carried_out(seed: int, number: int) -> Row:
-    """The kill of this number; where the run had ended before it, another one in its place."""
+    """The kill of this number, or another one if the run had ended before it."""
     for attempt in range(ATTEMPTS_MAX):
         kill = drawn(seed, number, attempt)
         with tempfile.TemporaryDirectory(prefix="genie-kills-") as folder:
@@ -120,7 +122,7 @@ def _row(number: int, kill: Kill, scene: Scene, codes: list[int], said: list[str
 
 
 def _left_in_memory(before: set[str]) -> list[str]:
-    """Names of shared memory that have come and stay; those of other runs on this machine go again."""
+    """Names of shared memory that have appeared and stay; those of other runs on this machine disappear."""
     names = shared_memory() - before
     deadline = time.monotonic() + STAYS_S
     while names and time.monotonic() < deadline:

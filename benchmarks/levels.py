@@ -1,13 +1,14 @@
-"""How the twin's levels compare: `python benchmarks/levels.py [--quick] [--aicb DATA] [--json FILE]`.
+"""Comparison of the twin's levels: `python benchmarks/levels.py [--quick] [--aicb DATA] [--json FILE]`.
 
-`ring-128`: a ring all-reduce of 1 GiB (--quick: 64 MiB) among 128 ranks at 400 Gb/s, on a leaf-spine and on a fat tree,
-with plain messages and with NCCL's; wanted is level flow within 10 % of level packet and 1,000 times as fast, level
-analytic within 20 % and 100,000 times as fast. `gpt13b` and `llama7b`: AICB's workload files, with --aicb DATA or
-GENIE_SHARED_DATA, on SimAI's sample topology of 16 GPUs and on 128 GPUs on rails with DCQCN, ECN and PFC.
+`ring-128`: a ring all-reduce of 1 GiB (--quick: 64 MiB) among 128 ranks at 400 Gb/s. It plays on a leaf-spine and on a
+fat tree, with plain messages and with NCCL's. The target for level flow is within 10 % of level packet and 1,000 times
+as fast. For level analytic it is within 20 % and 100,000 times as fast. `gpt13b` and `llama7b`: AICB's workload files,
+with --aicb DATA or GENIE_SHARED_DATA. They play on SimAI's sample topology of 16 GPUs, and on 128 GPUs on rails with
+DCQCN, ECN and PFC.
 
-Seconds are those of the simulators alone: loading, plans and set-up of the network are not counted, closed forms are.
-Levels without packets play five times, and the fastest counts. Each row plays in a process of its own, whose peak
-memory is shown. Exit code 1 when a target is missed.
+Seconds are those of the simulators alone, closed forms included. Loading, plans and set-up of the network are not
+counted. Levels without packets play five times, and the fastest counts. Each row plays in a process of its own, whose
+peak memory is shown. Exit code 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arguments import add_json
+from common.arguments import add_json
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate, Size
@@ -80,7 +81,7 @@ def rails() -> Fabric:
 
 
 def job(name: str, size_bytes: int, data: Path) -> tuple[Fabric, Workload, Lowering]:
-    """A row's `kind fabric wire`."""
+    """Fabric, workload and lowering of a row named `kind fabric wire`."""
     kind, where, wire = name.split("/")
     if kind.startswith("ring"):
         nccl = NcclShape() if wire == "nccl" else None
@@ -121,11 +122,11 @@ def in_process(name: str, level: str, size_bytes: int, data: Path) -> dict[str, 
 
 
 def judged(row: dict[str, Any], packet: dict[str, Any]) -> str:
-    """What the row shows beside level packet, and whether that is what is wanted."""
+    """The row's comparison with level packet, and whether it meets the target."""
     row["error"] = row["end_ms"] / packet["end_ms"] - 1
     row["times"] = packet["wall_s"] / row["wall_s"]
     accurate = abs(row["error"]) <= WITHIN[row["level"]]
-    # How fast is asked for of plain rings of full size alone.
+    # The target for speed applies to plain rings of full size only.
     fast = "plain" not in row["row"] or row["times"] >= TIMES_AS_FAST[row["level"]]
     row["met"] = accurate and fast
     return "met" if row["met"] else "NOT MET"

@@ -1,7 +1,8 @@
-"""How fast and in how much memory a large trace loads: `python benchmarks/load_trace.py [--nodes N] [--json FILE]`.
+"""Time and memory for loading a large trace: `python benchmarks/load_trace.py [--nodes N] [--json FILE]`.
 
-Three traces of one rank: as this project writes them, with what PyTorch converters add (tensor arguments and ten
-attributes a node), and the latter compressed. Each loads in a process of its own. Limits: 15 s and 2 GB per million.
+Three traces of one rank: as this project writes them, with the additions of PyTorch converters (tensor arguments and
+ten attributes a node), and the latter compressed. Each loads in a process of its own. Limits: 15 s and 2 GB per
+million nodes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from arguments import add_json, positive
 from chakra_protobuf.et_def_pb2 import GlobalMetadata, IOInfo, Node, NodeType
+from common.arguments import add_json, positive
 
 from chakra_schemas.attributes import AttributeValue, make_attributes
 from chakra_schemas.writer import write_trace
@@ -32,7 +33,7 @@ TENSOR = "[[%d, %d, 0, 1048576, 4, 'cuda:0'], [%d, 7, 0, 1048576, 4, 'cuda:0'], 
 
 
 def pytorch_like(count: int) -> Iterator[Node]:
-    """Nodes as converters of PyTorch traces write them: every tenth a collective."""
+    """Nodes as converters of PyTorch traces write them; every tenth is a collective."""
     for index in range(count):
         attributes: dict[str, AttributeValue] = {
             "rf_id": index, "fw_parent": 0, "seq_id": -1, "scope": 0, "tid": 1, "fw_tid": 0,

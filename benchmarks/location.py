@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arguments import add_json, positive, some_of
+from common.arguments import add_json, positive, some_of
 from detection import interval
 from validation import fresh, machine
 
@@ -37,7 +37,7 @@ SEED = 20261201
 LEAVES, SPINES, HOSTS = 2, 2, 8
 ITERATIONS, WARMUP = 16, 1
 SIZE_BYTES = 1 << 20
-# Condition: share of the runs, share of its rate that the link has left, runs that must be right of 50 or of 100.
+# Condition: share of the runs, remaining share of the link's rate, runs that must be right of 50 or of 100.
 CONDITIONS = {"spine-40": (1, 0.4, 0.92), "host-50": (1, 0.5, 0.96), "clean": (2, None, 0.97)}
 FABRIC = """\
 name = "location"
@@ -81,7 +81,7 @@ def workload() -> Workload:
 
 
 def drawn(condition: str, number: int) -> tuple[str, list[str]]:
-    """The slow link as `--lab-fault` names it, and its directions; "" and none for a clean run."""
+    """(slow link as `--lab-fault` names it, its directions); "" and an empty list for a clean run."""
     draw = random.Random(f"{SEED}/{condition}/{number}")
     host, leaf, spine, way = draw.randrange(HOSTS), draw.randrange(LEAVES), draw.randrange(SPINES), draw.randrange(3)
     if CONDITIONS[condition][1] is None:
@@ -92,16 +92,16 @@ def drawn(condition: str, number: int) -> tuple[str, list[str]]:
 
 
 def genie(*words: str, limit_s: float = 120) -> subprocess.CompletedProcess[str]:
-    """One command, ended when it takes longer. Raises TimeoutExpired."""
+    """Run one command; end it when it takes longer. Raises TimeoutExpired."""
     line = [sys.executable, "-m", "genie", *words]
     return subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
 
 
 def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
-    """One run: what was slow, and what the verdict says."""
+    """One run: the slow link and the verdict."""
     fault, links = drawn(condition, number)
     share, out, fabric = CONDITIONS[condition][1], scratch / "run", str(scratch / "fabric.toml")
-    shutil.rmtree(out, ignore_errors=True)  # an earlier run's verdict is none of this one's
+    shutil.rmtree(out, ignore_errors=True)  # an earlier run's verdict must not count
     given = ["--lab-fault", f"{fault} rate={share:.0%}"] if share is not None else []
     began = time.monotonic()
     code, said = None, "took too long"
@@ -111,7 +111,7 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
             "--warmup", str(WARMUP), "--seed", str(1 + number), "-o", str(out), *given,
         )  # fmt: skip
         code, said = done.returncode, " ".join(done.stderr.split())[-300:]
-    except subprocess.TimeoutExpired:  # it had no time to take its fault out of the lab
+    except subprocess.TimeoutExpired:  # it had no time to remove its fault from the lab
         genie("lab", "down", fabric)
         genie("lab", "up", fabric)
     row: dict[str, Any] = {"condition": condition, "number": number, "fault": fault, "code": code,
@@ -135,7 +135,7 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """A line for each condition: how many were right, and whether that is enough."""
+    """A line for each condition: the number of correct runs, and whether it meets the target."""
     lines = []
     for condition, (_, share, least) in CONDITIONS.items():
         mine = [row for row in rows if row["condition"] == condition]

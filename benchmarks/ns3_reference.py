@@ -1,16 +1,20 @@
-"""The twin beside ns-3's RDMA model: python benchmarks/ns3_reference.py DATA/ns3-reference [--seeds 20] [--json FILE]
-                                     [--runs FOLDER]
+"""The twin compared with ns-3's RDMA model: python benchmarks/ns3_reference.py DATA/ns3-reference [--seeds 20]
+                                             [--json FILE] [--runs FOLDER]
 
-DATA holds flow completion times of that model (its README says of which), its configurations and its topology. Each
-experiment is imported as `genie convert ns3` does and played once for each seed. Wanted: the single flow to the
-nanosecond; of the others the median over the seeds of the median within 5 %, that model's longest time from the
-smallest to the largest of our seeds' longest times, and pauses in every seed where that model has them, and in none
-where it has none. The targets are for 20 seeds: with fewer the longest times span less, and may miss that model's. Exit
-code 1 when something is not as wanted.
+DATA holds flow completion times of that model (its README names the version), its configurations and its topology. Each
+experiment is imported as by `genie convert ns3` and played once for each seed. The targets are:
+- the single flow matches to the nanosecond
+- for the others, the median over the seeds of the median is within 5 %
+- the model's longest time is between the smallest and the largest of the seeds' longest times
+- pauses occur in every seed if the model has them, and in no seed otherwise
 
-Of an experiment that draws marks DATA has one draw. FOLDER has more runs of that model, each with its own seed, as
-NAME.RUN.txt in the form of DATA's fct: our medians and longest times, of as many seeds, are then compared with theirs
-as samples of one distribution (Kolmogorov and Smirnov, 5 %), and theirs, 20 by 20, are held to the target for medians.
+The targets are for 20 seeds: with fewer, the longest times span less and may miss the model's. Exit code 1 when a
+target is missed.
+
+For an experiment that draws marks, DATA has one draw. FOLDER has more runs of that model, each with its own seed, as
+NAME.RUN.txt in the form of DATA's fct. The twin's medians and longest times, of as many seeds, are then compared with
+the model's as samples of one distribution (Kolmogorov and Smirnov, 5 %). The model's runs, 20 by 20, are also held to
+the target for medians.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arguments import add_json, positive
+from common.arguments import add_json, positive
 
 from simtwin.fabric.topology import build_network
 from simtwin.imports.ns3 import read_experiment
@@ -33,7 +37,7 @@ from simtwin.play.twin import Twin
 WITHIN = 0.05
 TARGET_SEEDS = 20
 QUANTILES = (0.1, 0.5, 0.9)
-SMIRNOV_5 = 1.358  # times the root of 1/n + 1/m: farther apart are two samples of one distribution in 5 % of cases
+SMIRNOV_5 = 1.358  # times the root of 1/n + 1/m: two samples of one distribution differ by more in 5 % of cases
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Times:
 
 
 def play(config: Path, seeds: range) -> Times:
-    """An experiment in the twin. Raises ForeignFileError."""
+    """Play an experiment in the twin. Raises ForeignFileError."""
     experiment = read_experiment(config)
     network = build_network(experiment.fabric)
     rows, pauses = [], []
@@ -57,12 +61,12 @@ def play(config: Path, seeds: range) -> Times:
 
 
 def times_ns(path: Path) -> list[int]:
-    """That model's times, sorted."""
+    """The model's times, sorted."""
     return sorted(int(line.split()[6]) for line in path.read_text().split("\n") if line.strip())
 
 
 def reference(data: Path, name: str) -> tuple[np.ndarray, int]:
-    """That model's times, sorted, and its pauses."""
+    """(the model's times, sorted; its number of pauses)."""
     times = times_ns(data / "fct" / f"{name}.txt")
     fired = data / "pfc" / f"{name}.txt"
     pauses = [line for line in fired.read_text().split("\n") if line.endswith(" 1")] if fired.exists() else []
@@ -98,14 +102,14 @@ def compare(data: Path, name: str, seeds: range) -> dict[str, Any]:
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest between two samples' distributions (Kolmogorov and Smirnov)."""
+    """The largest distance between the distributions of two samples (Kolmogorov and Smirnov)."""
     both = np.sort(np.concatenate([ours, theirs]))
     shares = [np.searchsorted(np.sort(sample), both, side="right") / len(sample) for sample in (ours, theirs)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
 def compare_runs(data: Path, folder: Path, name: str) -> list[dict[str, Any]]:
-    """Two lines of the second table, or none."""
+    """The two lines of the second table, or none."""
     runs = [
         times_ns(path) for path in sorted(folder.glob(f"{name}.*.txt"), key=lambda path: int(path.suffixes[-2][1:]))
     ]
@@ -137,7 +141,7 @@ def compare_runs(data: Path, folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def print_runs(data: Path, folder: Path, names: list[str]) -> list[dict[str, Any]]:
-    """The second table."""
+    """Print the second table; return its rows."""
     columns = (("runs", 6), ("twin 10 %, median, 90 %, us", 29), ("ns-3", 29), ("distance", 10), ("5 %", 7))
     print(f"\n{'experiment':<28}{'':<8}" + "".join(f"{column:>{width}}" for column, width in columns))
     rows = [row for name in names for row in compare_runs(data, folder, name)]

@@ -1,11 +1,11 @@
-"""Whether a change of the code has changed a result: `make same-bits`, or `python benchmarks/same_bits.py FILE`.
+"""Check whether a code change alters results: `make same-bits`, or `python benchmarks/same_bits.py FILE`.
 
-Plays a list of commands (every level, topology, congestion control and wire, conversions, a sweep, verdicts of recorded
-live runs; the packet level with 1 and 2 threads) and hashes what they write: every table, traces, fabric files, and
-JSON files without times, paths, versions and warnings. `--record` writes the hashes to FILE; otherwise each hash that
-differs from FILE's is named, and the exit code is 1.
+Plays a list of commands and hashes their output. The commands cover every level, topology, congestion control and wire,
+conversions, a sweep, and verdicts of recorded live runs. The packet level runs with 1 and 2 threads. Hashed are every
+table, traces, fabric files, and JSON files without times, paths, versions and warnings. `--record` writes the hashes to
+FILE. Otherwise each hash that differs from FILE's is named, and the exit code is 1.
 
-Needs the samples of GENIE_SHARED_DATA. `--only WORD` plays the commands whose name has it.
+Needs the samples of GENIE_SHARED_DATA. `--only WORD` plays the commands with WORD in their names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -28,10 +29,10 @@ from typing import Any
 import polars as pl
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = ROOT / "benchmarks" / "recorded"  # live runs, made by `genie run`
+RECORDED = ROOT / "benchmarks" / "recorded"  # recorded live runs of `genie run`
 TRACE = "{root}/examples/transformer"
 LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
-FABRICS = {  # those that hosts/fabrics has no sample of
+FABRICS = {  # without a sample in hosts/fabrics
     "dual": f'[topology]\nkind = "dual-plane"\nleaves = 2\nspines = 2\nhosts_per_leaf = 4\n{LINK}',
     "dragonfly": f'[topology]\nkind = "dragonfly"\nrouters = 2\nhosts_per_router = 2\nglobal_links = 1\n{LINK}',
     "torus": f'[topology]\nkind = "torus"\nsize = [4, 2]\n{LINK}',
@@ -47,14 +48,17 @@ FABRICS = {  # those that hosts/fabrics has no sample of
 }
 SAMPLES = ("single-switch", "leaf-spine", "fat-tree-lossless", "rails-sprayed", "failing-link", "lab-8", "loopback8")
 CONTROLS = ("none", "window", "dcqcn", "dcqcn-timer", "timely", "swift", "dctcp", "nscc", "hpcc")
-# Keys of JSON files that say when, where or with which build; words for people are written anew at will.
+# Keys of JSON files with times, places or builds; texts for people may change at any time.
 VOLATILE = {
     "argv", "built", "command", "commit", "cores", "cpu", "created_at", "events_per_s", "generator", "headline",
-    "host", "hostname", "kernel", "line", "load", "machine", "measured_at", "native", "node", "out", "platform",
-    "python", "recorded_at", "warnings", "schema", "seconds", "sentence", "simulated_s", "started_at", "text",
-    "threads", "took_s", "version", "versions", "wall_s", "words", "wrote",
+    "host", "hostname", "kernel", "line", "load", "machine", "measured_at", "native", "node", "out",
+    "platform", "python", "recorded_at", "remarks", "schema", "seconds", "sentence", "simulated_s", "started_at",
+    "text",
+    "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
-RENAMED: dict[str, str] = {}  # fields of records: the name now -> the name when the hashes were recorded
+# Fields of records, and keys of TOML files: the name now -> the name when the hashes were recorded.
+RENAMED = {"fabric.transport.congestion": "fabric.transport.congestion_control"}
+RENAMED_KEYS = {r"\bcongestion =": "congestion_control =", r"(?m)^\[congestion\]": "[congestion_control]"}
 TABLES, TEXTS, JSONS = (".parquet",), (".et", ".toml"), (".json", ".jsonl")
 
 
@@ -66,7 +70,7 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    """All of them. {out} is a command's own folder, {NAME} that of another one."""
+    """All commands. {out} is the command's own folder, {NAME} the folder of another command."""
     plain = f"simulate {TRACE} -n 1 --wire plain -o {{out}} --fabric {{fabrics}}"
     for name in SAMPLES:
         yield from threaded(
@@ -190,7 +194,7 @@ def main() -> int:
 
 
 def play_all(genie: str, work: Path, data: Path, only: str, jobs: int) -> dict[str, dict[str, str] | None]:
-    """By command: file -> hash; None where it failed."""
+    """Command -> (file -> hash); None where the command failed."""
     fabrics = work / "fabrics"
     fabrics.mkdir()
     for name, text in FABRICS.items():
@@ -222,13 +226,13 @@ def play_all(genie: str, work: Path, data: Path, only: str, jobs: int) -> dict[s
         found[command.name] = hashes_of(out, work) | {"exit code": str(ended.returncode)}
 
     with ThreadPoolExecutor(jobs) as pool:
-        for later in (False, True):  # those that read another one's folder play when that is there
+        for later in (False, True):  # commands that read another one's folder play in the second turn
             list(pool.map(play, [c for c in todo if c.name in needed and bool(c.after) == later]))
     return {name: found[name] for name in sorted(found)}
 
 
 def hashes_of(out: Path, work: Path) -> dict[str, str]:
-    """Of the files below a folder, by their place in it."""
+    """Hashes of the files below a folder, by their relative path."""
     found = {}
     for path in sorted(path for path in out.rglob("*") if path.is_file()):
         content = canonical(path, work)
@@ -238,7 +242,7 @@ def hashes_of(out: Path, work: Path) -> dict[str, str]:
 
 
 def canonical(path: Path, work: Path) -> bytes | None:
-    """What must not change in a file; None where all of it is words."""
+    """The bytes of a file that must not change; None for a file of text for people only."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     if kind == "parquet":
         table = pl.read_parquet(path)
@@ -254,7 +258,10 @@ def canonical(path: Path, work: Path) -> bytes | None:
     if kind == "et":
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if kind in ("toml", "prom"):
-        lines = path.read_text().replace(str(work), "").splitlines()
+        text = path.read_text().replace(str(work), "")
+        for now, then in RENAMED_KEYS.items():
+            text = re.sub(now, then, text)
+        lines = text.splitlines()
         return "\n".join(line.partition("  #")[0] for line in lines if not line.startswith("#")).encode()
     return None
 
@@ -272,7 +279,7 @@ def without_volatile(value: Any, work: Path) -> Any:
 
 
 def compared(before: dict[str, Any], now: dict[str, Any], only: str) -> int:
-    """Name what differs; the exit code."""
+    """Print the differences; return the exit code."""
     different = []
     for name in sorted({name for name in before if only in name} | set(now)):
         old, new = before.get(name, {}), now.get(name, {})

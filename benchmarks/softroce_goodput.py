@@ -1,8 +1,8 @@
-"""How fast softroce moves data between two ranks on loopback, unpaced, ICRC on: python benchmarks/softroce_goodput.py
+"""Goodput of softroce between two ranks on loopback, unpaced, ICRC on: python benchmarks/softroce_goodput.py
 
-Rank 0 sends TOTAL_BYTES in messages of one size, all at once, on one queue pair. Goodput: message bytes from the first
-message's post to the last packet's arrival, the median of the iterations. Two free cores are needed for it to mean
-anything: with fewer, ranks sleep instead of polling, and anything else that runs counts against it.
+Rank 0 sends TOTAL_BYTES in messages of one size, all at once, on one queue pair. Goodput counts message bytes from the
+first message's post to the last packet's arrival; the median of the iterations is shown. The result is meaningful with
+two free cores only. With fewer, ranks sleep instead of polling, and other programs reduce the result.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from arguments import add_json, whole
+from common.arguments import add_json, whole
 
-from genie.job.resolve import Live, Play, settings_of
+from genie.job.job import Job
+from genie.job.live_settings import live_settings
+from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.launch.launcher import launch, mpirun_line
 from genie.live.launch.loopback import free_loopback_hosts
 from genie.plan.facts import facts_of_build
@@ -36,7 +38,7 @@ WANTED_GBPS = 5.0  # of 1 MiB messages, with offload
 
 
 def stream(size_bytes: int) -> Workload:
-    """As many messages of this size from rank 0 to rank 1."""
+    """A workload of messages of this size from rank 0 to rank 1, TOTAL_BYTES together."""
     workload = Workload("stream", 2, [Group("world", (0, 1))], {})
     for rank, kind in ((0, Kind.SEND), (1, Kind.RECV)):
         builder = RankBuilder(rank)
@@ -53,9 +55,9 @@ def measured(size_bytes: int, offload: bool, scratch: Path) -> Run:
     for old in folder.glob("*"):
         old.unlink()
     save(workload, folder, "stream")
-    live = Live(ITERATIONS, WARMUP, offload=offload, udp_port=UDP_PORT)
+    live = LiveOptions(ITERATIONS, WARMUP, offload=offload, udp_port=UDP_PORT)
     hosts = free_loopback_hosts(2, UDP_PORT)
-    settings = settings_of(Play(str(folder), rate="unlimited"), live, out, workload, hosts, None)
+    settings = live_settings(Job(TrafficOptions(str(folder), rate="unlimited"), live, workload, hosts), out)
     prepare_folder(out, LIVE)
     outcome = launch(settings, mpirun_line(settings, None))
     if outcome.code != 0:
@@ -64,7 +66,7 @@ def measured(size_bytes: int, offload: bool, scratch: Path) -> Run:
 
 
 def row_of(size_bytes: int, offload: bool, run: Run) -> dict[str, Any]:
-    """Goodput by iteration, and what was lost on the way."""
+    """Goodput by iteration, and lost packets."""
     by_iteration = (
         run.transfers.filter(pl.col("iteration") >= WARMUP)
         .group_by("iteration")

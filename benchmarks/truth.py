@@ -1,13 +1,12 @@
-"""How true the twin is to the live world: predicted / measured completion, given a fabric file and the host latency.
+"""Accuracy of the twin: predicted / measured completion, given a fabric file and the host latency.
 
 python benchmarks/truth.py                            all points (root; about a quarter of an hour)
 python benchmarks/truth.py --worlds loopback --quick  a few of them
 
-A point is one operation of one size, on 4 or 8 ranks, in one world (benchmarks/truth_worlds.py), with all links alike
-or with one at half its rate. Its completion is the time from the first rank's start to the last rank's end; measured
-is the median of its iterations. The twin starts all ranks at once, as the live ranks are told to: it follows no
-measured time. The host latency is calibrated in the same world, with as many ranks, on links that are alike, before any
-point.
+A point is one operation of one size, on 4 or 8 ranks, in one world (`truth_worlds`). All links are alike,
+or one has half its rate. Its completion is the time from the first rank's start to the last rank's end; measured is the
+median of its iterations. The twin starts all ranks at once, as the live ranks are told to, and follows no measured
+time. The host latency is calibrated before any point, in the same world, with as many ranks and equal links.
 Exit code 1 when the targets are not met.
 """
 
@@ -31,16 +30,17 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from arguments import add_json, some_of
+from common.arguments import add_json, some_of
+from common.truth_worlds import UDP_PORT, Loopback, World, namespaces
 from numpy.typing import NDArray
-from truth_worlds import UDP_PORT, Loopback, World, namespaces
 from validation import fresh, machine
 from wire import Others
 
-from genie.cli.calibrating import measure
 from genie.config.hosts import Calibration
-from genie.job.resolve import Live, Play, fabric_of, load_workload, settings_of, twin_of
-from genie.job.wire import lowering_of
+from genie.job.calibration import measure
+from genie.job.job import Job, fabric_file, load_workload
+from genie.job.live_settings import live_settings
+from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.launch.launcher import launch, mpirun_line
 from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.generate import collective
@@ -56,21 +56,21 @@ OPERATIONS = {"all_reduce": Op.ALL_REDUCE, "all_to_all": Op.ALL_TO_ALL, "incast"
 ALGORITHMS = ("all_reduce=ring", "all_to_all=pairwise", "gather=direct")
 
 MEDIAN_MAX, P90_MAX, SET_ASIDE_MAX = 0.05, 0.10, 0.10
-# Ranks that wake together queue for the cores, also in the calibration, whose latency has that in it. A point is set
-# aside when, in its median iteration, some rank that could run waited for a core for longer than in the calibration, by
-# packet that came, and that by more than this share of the completion. It is not less because not all that waits is
-# waited for: eight ranks that are all at work on two cores have a tenth of it with nobody else there.
+# Ranks that wake together queue for the cores, also during calibration, whose latency includes it. A point is set aside
+# when some rank waited for a core for longer than in the calibration, per packet received. The extra wait in the median
+# iteration must exceed this share of the completion. The share is not smaller because not every wait delays the
+# completion. Eight busy ranks on two cores without other programs wait for a tenth of it.
 WAITING_MAX = 0.20
-TRIES = 3  # of a point that is starved; the one with the least waiting counts
+TRIES = 3  # runs of a starved point; the one with the least waiting counts
 
 WARMUP, ITERATIONS_MIN, ITERATIONS_MAX = 1, 3, 15
-POINT_S = 2.5  # of playing, where that is more than the fewest iterations
+POINT_S = 2.5  # playing time of a point, unless the minimum of iterations takes longer
 EXIT_NOT_MET, EXIT_ENVIRONMENT = 1, 3
 
 
 @dataclass(frozen=True)
 class Point:
-    """What is played."""
+    """One operation in one world."""
 
     world: str
     operation: str
@@ -79,7 +79,7 @@ class Point:
     slow: bool
 
     def workload(self) -> Workload:
-        """One collective; the incast's buffer is what its receiver has at the end."""
+        """A workload of one collective; the incast's buffer is the receiver's at the end."""
         own_bytes = self.size_bytes // self.ranks if self.operation == "incast" else self.size_bytes
         return collective(OPERATIONS[self.operation], self.ranks, own_bytes)
 
@@ -90,15 +90,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What is known of a world with so many ranks before its points."""
+    """Calibration of a world with a number of ranks."""
 
     latency: Calibration
-    waiting_ns: float  # for a core, by packet that came
+    waiting_ns: float  # for a core, per packet received
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A live run, by iteration."""
+    """Results of a live run, by iteration."""
 
     completions_ns: list[int]
     waiting: list[float]  # share of the completion in which some rank had no core, beyond the calibration's
@@ -106,7 +106,7 @@ class Measured:
 
     @property
     def waits(self) -> float:
-        """Of its median iteration."""
+        """Waiting share of the median iteration."""
         return statistics.median(self.waiting)
 
 
@@ -119,14 +119,15 @@ class Table:
         self.rows: list[dict[str, Any]] = []
 
     def calibrate(self, world: World, ranks: int) -> Calibrated:
-        """The host latency of a world with so many ranks, measured once."""
+        """The host latency of a world with this number of ranks, measured once."""
         if (world.name, ranks) not in self.calibrations:
             world.prepare(slow=False)
-            play = Play("", fabric=self._fabric(world, ranks, slow=False))
+            traffic = TrafficOptions(fabric=self._fabric(world, ranks, slow=False))
+            live = LiveOptions(offload=world.offload, udp_port=UDP_PORT)
             hosts = world.hosts(ranks)
             folder = self.scratch / "calibration"
             with contextlib.redirect_stderr(io.StringIO()):
-                found = measure(play, hosts, folder, UDP_PORT, offload=world.offload, wrapper=world.wrapper)
+                found = measure(traffic, live, hosts, folder, written=fabric_file(traffic), wrapper=world.wrapper)
             run = open_run(folder)
             waiting_ns = np.array(run.info["run_queue_ns"]).sum() / packets_of(run).sum()
             self.calibrations[world.name, ranks] = Calibrated(found, float(waiting_ns))
@@ -142,13 +143,13 @@ class Table:
         workload = point.workload()
         folder = fresh(self.scratch / "workload")
         save(workload, folder)
-        play = Play(str(folder), algorithm=ALGORITHMS)
-        predicted_ns = self._predict(world, point, play, calibration.latency)
+        traffic = TrafficOptions(str(folder), algorithm=ALGORITHMS)
+        predicted_ns = self._predict(world, point, traffic, calibration.latency)
         iterations = max(ITERATIONS_MIN, min(ITERATIONS_MAX, round(POINT_S * 1e9 / predicted_ns)))
         others = Others()
         tries: list[Measured] = []
         while len(tries) < TRIES and all(each.waits > WAITING_MAX for each in tries):
-            tries.append(self._measure(world, point, play, iterations, calibration.waiting_ns))
+            tries.append(self._measure(world, point, traffic, iterations, calibration.waiting_ns))
         measured = min(tries, key=lambda each: each.waits)
         measured_ns = statistics.median(measured.completions_ns)
         row = {
@@ -173,21 +174,23 @@ class Table:
         path.write_text(world.fabric(ranks, slow))
         return path
 
-    def _predict(self, world: World, point: Point, play: Play, calibration: Calibration) -> int:
-        play = replace(play, fabric=self._fabric(world, point.ranks, point.slow))
+    def _predict(self, world: World, point: Point, traffic: TrafficOptions, calibration: Calibration) -> int:
+        traffic = replace(traffic, fabric=self._fabric(world, point.ranks, point.slow))
         hosts = replace(world.hosts(point.ranks), calibration=calibration)
-        twin = twin_of(fabric_of(play, point.ranks, hosts), play, point.ranks, hosts)
-        simulation = twin.play(load_workload(play), lowering=lowering_of(play))
+        job = Job(traffic, LiveOptions(), load_workload(traffic), hosts, fabric_file(traffic))
+        simulation = job.twin().play(job.workload, lowering=job.lowering)
         return completions_ns(simulation.timeline)[0]
 
-    def _measure(self, world: World, point: Point, play: Play, iterations: int, usual_ns: float) -> Measured:
+    def _measure(
+        self, world: World, point: Point, traffic: TrafficOptions, iterations: int, usual_ns: float
+    ) -> Measured:
         faults = world.prepare(point.slow)
-        # A NIC knows its own line, which a slow cable behind it does not change.
-        play = replace(play, fabric=self._fabric(world, point.ranks, slow=False))
-        hosts, live = world.hosts(point.ranks), Live(iterations, WARMUP, offload=world.offload, udp_port=UDP_PORT)
+        # A NIC's line rate does not change with a slow cable behind it.
+        traffic = replace(traffic, fabric=self._fabric(world, point.ranks, slow=False))
+        live = LiveOptions(iterations, WARMUP, offload=world.offload, udp_port=UDP_PORT)
         out = self.scratch / "run"
-        workload = load_workload(play)
-        settings = settings_of(play, live, out, workload, hosts, fabric_of(play, point.ranks, hosts))
+        job = Job(traffic, live, load_workload(traffic), world.hosts(point.ranks), fabric_file(traffic))
+        settings = live_settings(job, out)
         settings = msgspec.structs.replace(settings, faults=faults)
         prepare_folder(out, LIVE)
         with contextlib.redirect_stderr(io.StringIO()):
@@ -203,19 +206,19 @@ class Table:
 
 
 def packets_of(run: Run) -> NDArray[np.int64]:
-    """By rank: those that came."""
+    """Number of received packets by rank."""
     return np.array([rank["datagrams_received"] for rank in run.counters["ranks"]], np.int64)
 
 
 def completions_ns(timeline: pl.DataFrame) -> list[int]:
-    """By iteration: from the first rank's start to the last rank's end."""
+    """Completion by iteration: from the first rank's start to the last rank's end."""
     ends = timeline.filter(pl.col("kind") == "coll").group_by("iteration", maintain_order=True)
     spans = ends.agg(span_ns=pl.col("end_ns").max() - pl.col("start_ns").min()).sort("iteration")
     return [int(span) for span in spans["span_ns"]]
 
 
 def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """|ratio - 1| of the points that are not set aside."""
+    """Statistics of |ratio - 1| over the points that are not set aside."""
     errors = [abs(row["ratio"] - 1) for row in rows if not row["starved"]]
     found: dict[str, Any] = {"points": len(rows), "set_aside": 1 - len(errors) / len(rows)}
     if errors:
@@ -230,7 +233,7 @@ def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def summaries_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of all points, by world, and by operation in it."""
+    """Summaries of all points, by world, and by operation in it."""
     groups: dict[str, list[dict[str, Any]]] = {"all": rows}
     for row in rows:
         groups.setdefault(row["world"], []).append(row)
@@ -283,7 +286,7 @@ def main() -> int:
         print("truth: namespaces need root (without: --worlds loopback)", file=sys.stderr)
         return EXIT_ENVIRONMENT
     sizes_bytes = QUICK_SIZES_BYTES if chosen.quick else tuple(size * KIB for size in chosen.sizes)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # namespaces are taken down then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes namespaces too
     facts, began = machine(), time.monotonic()
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="genie-truth-")))

@@ -1,15 +1,15 @@
-"""How fast the twin is at level `packet`: `python benchmarks/twin_packets.py [--hosts 128] [--quick] [--json FILE]`.
+"""Speed of the twin at level `packet`: `python benchmarks/twin_packets.py [--hosts 128] [--quick] [--json FILE]`.
 
-`permutation-N`: N hosts at 400 Gb/s on a three-tier fat tree, every host sends to one in another pod, one message after
-another; 4,096 B payload, an acknowledgement for each packet in a priority of its own, DCQCN, PFC and ECN on; every
-packet takes every hop. `allreduce-N` plays a collective on the same, walkers included, and `alltoall-64`, one of the
-cases of --hosts 128, on half of its hosts. A collective is wanted at 80 % of the rate that the permutation of the same
-run has, or of that permutation's target where it is not played; the table says which.
+`permutation-N`: N hosts at 400 Gb/s on a three-tier fat tree. Every host sends to one in another pod, one message after
+another. Packets have 4,096 B of payload and are acknowledged one by one in a priority of their own. DCQCN, PFC and ECN
+are on, and every packet takes every hop. `allreduce-N` plays a collective on the same fabric, walkers included.
+`alltoall-64`, a case of --hosts 128, uses half of its hosts. The target of a collective is 80 % of the permutation's
+rate in the same run. If the permutation is not played, it is 80 % of its target; the table shows which.
 
 Each case plays once in a process of its own, on one core. Packets and events are counted over the kernel's run;
-set-up (plan, network, routes, simulator) is apart. Rates are by processor time, so that a busy machine changes them
-little; the wall time of the same run stands beside. RSS is what the case, with its workload, adds to an idle
-interpreter with the same imports. Exit code 1 when a target is missed.
+set-up (plan, network, routes, simulator) is measured apart. Rates are by processor time, so that a busy machine changes
+them little; the wall time of the same run is shown too. RSS is the memory that the case, with its workload, adds to an
+idle interpreter with the same imports. Exit code 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import genie_core
 import numpy as np
-from arguments import add_json
+from common.arguments import add_json
 
 from genie.config.congestion import Dcqcn
 from genie.config.units import Duration, Rate, Size
@@ -44,7 +44,7 @@ MBPS, GBPS, KB, MIB = 10**6, 10**9, 1000, 1 << 20
 LINK = Link(Rate(400 * GBPS), Duration(500_000))
 DIRECT = Lowering(algorithms={"all_to_all": "direct"})
 RING = Lowering(algorithms={"all_reduce": "ring"})
-PACKETS = 4_000_000  # of a permutation, about: a second and more
+PACKETS = 4_000_000  # of a permutation, approximately: more than a second
 FLOW_BYTES = 2 * MIB
 HOSTS = (16, 128, 1024, 8192)  # of fat trees of 4, 8, 16 and 32 ports
 SHARE = 0.8  # of a permutation's rate, for collectives
@@ -60,17 +60,17 @@ def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int, buffer_bytes: int 
 
 
 def ports_for(hosts: int) -> int:
-    """Ports of a fat tree's switches."""
+    """Ports of each switch in a fat tree for this number of hosts."""
     return next(k for k in range(2, 66, 2) if k**3 // 4 >= hosts)
 
 
 def lossless(hosts: int) -> Fabric:
-    """A three-tier fat tree with all that RoCE fabrics have switched on."""
+    """A three-tier fat tree with the usual features of RoCE fabrics."""
     return Fabric(
         topology=FatTree(ports_for(hosts)),
         link=LINK,
         transport=Transport(ack_every_packets=1),
-        # The paper's steps are for 40 Gb/s: ten times as large at 400.
+        # The paper's steps are for 40 Gb/s; 400 Gb/s needs ten times as much.
         congestion=Dcqcn(additive=Rate(400 * MBPS), hyper=Rate(4 * GBPS)),
         switch=Switch(shared_buffer=Size(ports_for(hosts) * 4 * MIB)),
         ecn=Ecn(minimum=Size(200 * KB), maximum=Size(800 * KB), probability=0.2, at=Rate(100 * GBPS)),
@@ -80,7 +80,7 @@ def lossless(hosts: int) -> Fabric:
 
 
 def chain(hosts: int, targets: list[np.ndarray], size_bytes: int) -> Workload:
-    """Every rank sends a message to its place in each of some permutations, one after another."""
+    """Every rank sends a message to its target in each of some permutations, one after another."""
     workload = Workload("permutation", hosts, [Group(GROUP_NAME, tuple(range(hosts)))], {})
     sources = [np.argsort(target) for target in targets]
     for rank in range(hosts):
@@ -94,7 +94,7 @@ def chain(hosts: int, targets: list[np.ndarray], size_bytes: int) -> Workload:
 
 
 def permutation(hosts: int, size_bytes: int) -> Workload:
-    """Every rank sends one message to another, and each receives one."""
+    """Every rank sends one message to another rank, and each receives one."""
     target = np.random.default_rng(1).permutation(hosts)
     while (target == np.arange(hosts)).any():
         target = np.random.default_rng(int(target[0]) + 2).permutation(hosts)
@@ -102,7 +102,7 @@ def permutation(hosts: int, size_bytes: int) -> Workload:
 
 
 def cross_pod(hosts: int) -> Workload:
-    """Flows follow one another from every host, each to a drawn one in another pod, up to about PACKETS packets."""
+    """Every host sends flows one after another, each to a random host in another pod, up to about PACKETS packets."""
     draw, pod = np.random.default_rng(1), ports_for(hosts) ** 2 // 4
     pods = hosts // pod
     targets = []
@@ -119,13 +119,13 @@ class Case:
     workload: Callable[[], Workload]
     lowering: Lowering | None = None
     packets_per_s: float = 0.5e6  # at least
-    permutation: str = ""  # at least SHARE of this one's rate, as measured; of its target where it is not played
+    permutation: str = ""  # at least SHARE of this case's measured rate, or of its target if it is not played
     rss_mb: float = 3000.0  # at most
     setup_s: float = 60.0
 
 
 def targets(hosts: int) -> tuple[float, float, float]:
-    """Of a permutation: packets/s at least, MB and s of set-up at most."""
+    """Targets of a permutation: least packets/s, most MB, and most seconds of set-up."""
     if hosts <= 128:
         return 1.5e6, 60.0, 0.2
     return (1.0e6, 400.0, 60.0) if hosts <= 1024 else (0.7e6, 3000.0, 60.0)
@@ -174,7 +174,7 @@ def resident_mb() -> float:
 
 
 def peak_mb() -> float:
-    """Of this program alone: getrusage's counts what its parent had before it became this one."""
+    """Peak memory of this program; getrusage's also counts the parent's memory before exec."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
@@ -225,7 +225,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
 
 
 def judged(row: dict[str, Any], case: Case, rates: dict[str, float]) -> dict[str, Any]:
-    """A row with what is wanted of it and what it misses; `rates` are those of the cases before it."""
+    """A row with its targets and the missed ones; `rates` are those of earlier cases."""
     wanted, why = case.packets_per_s, ""
     if case.permutation:
         wanted = SHARE * rates.get(case.permutation, case.packets_per_s)

@@ -1,10 +1,11 @@
-"""What a second thread gives the twin: `python benchmarks/twin_threads.py [--hosts 1024] [--rounds 3] [--json FILE]`.
+"""Speed-up of the twin with a second thread: `python benchmarks/twin_threads.py [--hosts 1024] [--rounds 3]
+[--json FILE]`.
 
-One run of `permutation-N` on two threads beside two independent runs of it at once: the rate of the one over the sum of
-the two, in turns, so that both meet the same machine. Each thread that plays is pinned to a processor of its own: the
-one that calls the simulator, and those that the simulator starts, as soon as they are seen. The results of the
-two-thread run are compared bit by bit with those of one thread. Exit code 1 when the median share is below 80 % or a
-bit differs.
+One run of `permutation-N` on two threads is compared with two independent runs of it at the same time. The share is the
+rate of the first over the sum of the others; they take turns, so that all have the same machine. Each playing thread is
+pinned to a processor of its own. That is the caller of the simulator, and each thread that it starts, as soon as it
+appears. The results of the two-thread run are compared bit by bit with those of one thread. Exit code 1 when the median
+share is below 80 % or a bit differs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import genie_core
 import numpy as np
 import twin_packets
-from arguments import add_json, positive
+from common.arguments import add_json, positive
 
 from genie.plan.build import build_plan
 from simtwin.fabric.topology import build_network
@@ -32,12 +33,12 @@ from simtwin.play.twin import Twin
 
 TARGET = 0.8
 TASKS = Path("/proc/self/task")
-LOOK_S = 0.001  # between two looks for threads
-ALL_EVENTS = 2**62  # in one call, as each call starts threads anew
+LOOK_S = 0.001  # between two checks for threads
+ALL_EVENTS = 2**62  # in one call, because each call starts new threads
 
 
 class Pins:
-    """Pins the caller to the first processor, and each thread that comes after to the next, while the caller plays."""
+    """Pins the caller to the first processor and each later thread to the next, while the caller plays."""
 
     def __init__(self, processors: list[int]) -> None:
         self._processors = processors
@@ -65,8 +66,8 @@ class Pins:
 
 
 def play(hosts: int, threads: int, processors: list[int]) -> dict[str, Any]:
-    """In this process: wait until all are ready (a line on standard input), play, tell rate and bits."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # one call plays all: Python would not hear it
+    """Wait in this process until all are ready (a line on standard input), play, and return rate and bits."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # one call plays all, and Python would not notice a signal
     case = twin_packets.cases(hosts)[f"permutation-{hosts}"]
     plan = build_plan(case.workload(), lowering=case.lowering)
     fabric = case.fabric()
@@ -97,7 +98,7 @@ def play(hosts: int, threads: int, processors: list[int]) -> dict[str, Any]:
 
 
 def together(hosts: int, runs: list[tuple[int, list[int]]]) -> list[dict[str, Any]]:
-    """Runs of so many threads on those processors, all at once."""
+    """Start runs with these threads on these processors, all at the same time; return their results."""
     command = [sys.executable, __file__, "--hosts", str(hosts), "--play"]
     processes = [
         subprocess.Popen(
@@ -108,7 +109,7 @@ def together(hosts: int, runs: list[tuple[int, list[int]]]) -> list[dict[str, An
     for process in processes:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise SystemExit(process.wait() or 1)  # it has said why
+            raise SystemExit(process.wait() or 1)  # it has printed the reason
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")

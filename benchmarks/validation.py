@@ -1,4 +1,4 @@
-"""What the benchmarks of the main job share: workloads, one validated run, machine facts."""
+"""Shared parts of the benchmarks of the main job: workloads, one validated run, facts of the machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from genie.cli.calibrating import measure
-from genie.cli.compare import play_in_both
-from genie.config.hosts import Calibration, Hosts
-from genie.job.resolve import Live, Play, hosts_of, load_workload, settings_of
+from genie.config.hosts import Calibration
+from genie.job import job as job_of
+from genie.job.calibration import measure
+from genie.job.job import hosts_of, load_workload
+from genie.job.live_settings import live_settings
+from genie.job.options import LiveOptions, TrafficOptions
+from genie.job.playing import play_in_both
 from genie.live.settings import Faults
 from genie.plan.facts import facts_of_build
 from genie.record import VALIDATION, Run, prepare_folder
 from genie.verdict import Verdict, judge
 from genie.workload.pytorch.convert import convert
 from genie.workload.pytorch.files import find_device_traces, find_host_traces
-from simtwin.fabric.reading import loopback_fabric, with_host_latency
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,38 +53,41 @@ def dlrm(folder: Path) -> Path:
     return out
 
 
+UDP_PORT = 4791
+
+
 class Job:
-    """A workload on loopback at a line rate, calibrated once, that can be validated again and again."""
+    """A workload on loopback at a line rate, calibrated once and validated many times."""
 
     def __init__(
         self, workload: Path, rate: str, scratch: Path, *, dilation: int = 1, algorithm: Sequence[str] = ()
     ) -> None:
-        self.play = Play(str(workload), rate=rate, dilation=dilation, algorithm=tuple(algorithm))
-        self.workload = load_workload(self.play)
+        self.traffic = TrafficOptions(str(workload), rate=rate, dilation=dilation, algorithm=tuple(algorithm))
+        self.workload = load_workload(self.traffic)
         self.scratch = scratch
-        self.hosts: Hosts = hosts_of(self.play, self.workload.world_size, 4791)
-        rate_bps = settings_of(self.play, Live(), scratch, self.workload, self.hosts, None).rate_bps
-        self.fabric = loopback_fabric(self.workload.world_size, rate_bps)
+        self.calibration: Calibration | None = None
 
     def calibrate(self) -> Calibration:
-        """Measure the host latency, as `genie calibrate` does; used by every later run as it is."""
-        return self.use(measure(self.play, self.hosts, self.scratch / "calibration", 4791))
+        """Measure the host latency, as `genie calibrate` does, for all later runs."""
+        hosts = hosts_of(self.traffic, self.workload.world_size, UDP_PORT)
+        return self.use(measure(self.traffic, LiveOptions(), hosts, self.scratch / "calibration"))
 
     def use(self, calibration: Calibration) -> Calibration:
-        """Take a calibration that was measured before."""
-        self.fabric = with_host_latency(self.fabric, calibration.packet_latency_ns, calibration.message_latency_ns)
+        """Use an earlier calibration."""
+        self.calibration = calibration
         return calibration
 
     def run(self, *, iterations: int, warmup: int, faults: Faults | None = None, seed: int = 1) -> tuple[Run, Run]:
         """Play live, then in the twin from the measured arrivals."""
         out = self.scratch / "run"
-        live = Live(iterations, warmup)
-        self.hosts = hosts_of(self.play, self.workload.world_size, live.udp_port)  # a block that is free now
-        settings = settings_of(self.play, live, out / "live", self.workload, self.hosts, self.fabric)
+        hosts = hosts_of(self.traffic, self.workload.world_size, UDP_PORT)  # ports that are free now
+        hosts = replace(hosts, calibration=self.calibration)
+        job = job_of.Job(self.traffic, LiveOptions(iterations, warmup), self.workload, hosts, describes_loopback=True)
+        settings = live_settings(job, out / "live")
         settings = msgspec.structs.replace(settings, faults=faults or Faults(), seed=seed)
         prepare_folder(out, VALIDATION)
         with contextlib.redirect_stderr(io.StringIO()):
-            outcome, runs = play_in_both(self.play, settings, self.hosts, self.fabric, self.workload, out)
+            outcome, runs = play_in_both(job, settings, out)
         if runs is None:
             raise RuntimeError(f"the live run failed: {outcome.problem}")
         return runs
@@ -92,7 +98,7 @@ class Job:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what the figures were obtained."""
+    """Facts of the machine and the software."""
     return {**facts_of_build(), "started": time.strftime("%Y-%m-%d %H:%M:%S")}
 
 
@@ -104,4 +110,4 @@ def fresh(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(f"{__doc__}\nNo benchmark by itself: run accuracy.py, detection.py or truth.py.")
+    print(f"{__doc__}\nNot a benchmark: run accuracy.py, detection.py or truth.py.")

@@ -1,7 +1,7 @@
-"""How fast the walker is by itself: `python benchmarks/walker_steps.py [--json FILE]`.
+"""Speed of the walker alone: `python benchmarks/walker_steps.py [--json FILE]`.
 
-Every rank of a job over a network without delay, in one thread: expansion of templates, matching of messages,
-slots and dependencies, and nothing else. Limit: 1 M steps in under 1 s of processor time. Set-up is making the plan.
+All ranks of a job over a network without delay, in one thread. It measures only expansion of templates, matching of
+messages, slots and dependencies. Limit: 1 M steps in under 1 s of processor time. Set-up makes the plan.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import genie_core
-from arguments import add_json
+from common.arguments import add_json
 
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering

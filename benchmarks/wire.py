@@ -1,11 +1,12 @@
-"""softroce beside raw UDP, in one session: python benchmarks/wire.py [--over lo] [--rounds 3] [--again 0]
+"""softroce compared with raw UDP, in one session: python benchmarks/wire.py [--over lo] [--rounds 3] [--again 0]
 
 Two processes, each pinned to a core, over loopback and over a veth pair between two network namespaces (MTU 9000, needs
 root). Raw UDP (benchmarks/udp_raw) sends datagrams as large as softroce's, with segmentation and receive offload; the
-two take turns. Goodput counts payload at the receiver. Medians of the rounds; two free cores are needed for them to
-mean anything: the table says how much other programs used. What is being measured is said on a terminal. Exit code 1
-when something is not as wanted, but not when they used more than a twentieth of the machine. Other virtual machines on
-the same cores are in no statistics: for CI `--gate` says how large a miss must be to end with 1.
+two take turns. Goodput counts payload at the receiver. The table has medians of the rounds, which need two free cores
+to be meaningful, and the share of the machine that other programs used. A terminal shows the current measurement.
+
+Exit code 1 when a target is missed, unless other programs used more than a twentieth of the machine. Other virtual
+machines on the same cores are in no statistics; for CI, `--gate` sets how large a miss must be for exit code 1.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import genie_core
-from arguments import add_json, positive, whole
+from common.arguments import add_json, positive, whole
 
 from genie.plan.facts import facts_of_build
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 3.0  # of each stream
+SECONDS = 3.0  # duration of each stream
 MTU_BYTES = 4096
-HEADERS_BYTES = 16  # BTH and ICRC of a MIDDLE packet: what nearly all datagrams of a 1 MiB WRITE have
+HEADERS_BYTES = 16  # BTH and ICRC of a MIDDLE packet, which most datagrams of a 1 MiB WRITE are
 UDP_RAW_PORT = 45791
 ROUND_TRIPS = 20_000
 ROUND_TRIP_BYTES = 64
@@ -43,14 +44,14 @@ RKEY = 0x5EED
 PATIENCE_S = 60.0
 MESSAGE_BYTES, SMALL_BYTES = 1 << 20, 4096
 FIRST_MESSAGES = {MESSAGE_BYTES: 512, SMALL_BYTES: 50_000}  # to learn how many take SECONDS
-DEPTH = {MESSAGE_BYTES: 16, SMALL_BYTES: 128}  # messages under way on each queue pair; 128 is perftest's
+DEPTH = {MESSAGE_BYTES: 16, SMALL_BYTES: 128}  # messages in flight on each queue pair; 128 is perftest's
 EXIT_GATE, EXIT_ENVIRONMENT = 1, 3
-OTHERS_SHARE_MAX = 0.05  # of the machine, while it is judged
+OTHERS_SHARE_MAX = 0.05  # of the machine; with more, results are not judged
 
 
 @dataclass(frozen=True)
 class Place:
-    """Two addresses that reach each other, and what to put before a command that runs at each."""
+    """Two addresses that reach each other, and a command prefix for each."""
 
     name: str
     addresses: tuple[str, str]
@@ -59,7 +60,7 @@ class Place:
 
 @dataclass
 class Measure:
-    """One line of the table. `wanted`: of the ratio to raw, or of the value where there is no raw one."""
+    """One line of the table. `wanted`: limit of the ratio to raw UDP, or of the value without a raw one."""
 
     name: str
     unit: str
@@ -98,7 +99,7 @@ def loopback() -> Place:
 
 @contextmanager
 def veth() -> Iterator[Place]:
-    """Two network namespaces of our own with a cable between them; they end with this."""
+    """Make two network namespaces with a cable between them; remove them at the end."""
     names = [f"genie-wire-{os.getpid()}-{end}" for end in "ab"]
     made = []
     try:
@@ -125,7 +126,7 @@ def _ip(*words: str) -> None:
 
 
 def built(folder: Path) -> Path:
-    """The yardstick's program, compiled as softroce is."""
+    """The raw UDP program, compiled with softroce's options."""
     program = folder / "udp_raw"
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     source = HERE / "udp_raw" / "udp_raw.cpp"
@@ -134,7 +135,7 @@ def built(folder: Path) -> Path:
 
 
 class End:
-    """A process at one end; it ends with the session whatever happens."""
+    """A process at one end; it ends with the session in any case."""
 
     def __init__(self, place: Place, at: int, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -156,7 +157,7 @@ class End:
         return line
 
     def ask(self, *words: object) -> Any:
-        """Give the softroce end a task; its answer."""
+        """Give the softroce end a task; return its answer."""
         self.tell(*words)
         return json.loads(self.hear())
 
@@ -172,7 +173,7 @@ def _of(stream: IO[str] | None) -> IO[str]:
 
 
 def raw_pair(program: Path, place: Place, cores: list[int], receiver: list[str], sender: list[str]) -> tuple[str, str]:
-    """Run the yardstick's two ends; what each prints. `receiver` and `sender`: what to do, then its arguments."""
+    """Run both ends of the raw UDP program; return their output. `receiver` and `sender`: role, then arguments."""
     address = place.addresses[1]
     commands = [
         [str(program), words[0], address, str(UDP_RAW_PORT), str(core), *words[1:]]
@@ -201,7 +202,7 @@ def raw_round_trip_us(program: Path, place: Place, cores: list[int], how: str) -
 
 
 class Pair:
-    """Two processes with a `genie_core.Endpoint` each, connected by as many queue pairs as are asked for."""
+    """Two processes with a `genie_core.Endpoint` each, connected by some queue pairs."""
 
     def __init__(self, stack: ExitStack, place: Place, cores: list[int], queue_pairs: int) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--end"]
@@ -214,7 +215,7 @@ class Pair:
             end.ask("connect", place.addresses[1 - at], numbers[1 - at])
 
     def stream(self, verb: str, size_bytes: int, messages: int) -> tuple[int, float]:
-        """Bytes that arrived, and seconds from the first packet to the last message."""
+        """(bytes that arrived, seconds from the first packet to the last message)."""
         sender, receiver = self.ends
         receiver.ask("forget")
         receiver.tell("serve", messages)
@@ -234,14 +235,14 @@ class Pair:
         there.ask("forget")
         here.ask("forget")
         there.tell("pingpong", False, spin)
-        time.sleep(0.2)  # a ping that comes before the other end waits for it would be waited for in vain
+        time.sleep(0.2)  # let the other end wait before the first ping, which would be lost otherwise
         median_ps = here.ask("pingpong", True, spin)
         there.hear()
         return float(median_ps) / 1e6
 
 
 def end(address: str, core: int, queue_pairs: int) -> int:
-    """The process of one end: a NIC, and tasks from standard input until that ends."""
+    """The process of one end: a NIC that takes tasks from standard input until its end."""
     os.sched_setaffinity(0, {core})
     config = genie_core.NicConfig()
     config.address, config.rkey = address, RKEY
@@ -264,7 +265,7 @@ def _done(nic: Any, ids: list[int], task: str, words: list[Any]) -> Any:
         nic.forget_arrivals()
     elif task == "serve":
         messages, size, took_ps = nic.serve(PATIENCE_S, words[0])
-        nic.poll(0.05)  # the sender may ask again for the last acknowledgement
+        nic.poll(0.05)  # the sender may retransmit to get the last acknowledgement
         if messages != words[0]:
             raise SystemExit(f"wire: {messages} of {words[0]} messages came: {nic.error}")
         return [size, took_ps]
@@ -284,7 +285,7 @@ def _done(nic: Any, ids: list[int], task: str, words: list[Any]) -> Any:
 
 
 def idle(queue_pairs: int) -> int:
-    """The process that holds idle queue pairs, connected: prints the bytes that each takes of its memory."""
+    """The process of idle, connected queue pairs: prints the bytes of memory of each."""
     config = genie_core.NicConfig()
     config.address = "127.0.0.1"
     nic = genie_core.Endpoint(config)
@@ -309,14 +310,14 @@ def idle_bytes() -> float:
 
 
 def progress(line: str) -> None:
-    """One line on standard error that the next one takes the place of, if that is a terminal."""
+    """Print a line on standard error that the next line replaces, if that is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
 
 
 def measured(program: Path, place: Place, cores: list[int], rounds: int, again: int) -> list[dict[str, Any]]:
-    """The table's rows of one place. `again`: rounds more, at most, of what is not as wanted."""
+    """The table's rows of one place. `again`: most additional rounds for a missed target."""
 
     def goodput(measure: Measure, queue_pairs: int) -> None:
         measure.raw.append(raw_goodput_gbps(program, place, cores))
@@ -366,25 +367,25 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 class Others:
-    """How much of the machine other programs use from now on."""
+    """Share of the machine that other programs use from now on."""
 
     def __init__(self) -> None:
         self._busy, self._own, self._since = busy_s(), own_s(), time.monotonic()
 
     def share(self) -> float:
-        """Of all cores, 0 to 1; what a hypervisor takes away counts as others'."""
+        """Share of all cores, 0 to 1; time that a hypervisor takes counts as others'."""
         spent_s = (time.monotonic() - self._since) * (os.cpu_count() or 1)
         return max(busy_s() - self._busy - (own_s() - self._own), 0.0) / max(spent_s, 1e-9)
 
 
 def busy_s() -> float:
-    """CPU seconds of all programs, and those that a hypervisor took; interrupts are nobody's."""
+    """CPU seconds of all programs, and those taken by a hypervisor, without interrupts."""
     user, nice, system, _idle, _wait, _hard, _soft, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
     return (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def own_s() -> float:
-    """CPU seconds of this process and of those that it has waited for."""
+    """CPU seconds of this process and of the children that it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -412,7 +413,7 @@ def main() -> int:
     if len(cores) < 2 or ("veth" in over and os.geteuid() != 0):
         print("wire: needs two cores, and root for veth (without: --over lo)", file=sys.stderr)
         return EXIT_ENVIRONMENT
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # namespaces are taken down then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes namespaces too
     rows: list[dict[str, Any]] = []
     others = Others()
     print(f"{'over':<5} {'measure':<42} {'raw':>10} {'softroce':>12} {'':<5} {'ratio':>6} wanted", flush=True)

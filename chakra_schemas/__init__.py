@@ -1,1 +1,1 @@
-"""Chakra execution traces: the schema, and reading and writing of every variant."""
+"""Chakra execution traces: the schema, and readers and writers for every variant."""

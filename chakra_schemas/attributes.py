@@ -1,4 +1,4 @@
-"""Attributes of nodes and of traces: read whichever member of the oneof is set, write by Python type."""
+"""Attributes of nodes and traces: reading any member of the oneof, writing by Python type."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def value_of(attribute: AttributeProto) -> AttributeValue | None:
 
 
 def attributes_of(message: HasAttributes) -> dict[str, AttributeValue | None]:
-    """All attributes by name; of a name that occurs twice, the last."""
+    """All attributes by name; if a name occurs twice, the last one."""
     return {attribute.name: value_of(attribute) for attribute in message.attr}
 
 
 def make_attribute(name: str, value: AttributeValue) -> AttributeProto:
-    """An attribute whose member follows the value's Python type.
+    """An attribute whose oneof member follows the value's Python type.
 
-    bool, int (int64, or uint64 above its range), float (double), str, bytes, and sequences of one of these;
-    an empty sequence is an int64 list. Raises TypeError or ValueError for anything else.
+    Allowed are bool, int (int64, or uint64 above its range), float (double), str, bytes, and sequences of one of these.
+    An empty sequence is an int64 list. Raises TypeError or ValueError for other values.
     """
     attribute = AttributeProto(name=name)
     if isinstance(value, (bool, int, float, str, bytes)):

@@ -1,12 +1,14 @@
-"""The one error of reading a trace."""
+"""The error of trace readers."""
 
 from __future__ import annotations
 
 import os
 
+from genie.errors import InputError
 
-class TraceError(Exception):
-    """A file that is cut, garbage or not a trace; one line: file, offset in bytes of its content, what is wrong.
+
+class TraceError(InputError):
+    """A file that is truncated, garbage or not a trace; one line with the file, the byte offset and the problem.
 
     The offset counts decompressed bytes when the file is compressed, and characters in JSON.
     """

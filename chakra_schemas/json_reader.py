@@ -14,7 +14,7 @@ from chakra_schemas.attributes import make_attribute
 from chakra_schemas.errors import TraceError
 
 METADATA_KEYS = frozenset({"version", "attr"})
-# Keys of a workload_graph node (lower case, without underscores) that are fields; every other key is an attribute.
+# Keys of a workload_graph node (lower case, without underscores) that are fields; all others are attributes.
 GRAPH_FIELDS = {
     "id": "id",
     "name": "name",
@@ -25,7 +25,7 @@ GRAPH_FIELDS = {
     "durationmicros": "duration_micros",
     "starttimemicros": "start_time_micros",
 }
-# What parsing raises for JSON of the wrong shape; json_format lets some Python errors through.
+# Errors from parsing JSON of the wrong shape; json_format lets some Python errors through.
 WRONG_SHAPE = (ParseError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError, SystemError)
 
 
@@ -63,7 +63,7 @@ def _objects(path: str | os.PathLike[str], text: str) -> Iterator[tuple[int, dic
             value, end = decoder.raw_decode(text, offset)
         except json.JSONDecodeError as error:
             raise TraceError(path, error.pos, f"cut or damaged JSON: {error.msg}") from error
-        except (ValueError, RecursionError) as error:  # numbers beyond Python's limit, nesting beyond its stack
+        except (ValueError, RecursionError) as error:  # integers beyond Python's limit, nesting beyond its stack
             raise TraceError(path, offset, f"unreadable JSON: {error}") from error
         if not isinstance(value, dict):
             raise TraceError(path, offset, "not a Chakra trace: JSON other than objects")
@@ -100,13 +100,13 @@ def _message_node(path: str | os.PathLike[str], offset: int, value: dict[str, An
     if unknown is not None:
         try:
             node.attr.append(make_attribute("node_type", unknown))
-        except WRONG_SHAPE as error:  # half a letter
+        except WRONG_SHAPE as error:  # lone surrogates
             raise TraceError(path, offset, f"not a Node of a Chakra trace: type: {error}") from error
     return node
 
 
 def _unknown_type(node_type: object) -> str | None:
-    """A node type's name if the schema has no number for it; the reader keeps it as attribute `node_type`."""
+    """Name of a node type that the schema does not have; the reader keeps it as attribute `node_type`."""
     return node_type if isinstance(node_type, str) and node_type not in NodeType.keys() else None  # noqa: SIM118
 
 
@@ -144,7 +144,7 @@ def _graph_node(entry: dict[str, Any]) -> Node:
 
 
 def _graph_attribute(name: str, value: Any) -> AttributeProto:
-    """An attribute; what no member can hold (objects, mixed lists) is kept as JSON text."""
+    """An attribute; values that no oneof member can hold (objects, mixed lists) become JSON text."""
     try:
         return make_attribute(name, value)
     except TypeError:
@@ -152,7 +152,7 @@ def _graph_attribute(name: str, value: Any) -> AttributeProto:
 
 
 def _set_type(node: Node, value: object) -> None:
-    """A type by number or name; an unknown name is kept as attribute `node_type`."""
+    """Set a type by number or name; an unknown name becomes attribute `node_type`."""
     if isinstance(value, str) and not value.isdigit():
         if _unknown_type(value) is not None:
             node.attr.append(make_attribute("node_type", value))

@@ -1,4 +1,4 @@
-"""Reading a trace file of any variant: binary or JSON, plain or gzip, told apart by content, never by suffix."""
+"""Reading a trace file of any variant: binary or JSON, plain or gzip, recognised by content, not by suffix."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from genie.inputs import content
 
 JSON_PROBE_BYTES = 4096
 VARINT32_BYTES_MAX = 5
-# A binary trace has one of these early (the tags of id, name and attributes are 0x08 and 0x12); JSON never does.
+# Bytes near the start of every binary trace (the tags of id, name and attributes are 0x08 and 0x12), but not of JSON.
 CONTROL_BYTES = bytes(value for value in range(0x20) if value not in b"\t\n\r")
 
 
 @dataclass
 class Trace:
-    """One rank's trace: its metadata, and its nodes in file order, decoded as they are asked for (once)."""
+    """One rank's trace: its metadata, and its nodes in file order, decoded on iteration (once)."""
 
     metadata: GlobalMetadata
     nodes: Iterator[Node]
@@ -31,8 +31,8 @@ class Trace:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Open a trace of any variant.
 
-    Raises TraceError for a file that is unreadable, cut, garbage or not a trace: here for the metadata, and from
-    the iterator for the nodes. A file that ends between two nodes cannot be told from a shorter trace.
+    Raises TraceError for a file that is unreadable, truncated, garbage or not a trace: here for the metadata, and from
+    the iterator for the nodes. A file that ends between two nodes looks like a shorter trace.
     """
     data = read_content(path)
     if not data:
@@ -56,13 +56,13 @@ def read_content(path: str | os.PathLike[str]) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether content is JSON text rather than length-prefixed messages (whose length byte may also be a brace)."""
+    """Whether content is JSON text rather than length-prefixed messages, whose length byte may also be a brace."""
     probe = data[:JSON_PROBE_BYTES]
     return probe.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and probe.translate(None, CONTROL_BYTES) == probe
 
 
 def _frame(path: str | os.PathLike[str], data: bytes, offset: int) -> tuple[int, int]:
-    """Start and end of the message whose length stands at `offset`."""
+    """(start, end) of the message whose length is at `offset`."""
     length = 0
     position = offset
     for shift in range(0, 7 * VARINT32_BYTES_MAX, 7):
@@ -85,9 +85,9 @@ def _metadata(path: str | os.PathLike[str], data: bytes, start: int, end: int) -
     try:
         metadata = GlobalMetadata.FromString(data[start:end])
     except DecodeError as error:
-        raise TraceError(path, start, "not a Chakra trace: its first message is no GlobalMetadata") from error
+        raise TraceError(path, start, "not a Chakra trace: its first message is not a GlobalMetadata") from error
     if len(UnknownFieldSet(metadata)):
-        raise TraceError(path, start, "not a Chakra trace: its first message has fields that GlobalMetadata has not")
+        raise TraceError(path, start, "not a Chakra trace: its first message has fields that GlobalMetadata lacks")
     return metadata
 
 
@@ -105,6 +105,6 @@ def _nodes(path: str | os.PathLike[str], data: bytes, offset: int) -> Iterator[N
         try:
             node = decode(data[start:end])
         except DecodeError as error:
-            raise TraceError(path, start, f"damaged: {end - start} bytes that are no Node") from error
+            raise TraceError(path, start, f"damaged: {end - start} bytes that are not a Node") from error
         yield node
         offset = end

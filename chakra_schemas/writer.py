@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node
 
-# Files are gathered in memory up to here between two writes.
+# Size up to which data is collected in memory between two writes.
 BUFFER_BYTES = 1 << 20
 
 
@@ -18,7 +18,7 @@ def write_trace(
 ) -> None:
     """Write a binary trace; equal content gives equal bytes, also when compressed (gzip).
 
-    Raises ValueError for a node without any content, which a reader could not tell from damage, and OSError.
+    Raises OSError, and ValueError for a node without any content, which a reader could not tell from damage.
     """
     with open(path, "wb") as file:
         if compress:

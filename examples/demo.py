@@ -20,7 +20,7 @@ from_iteration = {SLOW_FROM}
 
 
 def validate(name: str, *more: str) -> tuple[int, str]:
-    """One `genie validate`; its exit code and its verdict line."""
+    """Run one `genie validate`; return its exit code and its verdict line."""
     command = [
         str(Path(sys.executable).parent / "genie"), "validate", "examples/transformer",
         "--hosts", str(OUT / "hosts.toml"),

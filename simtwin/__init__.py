@@ -6,7 +6,7 @@
     run = simtwin.simulate(fabric, simtwin.incast(fabric, "1MiB"))
     print(run.completion_s, run.flow_completion, run.links)
 
-What a name needs is imported when it is first asked for.
+The module behind a name is imported when the name is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The twin for scripts and notebooks: `simtwin.simulate` and what goes with it. Import these names from `simtwin`."""
+"""The twin for scripts and notebooks: `simtwin.simulate` and its helpers. Import these names from `simtwin`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, warnings_of
 from genie.config.strict_toml import SettingsError, Tables
+from genie.inputs.spelling import as_keywords, option
 from genie.plan.lowering import Lowering
 from genie.record import TWIN, begin_record, prepare_folder, refuse_inputs_in, unlock_folders, warn, warn_of_old_name
 from genie.workload.compute import fill_durations, parse_compute
@@ -23,7 +24,7 @@ from simtwin.fabric.topology import build_network
 from simtwin.imports.fabric_files import read_fabric_file
 from simtwin.levels.names import BUILT_LEVELS, FLOW, LEVELS, Level
 from simtwin.play.effects import idle_compute, idle_options
-from simtwin.play.options import SimulateOptions, in_keywords
+from simtwin.play.options import SimulateOptions
 from simtwin.play.run import simulated
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.play.simulated import Simulated
@@ -38,68 +39,78 @@ AnyFabric = Fabric | str | Path
 
 
 class OptionError(SettingsError):
-    """An option of a simulation, or of traffic, that cannot be: one line that names it and what is allowed."""
+    """An invalid option of a simulation or of traffic: one line that names it and the allowed values."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a simulation, with the names, values and defaults of `genie simulate`."""
+
+    level: str
+    sharing: Literal["max-min", "equal"]
+    seed: int
+    iterations: int
+    threads: int
+    congestion: str | None
+    wire: Literal["nccl", "plain"]
+    channels: int | None
+    credit: bool
+    queue_pairs: int | None
+    split: bool | None
+    ranks_per_node: int | None
+    slice_delay: str | None
+    slots: Literal["streams", "astra"] | None
+    compute: str | None
+    congestion_control: str | None  # the old name of `congestion`, read for one release
 
 
 def simulate(
     fabric: AnyFabric,
     workload: Workload | str | Path,
     *,
-    level: str = "packet",
-    sharing: Literal["max-min", "equal"] = "max-min",
-    seed: int = 1,
-    iterations: int = 1,
-    threads: int = 1,
-    congestion: str | None = None,
-    wire: Literal["nccl", "plain"] = "nccl",
     algorithms: Mapping[str, str] | None = None,
-    channels: int | None = None,
-    credit: bool = False,
-    queue_pairs: int | None = None,
-    split: bool | None = None,
-    ranks_per_node: int | None = None,
-    slice_delay: str | None = None,
-    slots: Literal["streams", "astra"] | None = None,
-    compute: str | None = None,
-    congestion_control: str | None = None,
     hosts: Sequence[str] = (),
     out: str | Path | None = None,
     series_interval: str | None = None,
     progress: Progress | None = None,
+    **options: Unpack[Options],
 ) -> Simulated:
     """Play a workload in the twin, as `genie simulate` does: the same input gives the same bits.
 
     fabric: a fabric, or the path of its file; workload: generated, or a folder or prefix of `.et` files.
+    algorithms: of operations, such as {"all_reduce": "ring"}.
     hosts: names of the fabric's hosts on which ranks 0, 1, ... are, in place of a hosts file.
     out: run folder to write; nothing is written without.
-    The other options are those of the command line, and so are their defaults; NCCL's variables hold here too.
-    congestion_control: the old name of `congestion`, read for one release.
+    series_interval: of simulated time between samples, such as "10us"; none are taken without.
     progress: called now and then with (iteration, events, simulated seconds).
+    options: as on the command line, see `Options`; NCCL's variables hold here too.
     Raises SettingsError (OptionError, FabricError), ForeignFileError (of other tools' files), WorkloadError,
     SimulationError, RecordError, and ValueError of NCCL's variables: one line each.
     """
-    given = {name: value for name, value in locals().items() if name in SimulateOptions.__struct_fields__}
+    given: dict[str, Any] = dict(options)
     given["algorithms"] = dict(algorithms or {})
-    if congestion_control is not None and congestion is None:
+    if "congestion_control" in given:
         warn_of_old_name("simulate", "congestion_control", "congestion")
-        given["congestion"] = congestion_control
-    options = Tables(given, "simulate", OptionError).convert(SimulateOptions)
-    series_ps = None if series_interval is None else _series_ps(series_interval, options.level)
+        given.setdefault("congestion", given.pop("congestion_control"))
+    checked = Tables(given, "simulate", OptionError).convert(SimulateOptions)
+    series_ps = None if series_interval is None else _series_ps(series_interval, checked.level)
     _check_kind("simulate: workload", workload, Workload, "a workload, or a folder or prefix of traces")
     if out is not None:
-        refuse_inputs_in(Path(out), _files(fabric, workload, options.algorithms))
+        refuse_inputs_in(Path(out), _files(fabric, workload, checked.algorithms))
     built = _built(fabric, "simulate")
     played = workload if isinstance(workload, Workload) else load(workload)
-    try:
-        return play(
-            built, played, options,
-            workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
-            hosts=hosts, out=None if out is None else Path(out), series_ps=series_ps, progress=progress,
-        )  # fmt: skip
-    except WorkloadError as error:
-        raise WorkloadError(in_keywords(str(error))) from error
+    return play(
+        built,
+        played,
+        checked,
+        workload_path=played.name if isinstance(workload, Workload) else str(Path(workload).resolve()),
+        hosts=hosts,
+        out=None if out is None else Path(out),
+        series_ps=series_ps,
+        progress=progress,
+    )
 
 
+@as_keywords()
 def play(
     fabric: Fabric,
     workload: Workload,
@@ -111,19 +122,19 @@ def play(
     series_ps: int | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
-    """`simulate` with its options checked one by one."""
+    """Simulate with checked options; arguments as in `simulate`."""
     begin_record()
     lowering, built = settled(options, fabric)
     variables = NcclVariables()
-    # The caller's graphs keep their own durations.
+    # Durations are filled in below: the caller's graphs keep their own.
     graphs = {rank: replace(graph, duration_ns=graph.duration_ns.copy()) for rank, graph in workload.ranks.items()}
     workload = replace(workload, ranks=graphs)
     filled = fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
     idle = idle_options(options, workload, lowering, built.transport, options.level, options.seed)
     for text in (*idle_compute(options.compute, filled), *idle):
-        warn(in_keywords(text))
+        warn(text)
     above = {
-        variable: in_keywords(f"--{key}" if getattr(options, key) is not None else f"[transport] {key} of the fabric")
+        variable: option(key) if getattr(options, key) is not None else f"[transport] {key} of the fabric"
         for variable, key in (("NCCL_IB_QPS_PER_CONNECTION", "queue_pairs"), ("NCCL_IB_SPLIT_DATA_ON_QPS", "split"))
         if getattr(options, key) is not None or getattr(fabric.transport, key) is not None
     }
@@ -152,7 +163,7 @@ def play(
 
 
 def _files(fabric: object, workload: object, algorithms: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """The paths that a simulation reads, each with the name of its argument."""
+    """Yield the paths that a simulation reads, each with the name of its argument."""
     if isinstance(fabric, str | PathLike):
         yield "fabric", Path(fabric)
     if isinstance(workload, str | PathLike):
@@ -161,20 +172,20 @@ def _files(fabric: object, workload: object, algorithms: Mapping[str, str]) -> I
 
 
 def _check_kind(name: str, given: object, kind: type, allowed: str) -> None:
-    """Raises OptionError for what is neither of a kind nor the path of one."""
+    """Raise OptionError for a value that is neither of a type nor the path of such a file."""
     if not isinstance(given, kind | str | PathLike):
         what = "None" if given is None else f"of type {type(given).__name__}"
         raise OptionError(f"{name} is {what}: give {allowed}")
 
 
 def _built(fabric: AnyFabric, caller: str) -> Fabric:
-    """The fabric, read where a path is given. Raises OptionError, FabricError and ForeignFileError."""
+    """Return the fabric, read where a path is given. Raises OptionError, FabricError and ForeignFileError."""
     _check_kind(f"{caller}: fabric", fabric, Fabric, "a fabric, or the path of its file")
     return fabric if isinstance(fabric, Fabric) else read_fabric_file(Path(fabric))
 
 
 def _series_ps(interval: str, level: str) -> int:
-    """The interval of a series. Raises OptionError."""
+    """Return the interval of a series in ps. Raises OptionError."""
     if level not in SAMPLED_LEVELS:
         raise OptionError(f"series_interval: level {level} has no queues to sample: use level packet")
     try:
@@ -183,10 +194,11 @@ def _series_ps(interval: str, level: str) -> int:
         raise OptionError(f"series_interval {interval}: {error}") from error
 
 
+@as_keywords()
 def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:
-    """How collectives become messages, and the fabric with the options' connections. Raises OptionError."""
+    """Return how collectives become messages, and the fabric with the options' connections. Raises OptionError."""
     if options.level not in BUILT_LEVELS:
-        problem = "is not built yet" if options.level in LEVELS else "is no level"
+        problem = "is not built yet" if options.level in LEVELS else "is not a level"
         raise OptionError(f"level {options.level}: {problem}; give {', '.join(BUILT_LEVELS)}")
     if options.sharing != "max-min" and options.level != FLOW:
         raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
@@ -196,7 +208,7 @@ def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]
         lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables())
         transport = with_connections(fabric.transport, options)
     except (ValueError, WorkloadError) as error:
-        raise OptionError(in_keywords(str(error))) from error
+        raise OptionError(str(error)) from error
     return lowering, msgspec.structs.replace(fabric, transport=transport)
 
 
@@ -209,10 +221,11 @@ def poisson(
     seed: int = 1,
     ranks: int | None = None,
 ) -> Workload:
-    """Flows that start at each host as a Poisson process during `duration`, each to any other host alike.
+    """Return flows that start at each host as a Poisson process during `duration`, each to a random other host.
 
-    load: payload that a host's flows bring, as a share of its port's rate; sizes: one ("64KiB"), "web-search", the path
-    of a file with a size in bytes and a percentage a line, or points [(size, share), ...].
+    load: payload from each host, as a share of its port's rate.
+    sizes: one size ("64KiB"), "web-search", the path of a file, or points [(size, share), ...]. A file has a size in
+    bytes and a percentage in each line.
     """
     given = {"load": load, "duration": duration, "sizes": sizes, "seed": seed, "ranks": ranks}
     return _traffic(fabric, Poisson, given)
@@ -221,22 +234,22 @@ def poisson(
 def incast(
     fabric: AnyFabric, size: str | int, senders: int | None = None, target: int = 0, ranks: int | None = None
 ) -> Workload:
-    """So many hosts (all others where None) send a message of `size` each to one host at once."""
+    """Return a message of `size` from each of `senders` hosts (None: all others) to one host at once."""
     return _traffic(fabric, Incast, {"size": size, "senders": senders, "target": target, "ranks": ranks})
 
 
 def permutation(fabric: AnyFabric, size: str | int, seed: int = 1, ranks: int | None = None) -> Workload:
-    """Each host sends a message of `size` to one other, and hears of one other."""
+    """Return a message of `size` from each host to one other; each host receives one."""
     return _traffic(fabric, Permutation, {"size": size, "seed": seed, "ranks": ranks})
 
 
 def collective(
     fabric: AnyFabric, operation: str, size: str | int, count: int = 1, ranks: int | None = None
 ) -> Workload:
-    """`count` collectives, one after another, of all hosts of the fabric or the first `ranks`.
+    """Return `count` collectives, one after another, of all hosts of the fabric or of the first `ranks`.
 
-    operation: all_reduce, reduce, all_gather, broadcast, all_to_all or reduce_scatter; size: of a rank's buffer, as the
-    timeline's `size_bytes` has it.
+    operation: all_reduce, reduce, all_gather, broadcast, all_to_all or reduce_scatter.
+    size: of a rank's buffer, as the timeline's `size_bytes`.
     """
     return _traffic(fabric, Collective, {"operation": operation, "size": size, "count": count, "ranks": ranks})
 

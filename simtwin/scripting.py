@@ -1,4 +1,4 @@
-"""The fabric as scripts have it: read, made and changed by the keys of its file."""
+"""The fabric for scripts: loaded, made and changed by the keys of its file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simtwin.imports.fabric_files import read_fabric_file
 
 
 class Fabric(schema.Fabric, kw_only=True, frozen=True):
-    """A fabric file: its tables. Each method raises FabricError."""
+    """A fabric file as its tables. Each method raises FabricError."""
 
     @classmethod
     def load(cls, path: str | Path) -> Fabric:
@@ -24,15 +24,18 @@ class Fabric(schema.Fabric, kw_only=True, frozen=True):
 
     @classmethod
     def make(cls, **tables: Any) -> Fabric:
-        """A fabric of a file's tables and values: `make(topology={"kind": "leaf-spine", ...}, link={"rate": ...})`."""
+        """Make a fabric of a file's tables: `make(topology={"kind": "leaf-spine", ...}, link={"rate": "100Gb/s"})`."""
         return _scripted(fabric_from(Tables(tables, "the fabric", FabricError)))
 
     def replace(self, changes: Mapping[str, Any]) -> Fabric:
-        """With other values at dotted keys: `replace({"switch.shared_buffer": "8MiB"})`; None leaves one out."""
+        """Return the fabric with other values at dotted keys; None removes a key.
+
+        For example `replace({"switch.shared_buffer": "8MiB"})`.
+        """
         return _scripted(changed_fabric(self, changes))
 
     def with_control(self, name: str, **parameters: Any) -> Fabric:
-        """With another congestion control: its defaults, or the parameters of [congestion]."""
+        """Return the fabric with another congestion control: its defaults, or the given parameters of [congestion]."""
         table = {"kind": name, **parameters} if parameters else None
         return self.replace({"congestion": table, "transport.congestion": name})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The build isolation's own environment is not ours to touch; nothing of the checkout may leak in.
+# Build isolation has an environment of its own, and no variable of the checkout may leak into it.
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "GENIE", "VIRTUAL"))}
 
 
@@ -33,7 +33,7 @@ def run(command: list[str | Path], cwd: Path) -> str:
 
 
 def copy_sources(folder: Path) -> Path:
-    """A copy of what is in git: no file that happens to lie in the checkout helps."""
+    """Copy the files in git, so that no untracked file of the checkout can help the build."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         if (ROOT / name).exists():
@@ -43,7 +43,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def build_clean_wheel(folder: Path) -> CleanWheel:
-    """About a minute on two cores; once in a folder, whichever process of the tests comes first."""
+    """Build the wheel once per folder, in the first test process that asks. It takes about a minute on two cores."""
     folder.mkdir(exist_ok=True)
     environment, wheels, sources = folder / "venv", folder / "wheels", folder / "source"
     with (folder / "lock").open("w") as lock:
@@ -59,5 +59,5 @@ def _build(environment: Path, wheels: Path, sources: Path) -> None:
     headers = (ROOT / ".venv" / "headers").resolve()
     prefix = run([ROOT / ".ci" / "python-headers", "--environment", headers], sources).split()
     pip: list[str | Path] = [environment / "bin" / "python", "-m", "pip"]
-    # Politely: what another process of the tests plays in real time comes first.
+    # At low priority: another process of the tests plays in real time.
     run(["nice", *prefix, *pip, "wheel", "-qq", "--no-deps", "-w", wheels, sources], sources)

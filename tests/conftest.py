@@ -1,11 +1,13 @@
-"""Fixtures for all rooms. A missing tool skips its test, or fails it where everything is promised to be there."""
+"""Fixtures of all tests. A missing tool skips its test, or fails it where GENIE_REQUIRE_ALL is set."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,47 +16,42 @@ from clean_wheel import CleanWheel, build_clean_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Many containers forbid bytecode: each of the thousands of Pythons that tests start would compile all of Genie again.
+# Many containers forbid bytecode: each of the thousands of Pythons that tests start would compile Genie again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What plays in real time: one after another, in one process; the rest computes meanwhile, the emulated machines too.
-REAL_TIME = ("cli", "hosts", "live", "test_main_job.py")
-MACHINES = "rxe"
-# Of these rooms, what plays in no real time.
-COMPUTES = (
-    "cli/test_convert_fabric.py",
-    "cli/test_convert_workloads.py",
-    "cli/test_help.py",
-    "cli/test_sweep.py",
-    "cli/test_usage.py",
-)
+MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
 
 
-def scope_of(nodeid: str) -> str:
-    """What stays together in one process."""
-    file = nodeid.split("::")[0].removeprefix("tests/")
-    if file.startswith(f"{MACHINES}/"):
-        return MACHINES
-    return "real time" if file.split("/")[0] in REAL_TIME and file not in COMPUTES else file
+@cache
+def scope_of(file: str) -> str:
+    """The tests that stay together in one process: guests, tests on sockets and clocks, and each other file.
+
+    xdist distributes tests by name, so that the marks are read from the file.
+    """
+    found = MARKS.search((ROOT / file).read_text())
+    marks = found[0] if found else ""
+    if "mark.guests" in marks:
+        return "guests"
+    return "live" if "mark.live" in marks or "mark.exclusive" in marks else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what takes longest, and beside it the wheel and then the guests that want it."""
-    first = ("real time", "test_packaging.py", MACHINES)
-    items.sort(key=lambda item: [scope_of(item.nodeid) != scope for scope in first])
+    """Begin with the tests that take longest: beside the live ones the wheel, then the guests that want it."""
+    first = ("live", "tests/test_packaging.py", "guests")
+    items.sort(key=lambda item: [scope_of(item.nodeid.split("::")[0]) != scope for scope in first])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `pytest -n 2`, as `make test` has it. (Marks for `--dist loadgroup` are not seen with pytest 9.2.)"""
+    """Scheduler of `pytest -n 2`, as in `make test`. (Marks for `--dist loadgroup` are not seen with pytest 9.2.)"""
     from xdist.scheduler import LoadScopeScheduling
 
     class Rooms(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return scope_of(nodeid)
+            return scope_of(nodeid.split("::")[0])
 
-    config.option.loadscopereorder = False  # by number of tests: the wheel would be the last
+    config.option.loadscopereorder = False  # sorting groups by number of tests would put the wheel last
     return Rooms(config, log)
 
 
@@ -86,7 +83,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Any]:
-    """A Chromium without a window that asks nobody for anything."""
+    """A Chromium without a window and without network requests of its own."""
     playwright = pytest.importorskip("playwright.sync_api")
     quiet = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync")  # fmt: skip

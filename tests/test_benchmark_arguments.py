@@ -1,4 +1,4 @@
-"""What benchmarks refuse before they measure: one line that names the argument, and exit code 2."""
+"""Arguments that benchmarks refuse before they measure: one line that names the argument, and exit code 2."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ WRONG = [
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Benchmarks can be imported, and find nothing where they are started."""
+    """Benchmarks can be imported, and start in an empty folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.chdir(tmp_path)
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_measures_nothing_and_says_something() -> None:
-    for name in ("crc_speed", "validation", "truth_worlds", "arguments", "first_aid_faults"):
+    for name in ("crc_speed", "validation"):
         shown = subprocess.run(
             [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"], capture_output=True, text=True
         )
@@ -90,7 +90,7 @@ def test_help_measures_nothing_and_says_something() -> None:
 
 @pytest.mark.usefixtures("benchmarks")
 def test_a_file_that_may_not_be_written_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = importlib.import_module("arguments")
+    arguments = importlib.import_module("common.arguments")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(argparse.ArgumentTypeError, match=r"^x\.json may not be written: give"):
         arguments.results_file("x.json")
@@ -141,7 +141,7 @@ def test_a_run_that_was_not_judged_has_not_found_its_link(monkeypatch: pytest.Mo
 
 
 def run_beside_benchmarks(code: str) -> None:
-    """In a process of its own."""
+    """Run code beside the benchmarks, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

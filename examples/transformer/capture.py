@@ -60,8 +60,8 @@ def start_group(rank: int, port: int, extension: Any) -> DeviceMesh:
 
 
 def build_model(shape: Shape, mesh: DeviceMesh) -> nn.Module:
-    """The model; fully_shard spreads each layer, and the rest, over the data-parallel group."""
-    # What is not split must start equal in all ranks; what is split, in all ranks with the same part.
+    """The model; fully_shard shards each layer, and the rest, over the data-parallel group."""
+    # Parts that are not split must start equal on all ranks; split parts, on all ranks with the same part.
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED + 1 + mesh["tensor"].get_local_rank())
     model = Transformer(shape, Split(mesh["tensor"].get_group(), generator))
@@ -79,7 +79,7 @@ def clip_and_report(model: nn.Module, loss: Tensor) -> Tensor:
     """Clip the gradient to GRADIENT_NORM_LIMIT; one small all-reduce over all ranks sums the norm and the loss."""
     split = {id(module.weight) for module in model.modules() if isinstance(module, SplitLinear)}
     gradients = [parameter.grad.to_local() for parameter in model.parameters()]
-    # A gradient that is not split over the tensor-parallel group is there TENSOR_PARALLEL times.
+    # A gradient that is not split over the tensor-parallel group exists TENSOR_PARALLEL times.
     weights = [1.0 if id(parameter) in split else 1.0 / TENSOR_PARALLEL for parameter in model.parameters()]
     squares = torch.stack(torch._foreach_norm(gradients)).square() * torch.tensor(weights)
     totals = torch.stack([squares.sum(), loss.detach() / WORLD])
@@ -101,9 +101,9 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, text: Tensor)
 
 
 def run_rank(rank: int, port: int, turn_file: str, steps: str) -> None:
-    """Train; step 0 runs under the observer and the profiler, the steps after it under the profiler only.
+    """Train; step 0 runs under the observer and the profiler, later steps under the profiler only.
 
-    Step k leaves rank<r>.kineto.json in `steps`/k, step 0 rank<r>.host.json too.
+    Step k leaves rank<r>.kineto.json in `steps`/k; step 0 leaves rank<r>.host.json too.
     """
     torch.set_num_threads(1)
     extension = recording_gloo()
@@ -135,19 +135,21 @@ def run_rank(rank: int, port: int, turn_file: str, steps: str) -> None:
 
 
 def load(steps: Path, step: int, rank: int) -> dict[str, Any]:
-    """A step's profile of a rank."""
+    """The profile of a rank in one step."""
     return json.loads((steps / str(step) / f"rank{rank}.kineto.json").read_text())
 
 
 def training_thread(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The profile's operators and annotations on the thread that trains, in the order in which they began."""
+    """The profile's operators and annotations on the training thread, in the order of their starts."""
     events = [event for event in trace["traceEvents"] if event.get("cat") in ("cpu_op", "user_annotation")]
     thread = next(event["tid"] for event in events if event["name"] == "record_param_comms")
     return sorted((e for e in events if e["tid"] == thread), key=lambda event: event["args"]["External id"])
 
 
 def busy_ms(trace: dict[str, Any]) -> float:
-    """From the first to the last operator of the training thread, without calls of collectives and waits for them."""
+    """Time from the first to the last operator of the training thread, without calls of collectives and waits
+    for them.
+    """
     events = training_thread(trace)
     span_us = max(event["ts"] + event["dur"] for event in events) - events[0]["ts"]
     collectives_us = sum(event["dur"] for event in events if event["name"] == "record_param_comms")
@@ -157,8 +159,8 @@ def busy_ms(trace: dict[str, Any]) -> float:
 def take_record_ids(timed: dict[str, Any], observed: dict[str, Any]) -> None:
     """Give each operator of `timed` the record function id of the same operator in `observed`.
 
-    The observer numbers operators, and more than doubles the time that they take together. So the times come from a
-    step without it and the number from the step with it. Both must have run the same operators in the same order.
+    The observer numbers operators, and more than doubles their total time. So the times come from a step without it,
+    and the numbers from the step with it. Both steps must have the same operators in the same order.
     """
     timed_events, observed_events = training_thread(timed), training_thread(observed)
     if [event["name"] for event in timed_events] != [event["name"] for event in observed_events]:
@@ -180,7 +182,7 @@ def capture(raw: Path) -> None:
 
 
 def keep_quietest(steps: Path, raw: Path) -> None:
-    """Keep the times of the step in which the ranks together were busy for the shortest time."""
+    """Keep the times of the step with the shortest busy time over all ranks."""
     busy = {step: [busy_ms(load(steps, step, rank)) for rank in range(WORLD)] for step in range(TIMED_STEPS + 1)}
     for step, times in busy.items():
         print(f"step {step:3d}  a rank is busy for {min(times):.1f} to {max(times):.1f} ms")
@@ -206,7 +208,7 @@ def convert_traces(raw: Path, out: Path) -> None:
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses now."""
+    """A TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

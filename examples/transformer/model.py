@@ -1,8 +1,8 @@
-"""A small decoder-only transformer whose layers are split over a tensor-parallel group, and the text it learns.
+"""A small decoder-only transformer whose layers are split over a tensor-parallel group, and its training text.
 
-The split is Megatron-LM's (Shoeybi et al., arXiv 1909.08053): the first linear layer of a block is split by columns,
+The split is Megatron-LM's (Shoeybi et al., arXiv 1909.08053). The first linear layer of a block is split by columns,
 the second by rows, so a block needs one all-reduce forward and one backward. Sharding over the data-parallel group is
-not done here: `capture.py` lets PyTorch's `fully_shard` do it.
+left to PyTorch's `fully_shard` in `capture.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _LeaveSplit(torch.autograd.Function):
 
 
 class SplitLinear(nn.Module):
-    """A linear layer without bias of which this rank holds `outputs` rows and `inputs` columns."""
+    """A linear layer without bias, of which this rank has `outputs` rows and `inputs` columns."""
 
     def __init__(self, inputs: int, outputs: int, full_inputs: int, split: Split) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Transformer(nn.Module):
 
 
 class Text:
-    """Endless text of a made-up language: each token has four successors, so there is something to learn."""
+    """Endless text in an artificial language: each token has four successors, so that there is something to learn."""
 
     def __init__(self, shape: Shape, seed: int) -> None:
         self.shape = shape

@@ -1,1 +1,1 @@
-"""`genie bench`: what a collective takes between all ranks, and what one path between two ranks carries."""
+"""`genie bench`: times of a collective between all ranks, and latency and bandwidth of paths between two ranks."""

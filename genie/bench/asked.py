@@ -1,4 +1,4 @@
-"""What a bench of a collective is asked for; every field means what nccl-tests' flag of its name means there."""
+"""Parameters of a bench of a collective; each field means the same as nccl-tests' flag of its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Average(IntEnum):
-    """Which of the ranks' times is the time of the table (-a)."""
+    """Choice of the ranks' times that the table shows (-a)."""
 
     RANK_0 = 0
     MEAN = 1
@@ -16,38 +16,38 @@ class Average(IntEnum):
 
 
 class Blocking(IntEnum):
-    """What stands between operations (-z)."""
+    """Separation of operations (-z)."""
 
     NONE = 0  # each rank goes on when its own part has ended
-    BARRIER = 1  # all ranks meet after each operation, and that counts
-    WAIT = 2  # operations that -m puts together go one after another, without a barrier
-    UNTIMED_BARRIER = 3  # all ranks meet after each iteration, and that does not count
+    BARRIER = 1  # a barrier after each operation, which counts
+    WAIT = 2  # operations that -m groups run one after another, without a barrier
+    UNTIMED_BARRIER = 3  # a barrier after each iteration, which does not count
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for, as the table's head and the JSON say it."""
+    """The parameters, as the table's head and the JSON show them."""
 
     ranks: int
     minimum_bytes: int
     maximum_bytes: int
-    step_factor: int | None  # of the two steps one is None
+    step_factor: int | None  # one of the two steps is None
     step_bytes: int | None
     warmup: int
     iterations: int
     check: int
     aggregated: int = 1  # operations that start together in each iteration
-    cycles: int = 1  # how often all sizes are measured
+    cycles: int = 1  # number of times that all sizes are measured
     average: Average = Average.MEAN
     blocking: Blocking = Blocking.NONE
-    per_iteration: bool = False  # print what iterations took
-    skipped: int = 0  # iterations that this leaves out
-    percentiles: bool = False  # print what messages took
+    per_iteration: bool = False  # print the times of iterations
+    skipped: int = 0  # iterations left out of these times
+    percentiles: bool = False  # print the times of messages
     timestamps: bool = False
 
     @property
     def sizes_bytes(self) -> list[int]:
-        """From the smallest to the largest."""
+        """Sizes from the smallest to the largest."""
         sizes, size = [], self.minimum_bytes
         while size <= self.maximum_bytes:
             sizes.append(size)

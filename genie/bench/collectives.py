@@ -1,8 +1,8 @@
-"""A bench of one collective, as nccl-tests measures it: the operations, and what is played for each size.
+"""A bench of one collective, as nccl-tests measures it: the operations, and the workload of each size.
 
-Sizes, shares and the factors of bus bandwidth are those of nccl-tests (its PERFORMANCE page): a size is what the whole
-operation is about, S; algorithm bandwidth is S / t; bus bandwidth compares with a link's rate whatever the number of
-ranks. Where each rank has a share of S, shares are multiples of 16 bytes.
+Sizes, shares and the factors of bus bandwidth are those of nccl-tests (its PERFORMANCE page). A size S is that of the
+whole operation; algorithm bandwidth is S / t. Bus bandwidth compares with a link's rate whatever the number of ranks.
+Where each rank has a share of S, shares are multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from genie.bench.asked import Asked, Blocking
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 
-# Names as nccl-tests has them; bytes are moved and none is reduced, so that they change counts and roundings alone.
+# Names as in nccl-tests. Bytes are moved and not reduced, so that types and operators change counts and roundings only.
 ELEMENT_BYTES = {
     "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4, "double": 8,
     "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
@@ -22,40 +22,40 @@ ELEMENT_BYTES = {
 REDUCTIONS = ("sum", "prod", "max", "min", "avg", "mulsum")
 NO_REDUCTION = "none"
 SHARE_BYTES = 16  # shares are multiples of it
-TIMED, WARM_UP, APART = "timed", "warm-up", "apart"  # what nodes are called, and the number of their iteration
+TIMED, WARM_UP, APART = "timed", "warm-up", "apart"  # names of nodes, followed by the number of their iteration
 SENDRECV = "sendrecv"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation that can be measured. `op` is NONE for sendrecv, which is sends and receives around a ring."""
+    """An operation that can be measured. `op` is NONE for sendrecv, which sends and receives around a ring."""
 
     name: str  # as in genie/collectives
     op: Op
     redop: str  # columns of nccl-tests
-    root: int  # -1: it has none
+    root: int  # -1: without a root
     shared: bool  # each rank has a share of the size
-    size_is_share: bool  # the graph's size is that share (genie/workload/graph.py), not the whole
+    size_is_share: bool  # the graph's size is that share (genie/workload/graph.py), not the whole size
     data_type: str = "float"
 
     @property
     def element_bytes(self) -> int:
-        """Of the data type."""
+        """Size of an element of the data type."""
         return ELEMENT_BYTES[self.data_type]
 
     def share_bytes(self, size_bytes: int, ranks: int) -> int:
-        """What of a size each rank has."""
+        """Each rank's share of a size."""
         elements = size_bytes // self.element_bytes
         if not self.shared:
             return elements * self.element_bytes
         return elements // ranks * self.element_bytes // SHARE_BYTES * SHARE_BYTES
 
     def total_bytes(self, size_bytes: int, ranks: int) -> int:
-        """The size that is really played: whole elements, whole shares."""
+        """The size that is played: whole elements, whole shares."""
         return self.share_bytes(size_bytes, ranks) * (ranks if self.shared else 1)
 
     def node_bytes(self, size_bytes: int, ranks: int) -> int:
-        """The size by the graph's convention."""
+        """The size of a node by the graph's convention."""
         return self.share_bytes(size_bytes, ranks) if self.size_is_share else self.total_bytes(size_bytes, ranks)
 
     def bus_factor(self, ranks: int) -> Fraction:
@@ -82,7 +82,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def chain(operation: Operation, asked: Asked, size_bytes: int) -> Workload:
-    """What is played for one size: the warm-ups one after another, a barrier, and the timed iterations likewise."""
+    """The workload of one size: warm-up iterations one after another, a barrier, then the timed iterations."""
     ranks = asked.ranks
     workload = Workload(f"{operation.name}-{ranks}x{size_bytes}", ranks, [Group("0", tuple(range(ranks)))], {})
     for rank in range(ranks):
@@ -101,16 +101,16 @@ def chain(operation: Operation, asked: Asked, size_bytes: int) -> Workload:
 
 @dataclass
 class _Chain:
-    """One rank's iterations, each after the one before."""
+    """One rank's iterations, each after the one before it."""
 
     operation: Operation
     asked: Asked
     builder: RankBuilder
     node_bytes: int
-    last: tuple[int, ...] = ()  # what the next has to wait for
+    last: tuple[int, ...] = ()  # nodes that the next one waits for
 
     def iteration(self, name: str) -> None:
-        """The operations of one iteration: together, or as --blocking has it one after another."""
+        """Add the operations of one iteration: together, or one after another according to --blocking."""
         together: tuple[int, ...] = ()
         for number in range(self.asked.aggregated):
             added = self._operation(name, number)
@@ -123,13 +123,13 @@ class _Chain:
         self.last = together or self.last
 
     def barrier(self, name: str) -> None:
-        """All ranks meet."""
+        """Add a barrier of all ranks."""
         new = len(self.builder)
         self.last = (self.builder.add(new, name, Kind.COLL, self.last, size_bytes=0, op=Op.BARRIER, group=0),)
 
     def _operation(self, name: str, number: int) -> tuple[int, ...]:
         operation, builder, new = self.operation, self.builder, len(self.builder)
-        stream = number if self.asked.aggregated > 1 else -1  # one stream has one operation at a time
+        stream = number if self.asked.aggregated > 1 else -1  # a stream runs one operation at a time
         if operation.op is not Op.NONE:
             root = max(operation.root, 0)
             added = builder.add(

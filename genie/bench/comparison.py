@@ -1,4 +1,4 @@
-"""A measured table beside the simulated one of the same sizes."""
+"""A measured table next to the simulated one of the same sizes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UNITS = ("(B)", "", *("(us)", "(GB/s)", "(GB/s)") * 2, "")
 
 
 def ratio(live: Measured, simulated: Measured) -> float:
-    """Measured over simulated bus bandwidth, which is simulated over measured time; 0 when nothing was moved."""
+    """Measured over simulated bus bandwidth, equal to simulated over measured time; 0 when no data was moved."""
     return live.bus_bytes_per_s / simulated.bus_bytes_per_s if simulated.bus_bytes_per_s > 0 else 0.0
 
 
 def table(live: Sequence[Line], simulated: Sequence[Line]) -> list[str]:
-    """Both, line by line, which must be of the same sizes; the ratio is measured over simulated bus bandwidth."""
+    """Lines of both tables, which must have the same sizes; the ratio is measured over simulated bus bandwidth."""
     half, lead = sum(width + 2 for width in _HALF), sum(width + 2 for width in _LEAD)
     lines = [
         "#" + " " * (lead - 1) + "measured".center(half) + "simulated".center(half),
@@ -43,7 +43,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def compared(live: Sequence[Line], simulated: Sequence[Line]) -> list[dict[str, Any]]:
-    """The same as data: for each line its size and the ratio."""
+    """The comparison as data: size and ratio of each line."""
     return [
         {"size": measured.size_bytes, "bus_bw_ratio": ratio(measured, expected)}
         for (_, measured), (_, expected) in zip(live, simulated, strict=True)

@@ -1,4 +1,4 @@
-"""What the times of a played size mean: a line of nccl-tests' table, of either world."""
+"""A line of nccl-tests' table, computed from the times of a played size, for both worlds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IterationTimes:
-    """What iterations took, in us, by nccl-tests' definitions: nearest rank, the median the upper of two."""
+    """Times of iterations in us, by nccl-tests' definitions: nearest rank; the median is the upper of two."""
 
     minimum_us: float
     maximum_us: float
@@ -27,7 +27,7 @@ class IterationTimes:
     percentile_50_us: float
     percentile_95_us: float
     percentile_99_us: float
-    deviation_us: float  # of all, not of a sample
+    deviation_us: float  # population standard deviation
 
     @property
     def variation_percent(self) -> float:
@@ -36,7 +36,7 @@ class IterationTimes:
 
 
 def iteration_times(times_us: list[float]) -> IterationTimes:
-    """Of at least one time."""
+    """Statistics of one or more times."""
     ordered = np.sort(np.asarray(times_us, np.float64))
     high = np.quantile(ordered, (0.95, 0.99), method="inverted_cdf")
     return IterationTimes(
@@ -52,10 +52,10 @@ def iteration_times(times_us: list[float]) -> IterationTimes:
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """What messages took from their post until the sender knew that they had arrived, in us; nearest rank."""
+    """Times of messages in us, from the post until the sender knows that they have arrived; nearest rank."""
 
     count: int
-    single: bool  # each counted by itself; if not, the mean of each transfer's messages, of which there are several
+    single: bool  # False: each value is the mean over the messages of one transfer
     percentile_50_us: float
     percentile_95_us: float
     percentile_99_us: float
@@ -63,7 +63,7 @@ class MessageTimes:
 
 
 def message_times(transfers: pl.DataFrame) -> MessageTimes | None:
-    """Of transfers (columns of genie/record); None without any that all ended."""
+    """Times of transfers (columns of genie/record); None unless there are transfers and all have ended."""
     import polars as pl
 
     ended = transfers.filter((pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
@@ -75,7 +75,7 @@ def message_times(transfers: pl.DataFrame) -> MessageTimes | None:
 
 
 def messages_of(took_us: NDArray[np.float64], *, single: bool = True) -> MessageTimes:
-    """Percentiles of at least one time."""
+    """Percentiles of one or more times."""
     middle, high, higher = np.quantile(took_us, (0.5, 0.95, 0.99), method="inverted_cdf")
     return MessageTimes(len(took_us), single, float(middle), float(high), float(higher), float(took_us.max()))
 
@@ -86,23 +86,23 @@ class Measured:
 
     size_bytes: int
     count: int  # elements, by nccl-tests' convention
-    time_us: float  # of one operation: the mean of the ranks' times, or as --average has it
+    time_us: float  # of one operation: the mean over ranks, or according to --average
     rank_times_us: list[float]
-    rank_iterations_us: list[list[float]]  # by rank and iteration, of one operation
+    rank_iterations_us: list[list[float]]  # per operation: by rank and iteration
     algorithm_bytes_per_s: float
     bus_bytes_per_s: float
-    verified_bytes: int | None  # None: nothing was checked
+    verified_bytes: int | None  # None: not checked
     wrong_bytes: int | None
-    retransmitted: int  # packets sent again, by all ranks, in the warm-ups too
+    retransmitted: int  # packets that all ranks retransmitted, warm-up iterations included
     messages: MessageTimes | None = None
 
     @property
     def times_us(self) -> list[float]:
-        """Of each iteration: of the rank that it took longest."""
+        """The time of each iteration on its slowest rank."""
         return [max(times) for times in zip(*self.rank_iterations_us, strict=True)]
 
     def iterations(self, skipped: int = 0) -> IterationTimes:
-        """What iterations took, without the first few."""
+        """Statistics of the iterations, without the first `skipped`."""
         return iteration_times(self.times_us[skipped:])
 
 
@@ -115,10 +115,10 @@ _AVERAGES: dict[Average, Callable[[list[float]], float]] = {
 
 
 def measured(operation: Operation, asked: Asked, size_bytes: int, run: Run) -> Measured:
-    """A played size's line.
+    """The line of a played size.
 
-    Each rank's time is that from the start of the first timed iteration to the end of the last, over the number of
-    operations; with --blocking 3 the sum of what its iterations took, without the barriers between them.
+    A rank's time runs from the start of the first timed iteration to the end of the last, divided by the number of
+    operations. With --blocking 3 it is the sum of its iterations' times, without the barriers between them.
     """
     import polars as pl
 
@@ -142,7 +142,7 @@ def measured(operation: Operation, asked: Asked, size_bytes: int, run: Run) -> M
     total_bytes = operation.total_bytes(size_bytes, asked.ranks)
     algorithm = total_bytes / time_us * 1e6 if time_us > 0 else 0.0
     of_timed = named.filter(pl.col("op").ne_missing("barrier")).select(src="rank", node_id="node_id")
-    counters = run.counters.get("ranks", [])  # the twin, which has no payload, has none
+    counters = run.counters.get("ranks", [])  # missing in the twin, which has no payload
     checked = bool(asked.check) and bool(counters)
     return Measured(
         size_bytes=total_bytes,
@@ -160,6 +160,6 @@ def measured(operation: Operation, asked: Asked, size_bytes: int, run: Run) -> M
 
 
 def _sum(counters: list[dict[str, Any] | None], name: str) -> int | None:
-    """Of all ranks that have left theirs; None when one of them does not count this."""
+    """Sum over the ranks that recorded counters; None when one of them lacks this counter."""
     known = [each for each in counters if each]
     return sum(int(each[name]) for each in known) if all(name in each for each in known) else None

@@ -1,4 +1,4 @@
-"""nccl-tests' JSON, version 3: the same keys in the same places; what only we have is under `genie`."""
+"""nccl-tests' JSON, version 3: the same keys in the same places; fields that only Genie has are under `genie`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from genie.bench.measured import Measured, MessageTimes
 from genie.bench.nccl_table import GIGA, average_bus_bytes_per_s, is_fast_enough, wrong_bytes
 
 JSON_VERSION = 3
-# The environment may hold secrets: only what launchers and NCCL are told by is kept.
+# The environment may contain secrets: only variables of launchers and NCCL are recorded.
 ENVIRONMENT_KEPT = ("NCCL_", "GENIE_", "OMPI_MCA_", "HYDRA_", "MPIR_", "UCX_", "SLURM_JOB_")
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a rank is."""
+    """The device of a rank."""
 
     rank: int
     host: str
-    number: int  # of the rank among those of its host
-    address: str  # of the network, or the RDMA device
-    what: str  # in words
+    number: int  # of the rank among the ranks of its host
+    address: str  # IP address, or the RDMA device
+    what: str  # description
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What was run, where and when."""
+    """Command, place and time of a bench."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -43,7 +43,7 @@ class Circumstances:
 def report(
     asked: Asked, results: Sequence[tuple[Operation, Measured]], about: Circumstances, ours: dict[str, Any]
 ) -> dict[str, Any]:
-    """The file's object. `results`: the table's lines; `ours`: what is under `genie`, besides the lines."""
+    """The file's object. `results`: the table's lines; `ours`: fields under `genie`, besides those of the lines."""
     lines = [line for _, line in results]
     wrong, fast = wrong_bytes(lines), is_fast_enough(lines, about.minimum_gb_per_s)
     return {
@@ -53,7 +53,7 @@ def report(
         "env": [
             f"{name}={value}" for name, value in about.environment.items() if name.startswith(ENVIRONMENT_KEPT)
         ],
-        "nccl_version": None,  # there is none
+        "nccl_version": None,  # NCCL is not used
         "config": _config(asked, about.devices),
         "results": [result(operation, asked, line) for operation, line in results],
         "out_of_bounds": {"count": wrong, "okay": _word(wrong == 0)},
@@ -68,7 +68,7 @@ def report(
 
 
 def _word(value: bool) -> str:
-    """nccl-tests writes truth as strings."""
+    """A Boolean as a string, as nccl-tests writes it."""
     return "true" if value else "false"
 
 
@@ -85,7 +85,7 @@ def _config(asked: Asked, devices: Sequence[Device]) -> dict[str, Any]:
         "validation": asked.check,
         "graph": 0,
         "blocking_collectives": _word(asked.blocking is not Blocking.NONE),
-        "per_iter_timing": _word(True),  # always in the file, printed or not
+        "per_iter_timing": _word(True),  # always in the file, whether or not it is printed
         "per_iter_skip": asked.skipped,
         "parallel_init": _word(False),
         "devices": [
@@ -131,14 +131,14 @@ def result(operation: Operation, asked: Asked, line: Measured) -> dict[str, Any]
             "times_us": line.times_us,
             "per_process_max_times_us": line.rank_iterations_us,
         },
-        "in_place": None,  # nothing is reduced: it would be the same
+        "in_place": None,  # no data is reduced, so in place would give the same
         "actual_iterations": asked.iterations,
         "experiment_name": "",
     }
 
 
 def extras(line: Measured) -> dict[str, Any]:
-    """What nccl-tests has no place for."""
+    """Fields that nccl-tests does not have."""
     return {
         "size_bytes": line.size_bytes,
         "rank_times_us": line.rank_times_us,

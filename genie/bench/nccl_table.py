@@ -1,4 +1,4 @@
-"""nccl-tests' table: the same lines and columns, so that what reads theirs reads ours."""
+"""nccl-tests' table: the same lines and columns, so that a parser of theirs reads it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from genie.bench.measured import Measured
 
 GIGA = 1e9
 NOT_THERE = "N/A"
-MINIMUM_SHARE = 0.9  # of the bandwidth that NCCL_TESTS_MIN_BW asks for
+MINIMUM_SHARE = 0.9  # of the bandwidth that NCCL_TESTS_MIN_BW requires
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 _BLOCKING = {
-    Blocking.BARRIER: "all ranks meet after each operation, which is part of the time",
+    Blocking.BARRIER: "a barrier after each operation is part of the time",
     Blocking.WAIT: "operations go one after another, without a barrier",
-    Blocking.UNTIMED_BARRIER: "all ranks meet after each iteration, which is no part of the time",
+    Blocking.UNTIMED_BARRIER: "a barrier after each iteration is not part of the time",
 }
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its two lines of the head, and its width."""
+    """One column: its two header lines and its width."""
 
     name: str
     unit: str
@@ -48,7 +48,7 @@ def _placement(asked: Asked) -> list[Column]:
 
 
 def columns(asked: Asked) -> list[Column]:
-    """From left to right: nccl-tests' and, with --percentiles, those of messages."""
+    """Columns from left to right: nccl-tests' and, with --percentiles, those of messages."""
     placement = _placement(asked)
     return (
         _LEAD + placement * 2 + (_MESSAGES if asked.percentiles else []) + (_STAMP if asked.timestamps else [])
@@ -56,14 +56,14 @@ def columns(asked: Asked) -> list[Column]:
 
 
 def head(operation: Operation, asked: Asked, places: Sequence[str], notes: Sequence[str] = ()) -> list[str]:
-    """The lines above the table. `places`: what each rank is and where; `notes`: more that a reader must know."""
+    """The lines above the table. `places`: the place of each rank; `notes`: more notes for the reader."""
     step = f"{asked.step_factor}(factor)" if asked.step_factor else f"{asked.step_bytes}(bytes)"
     warnings = [*notes]
     if blocking := _BLOCKING.get(asked.blocking):
         warnings.append(f"Blocking: {blocking}")
     if asked.per_iteration:
         without = f", without the first {asked.skipped}" if asked.skipped else ""
-        warnings.append(f"i_: iterations, each of the rank that it took longest{without}")
+        warnings.append(f"i_: iterations, each on its slowest rank{without}")
     if asked.percentiles:
         warnings.append("m_: messages, from post to acknowledgement; with ~ means of each transfer's messages")
     shown, lead = columns(asked), sum(column.width + 2 for column in _LEAD)
@@ -89,7 +89,7 @@ def _joined(words: Sequence[str], shown: Sequence[Column]) -> str:
 
 
 def row(operation: Operation, asked: Asked, line: Measured, timestamp: str = "") -> str:
-    """One size. No data is reduced, so that there is nothing in place to tell from out of place."""
+    """The line of one size. No data is reduced, so that in place and out of place are the same."""
     return _joined(
         [
             str(line.size_bytes),
@@ -115,12 +115,12 @@ def bandwidth_cells(line: Measured) -> list[str]:
 
 
 def _bandwidth(gb_per_s: float) -> str:
-    """As nccl-tests; of slow networks, which would round to nothing, with as many decimals as there is room for."""
+    """A bandwidth as nccl-tests prints it; low values, which would round to 0, get as many decimals as fit."""
     return f"{gb_per_s:.4f}" if 0 < gb_per_s < 1 else fitted(gb_per_s, 6)
 
 
 def placement_cells(line: Measured) -> list[str]:
-    """Time, bandwidths and wrong bytes."""
+    """Cells for time, bandwidths and wrong bytes."""
     return [*bandwidth_cells(line), NOT_THERE if line.wrong_bytes is None else f"{line.wrong_bytes:g}"]
 
 
@@ -139,7 +139,7 @@ def _message_cells(line: Measured) -> list[str]:
 
 
 def fitted(value: float, width: int) -> str:
-    """With as many decimals, up to two, as there is room for."""
+    """The value with up to two decimals, as many as fit."""
     for decimals in (2, 1, 0):
         text = f"{value:.{decimals}f}"
         if len(text) <= width:
@@ -148,24 +148,24 @@ def fitted(value: float, width: int) -> str:
 
 
 def average_bus_bytes_per_s(lines: Sequence[Measured]) -> float:
-    """Mean of all lines."""
+    """Mean over all lines."""
     return sum(line.bus_bytes_per_s for line in lines) / len(lines) if lines else 0.0
 
 
 def is_fast_enough(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> bool | None:
-    """Whether the average is what NCCL_TESTS_MIN_BW asks for; None when it asks for nothing."""
+    """Whether the average meets NCCL_TESTS_MIN_BW; None when it is not set."""
     if minimum_gb_per_s is None:
         return None
     return average_bus_bytes_per_s(lines) / GIGA >= MINIMUM_SHARE * minimum_gb_per_s
 
 
 def wrong_bytes(lines: Sequence[Measured]) -> int:
-    """Of all lines."""
+    """Wrong bytes over all lines."""
     return sum(line.wrong_bytes or 0 for line in lines)
 
 
 def retransmitted(lines: Sequence[Measured]) -> int:
-    """Packets sent again, in all sizes."""
+    """Retransmitted packets over all sizes."""
     return sum(line.retransmitted for line in lines)
 
 

@@ -1,6 +1,6 @@
-"""A bench of the path between two ranks: what is asked for, and the small face that a transport has for it.
+"""A bench of the path between two ranks: its settings, and the interface that a transport implements for it.
 
-Rank 0 begins and sends, rank 1 answers and receives.
+Rank 0 starts and sends; rank 1 answers and receives.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ Test = Literal["pingpong", "write"]
 
 
 class PairSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One bench of a path."""
+    """Settings of a bench of one path."""
 
     schema: str = launch_mark(BENCH)
     test: Test
     sizes_bytes: list[int]
-    rounds: int  # round trips, or messages of a stream, of each size
-    depth: int = 128  # messages under way on each queue pair
-    limit_s: float = 600.0  # longest time for one size
-    poll: bool | None = None  # rather than sleep; None: where there is a core for each rank
+    rounds: int  # round trips, or messages of a stream, for each size
+    depth: int = 128  # messages in flight on each queue pair
+    limit_s: float = 600.0  # time limit for one size
+    poll: bool | None = None  # poll instead of sleeping; None: poll if there is a core for each rank
 
 
 class PairEndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other rank needs to know to send."""
+    """Data that the peer needs to send to this rank."""
 
     address: str  # IP address; "" on InfiniBand
-    queue_pairs: list[int]  # numbers
-    first_psns: list[int]  # of what it sends, by queue pair
+    queue_pairs: list[int]  # queue pair numbers
+    first_psns: list[int]  # first PSN that it sends, by queue pair
     rkey: int
     memory_address: int = 0
-    gid: str = ""  # of its device's port; "": that of the address
+    gid: str = ""  # of its device's port; "": derived from the address
     lid: int = 0  # InfiniBand only
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """What has come since `forget`. `span_ps`: from the first packet to the last message."""
+    """Arrivals since `forget`. `span_ps`: from the first packet to the last message."""
 
     messages: int
     size_bytes: int
@@ -52,54 +52,56 @@ class Arrivals(msgspec.Struct, frozen=True):
 
 
 class PairEnd(Protocol):
-    """One end of the path. Each call has its limit; `error` says what went wrong, "" while nothing has."""
+    """One end of the path. Each call has a time limit; `error` is the first failure, or ""."""
 
     name: str
     mtu_max_bytes: int  # the largest path MTU that its device takes
-    over_ip: bool  # packets go by IP: paths can be tried with datagrams
+    over_ip: bool  # packets use IP, so that paths can be tested with datagrams
 
     def open(self, mtu_bytes: int) -> None:
         """Raises TransportError."""
 
     def endpoint_info(self) -> PairEndpointInfo:
-        """For the peer's `connect`."""
+        """Data for the peer's `connect`."""
 
     def connect(self, peer: PairEndpointInfo) -> None:
         """Raises TransportError."""
 
     def ports(self) -> list[int]:
-        """The UDP source ports that it sends from, by queue pair; none where its device chooses them."""
+        """The UDP source ports that it sends from, by queue pair; empty where its device chooses them."""
 
     def expect(self, ports: Sequence[int]) -> None:
-        """Take the peer's packets from these ports alone, if there are any."""
+        """Accept packets of the peer from these ports only, if any are given."""
 
     def fill(self, size_bytes: int, seed: int) -> None:
-        """Put this seed's bytes where messages come from, and where the peer's arrive, which are others."""
+        """Write the pattern of this seed where messages come from and where they arrive; the other seed's differs."""
 
     def differs(self, size_bytes: int, seed: int) -> int:
-        """How many bytes are not this seed's where the peer's messages arrive."""
+        """Number of bytes in the peer's messages that differ from this seed's pattern."""
 
     def forget(self) -> None:
-        """Count arrivals from 0."""
+        """Restart the count of arrivals at 0."""
 
     def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
-        """WRITE_WITH_IMM to and fro: whether all rounds were done, and at the end that begins their times in ps."""
+        """Ping-pong with WRITE_WITH_IMM: (whether all rounds were done, round-trip times in ps at the end that
+        starts).
+        """
 
     def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
-        """WRITEs as fast as they go: ps from the first post to the last completion, -1 when that did not come."""
+        """Stream of WRITEs: ps from the first post to the last completion, -1 if that did not come."""
 
     def serve(self, messages: int, limit_s: float) -> Arrivals:
-        """Answer the peer until so many messages have come since `forget`."""
+        """Answer the peer until this many messages have arrived since `forget`."""
 
     def idle(self) -> None:
-        """Answer the peer for a moment."""
+        """Answer the peer for a short time."""
 
     def counters(self) -> dict[str, int]:
-        """By name, since it was made."""
+        """Counters by name, since the end was made."""
 
     @property
     def error(self) -> str:
-        """The first that went wrong, in words."""
+        """The first failure, in words."""
 
 
 def pattern(size_bytes: int, seed: int) -> NDArray[np.uint8]:
@@ -109,7 +111,7 @@ def pattern(size_bytes: int, seed: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Latency:
-    """A ping-pong of one size, as ib_write_lat says it: half of each round trip, in us."""
+    """A ping-pong of one size, by ib_write_lat's definition: half of each round trip, in us."""
 
     size_bytes: int
     rounds: int
@@ -125,7 +127,7 @@ class Latency:
 
 
 def latency_of(size_bytes: int, round_trips_ps: list[int], wrong_bytes: int) -> Latency:
-    """What the round trips say."""
+    """Statistics of the round trips."""
     half_us = np.asarray(round_trips_ps, np.float64) / 2e6
     at_95, at_99, at_99_9 = np.quantile(half_us, (0.95, 0.99, 0.999), method="inverted_cdf").tolist()
     return Latency(
@@ -149,7 +151,7 @@ class Bandwidth:
 
     size_bytes: int
     messages: int
-    peak_bytes_per_s: float  # the least that the receiver's fastest tenth of the stream can have had
+    peak_bytes_per_s: float  # lower bound from the receiver's fastest tenth of the stream
     average_bytes_per_s: float
     messages_per_s: float
     wrong_bytes: int
@@ -158,9 +160,9 @@ class Bandwidth:
 def bandwidth_of(
     size_bytes: int, messages: int, took_ps: int, arrivals: list[Arrivals], wrong_bytes: int, queue_pairs: int = 1
 ) -> Bandwidth:
-    """What the sender's time and the receiver's arrivals, taken about every tenth of the stream, say.
+    """Bandwidths from the sender's time and the receiver's arrivals, taken about every tenth of the stream.
 
-    Of what arrives in a stretch, most of a message may have come before it on every queue pair but one.
+    Most of a message may have arrived before the stretch in which it counts, on every queue pair but one.
     """
     early_bytes = (queue_pairs - 1) * size_bytes
     took_s = took_ps / 1e12
@@ -175,7 +177,7 @@ def bandwidth_of(
 
 
 def line_of(settings: PairSettings, line: dict[str, Any]) -> Latency | Bandwidth:
-    """A line as a rank has written it."""
+    """A line that a rank has written, as an object."""
     if settings.test == "pingpong":
         return msgspec.convert(line, Latency)
     return msgspec.convert(line, Bandwidth)

@@ -1,7 +1,8 @@
-"""A bench of all pairs of ranks: what is played, and the matrices that its times make.
+"""A bench of all pairs of ranks: its workload, and the matrices of its times.
 
-Each round has disjoint pairs, all at once: first small messages one after another, for latency, then large ones posted
-together, for bandwidth; one direction and then the other, or both at once. All ranks meet between these.
+Each round has disjoint pairs, all at the same time. Small messages go first, one after another, for latency. Then large
+ones are posted together, for bandwidth. One direction follows the other, or both run at once. A barrier separates these
+parts.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ from genie.workload.graph import Group, Kind, Op, Workload
 if TYPE_CHECKING:
     import polars as pl
 
-SLOW_SHARE = 0.93  # of the best: below it a path is marked
-LATENCY_SHARE_MAX = 0.05  # of the time in which a pair's messages go, before it passes for bandwidth
-LATENCY, BANDWIDTH, MEET = "latency", "bandwidth", "meet"  # what nodes are called
+SLOW_SHARE = 0.93  # of the best: slower paths are marked
+LATENCY_SHARE_MAX = 0.05  # of the time of a pair's messages: with more, they do not measure bandwidth
+LATENCY, BANDWIDTH, MEET = "latency", "bandwidth", "meet"  # names of nodes
 
 
 @dataclass(frozen=True)
 class PairsAsked:
-    """What each pair sends in each direction."""
+    """Parameters: the messages that each pair sends in each direction."""
 
     ranks: int
     size_bytes: int  # of a message, for bandwidth
     messages: int
-    small_bytes: int  # of a message, for latency
+    small_bytes: int  # size of a latency message
     small_messages: int  # 0: latency is not measured
     both_ways: bool = False  # both directions at once
-    alone: bool = False  # one pair a round, so that none shares a link with another
+    alone: bool = False  # one pair a round, so that no two pairs share a link
 
     @property
     def pairs(self) -> int:
-        """How many there are."""
+        """Number of pairs."""
         return self.ranks * (self.ranks - 1) // 2
 
     @property
     def rounds(self) -> int:
-        """How many they take."""
+        """Number of rounds."""
         return self.pairs if self.alone else self.ranks - 1 + self.ranks % 2
 
     @property
     def nodes(self) -> int:
-        """Of the workload, at most: messages at both ends, and barriers."""
+        """Upper bound of the workload's nodes: messages at both ends, and barriers."""
         return 4 * (self.pairs * (self.messages + self.small_messages) + self.rounds * self.ranks)
 
     def schedule(self) -> Iterator[list[Pair]]:
@@ -59,13 +60,13 @@ class PairsAsked:
         return ([pair] for pair in combinations(range(self.ranks), 2)) if self.alone else rounds_of(self.ranks)
 
     def words(self) -> str:
-        """The rounds, for people."""
+        """A phrase on the rounds."""
         how = "both directions at once" if self.both_ways else "one direction after the other"
         return f"{self.rounds} rounds of {'one pair' if self.alone else 'disjoint pairs'}, {how}"
 
 
 def rounds(asked: PairsAsked) -> Workload:
-    """All rounds as one workload."""
+    """The workload of all rounds."""
     ranks = asked.ranks
     workload = Workload(f"pairs-{ranks}", ranks, [Group("0", tuple(range(ranks)))], {})
     builders = [_Rank(RankBuilder(rank)) for rank in range(ranks)]
@@ -84,21 +85,21 @@ def rounds(asked: PairsAsked) -> Workload:
 
 
 def _directions(pairs: list[Pair], both_ways: bool) -> list[list[Pair]]:
-    """Who sends to whom at once."""
+    """Directed pairs that send at the same time."""
     back = [(high, low) for low, high in pairs]
     return [pairs + back] if both_ways else [pairs, back]
 
 
 @dataclass
 class _Rank:
-    """One rank's nodes."""
+    """Nodes of one rank."""
 
     builder: RankBuilder
     met: tuple[int, ...] = ()  # the barrier before
-    ends: tuple[int, ...] = ()  # what the next barrier waits for
+    ends: tuple[int, ...] = ()  # nodes that the next barrier waits for
 
     def send(self, name: str, target: int, count: int, size_bytes: int) -> None:
-        """Small messages one after another; large ones together, each on a stream of its own."""
+        """Add sends: small messages one after another; large ones together, each on its own stream."""
         after = self.met
         for number in range(count):
             new, stream = len(self.builder), number if name == BANDWIDTH else -1
@@ -115,21 +116,21 @@ class _Rank:
             self.ends += (new,)
 
     def meet(self) -> None:
-        """A barrier of all ranks, which one without a partner has nothing to do before."""
+        """Add a barrier of all ranks; a rank without a partner reaches it at once."""
         new = len(self.builder)
         self.builder.add(new, MEET, Kind.COLL, self.ends or self.met, size_bytes=0, op=Op.BARRIER, group=0)
         self.met, self.ends = (new,), ()
 
 
-Cells = NDArray[np.float64]  # (ranks, ranks), [sender, receiver]; NaN where nothing was measured
+Cells = NDArray[np.float64]  # (ranks, ranks), [sender, receiver]; NaN where not measured
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What was measured between all pairs."""
+    """Measurements of all pairs."""
 
     hosts: Sequence[str]  # by rank
-    bytes_per_s: Cells  # of a direction, from the first post to the last acknowledgement
+    bytes_per_s: Cells  # of one direction, from the first post to the last acknowledgement
     latency_us: Cells  # median, from a small message's post to its acknowledgement
     latency_99_us: Cells  # nearest rank
     wrong_bytes: int | None = None
@@ -141,23 +142,26 @@ class Matrix:
 
     @property
     def best_bytes_per_s(self) -> float:
-        """Of all pairs; 0 when none was measured."""
+        """Best bandwidth of all pairs; 0 when none was measured."""
         known = self.bytes_per_s[~np.isnan(self.bytes_per_s)]
         return float(known.max()) if known.size else 0.0
 
     @property
     def shares(self) -> Cells:
-        """Of the best bandwidth."""
+        """Bandwidths as shares of the best."""
         return self.bytes_per_s / (self.best_bytes_per_s or np.nan)
 
     @property
     def is_slow(self) -> NDArray[np.bool_]:
-        """Which pairs are below SLOW_SHARE of the best."""
-        return self.shares < SLOW_SHARE  # false where nothing was measured
+        """Mask of the pairs below SLOW_SHARE of the best."""
+        return self.shares < SLOW_SHARE  # False where not measured
 
 
 def matrix_of(run: Run, hosts: Sequence[str]) -> Matrix:
-    """The matrices of a run of `rounds`. Sender and acknowledgement share one clock, so that no other matters."""
+    """The matrices of a run of `rounds`.
+
+    Posts and acknowledgements share the sender's clock, so clock errors cancel.
+    """
     import polars as pl
 
     named = run.timeline.select(src="rank", node_id="node_id", name="name")
@@ -192,7 +196,7 @@ def _cells(table: pl.DataFrame, column: str, ranks: int) -> Cells:
 
 
 def slow_in_words(matrix: Matrix) -> list[str]:
-    """Ranks that send or receive slowly with all others, then the pairs that are left, slowest first."""
+    """Ranks that send or receive slowly with all others, then the remaining slow pairs, slowest first."""
     whole = _slow_with_all(matrix)
     words = []
     for axis, verb in enumerate(("sends to", "receives from")):
@@ -208,26 +212,28 @@ def slow_in_words(matrix: Matrix) -> list[str]:
 
 
 def _slow_with_all(matrix: Matrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which ranks are slow senders, and slow receivers."""
+    """Masks of the slow senders and of the slow receivers."""
     slow, known = matrix.is_slow, ~np.isnan(matrix.bytes_per_s)
     sends, receives = ((slow | ~known).all(axis=axis) & (known.sum(axis=axis) > 1) for axis in (1, 0))
     return sends, receives
 
 
 def _slow_alone(matrix: Matrix) -> list[Pair]:
-    """Slow pairs of which neither rank is slow with all others."""
+    """Slow pairs without a rank that is slow with all others."""
     sends, receives = _slow_with_all(matrix)
     return [(one, other) for one, other in np.argwhere(matrix.is_slow & ~sends[:, None] & ~receives[None, :]).tolist()]
 
 
 def warnings(asked: PairsAsked, matrix: Matrix) -> list[str]:
-    """What makes the bandwidths doubtful: messages so small that far ranks seem slow, links that pairs share."""
+    """Warnings on doubtful bandwidths: messages too small for far ranks, or links that pairs share."""
     found = []
     known = matrix.latency_us[~np.isnan(matrix.latency_us)]
     took_us = asked.size_bytes * asked.messages / (matrix.best_bytes_per_s or np.inf) * 1e6
     share = float(known.max()) / took_us if known.size and took_us else 0.0
     if share > LATENCY_SHARE_MAX:
-        found.append(f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: larger -s")
+        found.append(
+            f"latency is up to {share:.0%} of the time of these messages, and far ranks seem slow: give a larger -s"
+        )
     if not asked.alone and asked.ranks > 3 and _slow_alone(matrix):
         found.append("pairs of one round may share a link: --alone measures one pair at a time")
     return found

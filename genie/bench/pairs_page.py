@@ -1,4 +1,4 @@
-"""The matrices of all pairs as heat maps: one page that needs nothing else."""
+"""Matrices of all pairs as heat maps on a self-contained page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from genie.bench.pairs_table import rate_unit
 from genie.record import mark
 
 PAGE_KIND = "pairs-page"
-CELLS_MAX = 256  # along an edge; of more ranks neighbours share a cell, which shows the worst of them
-VALUES_MAX = 16  # ranks whose cells have room for a number
-LABEL_PX = (16, 36)  # room for one, down and across
+CELLS_MAX = 256  # cells along an edge; with more ranks, neighbours share a cell, which shows their worst
+VALUES_MAX = 16  # ranks up to which a cell has room for a number
+LABEL_PX = (16, 36)  # space for one label, down and across
 WORDS_MAX = 20
 MAP_PX, CELL_PX, LETTER_PX, HEAD_PX = 760, 46, 8, 22
 
-# Shades of one hue: the further from the best, the darker. What is below the mark stands out from what is not; of
-# latencies, which have no mark as more switches take more time, none does.
+# Shades of one hue: darker is further from the best. Values below the mark stand out. Latencies have no mark, because
+# paths with more switches take more time.
 FINE = ("#f4f7fb", "#c9dbef")
 SLOW = ("#f3b8ae", "#8f1d14")
 LONG = ("#f4f7fb", "#1d4f8c")
@@ -45,7 +45,7 @@ svg text.soft { fill: var(--soft); } svg text.on { fill: #fff; }
 
 
 def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
-    """The page as text. `world`: what was measured, in words."""
+    """The page as HTML text. `world`: a phrase on what was measured."""
     unit, name = rate_unit(matrix.best_bytes_per_s)
     slow = int(matrix.is_slow.sum())
     pairs = int((~np.isnan(matrix.bytes_per_s)).sum())
@@ -78,7 +78,7 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
         longer = (matrix.latency_us - least) / ((most - least) or 1)
         parts += [
             "<h2>Latency, us</h2><p class=soft>The median from a small message's post to its acknowledgement; darker "
-            f"is longer, from {least:.4g} to {most:.4g} us. More switches on the way take more time.</p>",
+            f"is longer, from {least:.4g} to {most:.4g} us. Paths with more switches take more time.</p>",
             heat_map(
                 "latency", matrix.hosts, matrix.latency_us, "{:.4g} us", longer, lambda part: _between(*LONG, part)
             ),
@@ -94,7 +94,9 @@ def page(asked: PairsAsked, matrix: Matrix, world: str) -> str:
 def heat_map(
     name: str, hosts: Sequence[str], values: Cells, form: str, worse: Cells, colour: Callable[[float], str]
 ) -> str:
-    """One matrix as SVG. `form`: of a value with its unit; `worse`: from 0, the best, on, which `colour` shades."""
+    """One matrix as SVG. `form`: format of a value with its unit; `worse`: distance from the best (0), shaded by
+    `colour`.
+    """
     block = -(-len(hosts) // CELLS_MAX)
     worse, values = _worst(worse, values, block)
     edge, label = len(values), _labels(hosts, block)
@@ -129,14 +131,14 @@ def heat_map(
 
 
 def _labels(hosts: Sequence[str], block: int) -> Callable[[int], str]:
-    """Rank and host of a row, or the ranks that share it."""
+    """Function for the label of a row: its rank and host, or the ranks that share it."""
     if block == 1:
         return lambda at: f"{at} {hosts[at]}"
     return lambda at: f"{at * block} to {min((at + 1) * block, len(hosts)) - 1}"
 
 
 def _worst(worse: Cells, values: Cells, block: int) -> tuple[Cells, Cells]:
-    """Cells of block x block ranks, each with what its worst pair has."""
+    """Cells of block x block ranks, each with the value of its worst pair."""
     if block == 1:
         return worse, values
     edge = -(-len(worse) // block)
@@ -151,7 +153,7 @@ def _worst(worse: Cells, values: Cells, block: int) -> tuple[Cells, Cells]:
 
 
 def colour_of(worse: float) -> str:
-    """Of what is so much below the best bandwidth; up to the mark, and beyond it, there are shades of their own."""
+    """Colour for a distance from the best bandwidth; the two sides of the mark have different shades."""
     mark = 1 - SLOW_SHARE
     if worse <= mark:
         return _between(*FINE, worse / mark)
@@ -168,6 +170,6 @@ def _between(one: str, other: str, part: float) -> str:
 
 
 def _is_dark(colour: str) -> bool:
-    """Whether white letters are read better on it."""
+    """Whether white text is easier to read on it."""
     red, green, blue = _channels(colour)
     return 0.299 * red + 0.587 * green + 0.114 * blue < 130

@@ -8,21 +8,21 @@ import numpy as np
 
 from genie.bench.pairs import SLOW_SHARE, Matrix, PairsAsked, slow_in_words, warnings
 
-RANKS_SHOWN_MAX = 32  # a terminal is not wider
+RANKS_SHOWN_MAX = 32  # the width of a terminal
 WORDS_MAX = 10
 _CELL = 9
 _UNITS = ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
 
 
 def rate_unit(bytes_per_s: float) -> tuple[float, str]:
-    """Bytes per second of the unit in which such a rate is readable, and its name."""
+    """(bytes per second of a readable unit for this rate, the unit's name)."""
     bits_per_s = 8 * bytes_per_s
     unit, name = next(((unit, name) for unit, name in _UNITS if bits_per_s >= unit), _UNITS[-1])
     return unit / 8, name
 
 
 def head(asked: PairsAsked, places: Sequence[str], notes: Sequence[str] = ()) -> list[str]:
-    """The lines above."""
+    """The lines above the matrices."""
     small = f"; {asked.small_messages} of {asked.small_bytes} bytes for latency" if asked.small_messages else ""
     return [
         f"# All pairs of {asked.ranks} ranks in {asked.words()}",
@@ -36,7 +36,7 @@ def head(asked: PairsAsked, places: Sequence[str], notes: Sequence[str] = ()) ->
 
 
 def body(asked: PairsAsked, matrix: Matrix) -> list[str]:
-    """Both matrices, and what is slow in words."""
+    """Both matrices, and a list of slow ranks and pairs."""
     lines: list[str] = []
     unit, name = rate_unit(matrix.best_bytes_per_s)
     best = f"{matrix.best_bytes_per_s / unit:.4g}"

@@ -23,7 +23,7 @@ BANDWIDTH_COLUMNS = (" #bytes   ", "  #iterations", "    BW peak[MB/sec]", "    
 
 
 def head(pingpong: bool, facts: Sequence[tuple[str, str]], gigabits: bool = False) -> list[str]:
-    """The lines above the rows. `facts`: what was asked for and where it runs."""
+    """The lines above the rows. `facts`: parameters and places."""
     width = max((len(name) for name, _ in facts), default=0)
     columns = "".join(LATENCY_COLUMNS if pingpong else BANDWIDTH_COLUMNS)
     return [
@@ -36,7 +36,7 @@ def head(pingpong: bool, facts: Sequence[tuple[str, str]], gigabits: bool = Fals
 
 
 def row(line: Latency | Bandwidth, gigabits: bool = False) -> str:
-    """One size, numbers below the beginning of their columns' names."""
+    """The row of one size, numbers aligned with the beginning of their columns' names."""
     if isinstance(line, Latency):
         times = (
             line.minimum_us, line.maximum_us, line.typical_us, line.average_us, line.deviation_us,

@@ -35,23 +35,23 @@ from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 from genie.record import BENCH, marked_json
 
-SLICE_S = 0.25  # between two looks for alarms
+SLICE_S = 0.25  # between two checks for alarms
 TURN_PS = int(SLICE_S * 1e12)
 REAL_TIME_PRIORITY = 10
-LINES = f"lines{FACTS}"  # among the parts: the lines so far, for whoever watches
+LINES = f"lines{FACTS}"  # among the parts: the lines so far, for the launcher's display
 
 
 def make_end(settings: PairSettings, rank: int, *, poll: bool) -> PairEnd:
-    """This rank's end, on the transport that the settings say. Raises TransportError."""
+    """This rank's end, on the transport of the settings. Raises TransportError."""
     if settings.transport_of(rank) == VERBS:
-        from genie.bench.verbs_pair import VerbsPair  # here, because few ranks have what it imports
+        from genie.bench.verbs_pair import VerbsPair  # imported here, because few ranks have its dependencies
 
         return VerbsPair(settings, rank, poll=poll)
     return SoftRocePair(settings, rank, poll=poll)
 
 
 class PairRank:
-    """One of the two ranks between joining and leaving."""
+    """One of the two ranks, from joining to leaving."""
 
     def __init__(self, settings: PairSettings, rendezvous: Rendezvous) -> None:
         check_size(settings, rendezvous.size)
@@ -59,10 +59,10 @@ class PairRank:
         self.begins = self.rank == 0
         self.launcher = launcher_process()
         self.lines: list[Latency | Bandwidth] = []
-        self.played = False  # whether anything has been
+        self.played = False  # whether any size has been measured
 
     def set_up(self) -> None:
-        """Open, connect. Raises RankError or RendezvousError."""
+        """Open the end and connect it. Raises RankError or RendezvousError."""
         settings = self.settings
         boots = self.meet.agree(clock_identity()[0])
         crowded = boots.count(boots[self.rank]) > len(os.sched_getaffinity(0))
@@ -90,7 +90,7 @@ class PairRank:
         self._none(problem, code)
         self.end.expect(self.meet.agree(self.end.ports())[1 - self.rank])
         self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time and not self.poll else 0)
-        (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
+        (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # marks this rank as started
 
     def _agree_on_mtu(self) -> int:
         settings, end = self.settings, self.end
@@ -110,7 +110,7 @@ class PairRank:
     # -- measuring -------------------------------------------------------------------------------------------
 
     def measure(self, size_bytes: int) -> None:
-        """One size; rank 0 keeps its line. Raises RankError when it cannot end."""
+        """Measure one size; rank 0 keeps its line. Raises RankError when it cannot end."""
         own, others_seed = (2 * (self.settings.seed + size_bytes) + rank for rank in (self.rank, 1 - self.rank))
         self.end.fill(size_bytes, own)
         self.end.forget()
@@ -127,9 +127,10 @@ class PairRank:
             self._keep(bandwidth_of(size_bytes, messages, figures, arrivals, wrong_there, queue_pairs))
 
     def _pingpong(self, size_bytes: int) -> list[int]:
-        """All round-trip times, ps, at the end that begins. The first of each turn wakes the other, and is left out.
+        """All round-trip times in ps, at the end that starts.
 
-        Turns are short, so that alarms and limits are heeded: the first tells how many round trips the next may have.
+        The first round trip of each turn wakes the other end, and is left out. Turns are short, so that alarms and
+        limits are noticed. The first turn decides the number of round trips in the next.
         """
         settings, peer = self.settings, 1 - self.rank
         times: list[int] = []
@@ -143,12 +144,12 @@ class PairRank:
             done += rounds
             rounds = max(TURN_PS * len(came) // sum(came), 1) if came else 1
             if self.begins and time.monotonic() > limit and done < settings.rounds:
-                self.end.idle()  # acknowledges the last answer, for which the other end waits
+                self.end.idle()  # acknowledges the last answer, which the other end waits for
                 raise RankError(self._too_slow(size_bytes))
         return times
 
     def _write(self, size_bytes: int) -> Any:
-        """The sender's time in ps; at the receiver, what had come at each tenth."""
+        """The sender's time in ps; at the receiver, the arrivals at each tenth."""
         settings = self.settings
         if self.begins:
             took_ps = self.end.stream(size_bytes, settings.rounds, settings.limit_s)
@@ -159,18 +160,18 @@ class PairRank:
         return [msgspec.structs.astuple(self._served(size_bytes, mark)) for mark in marks]
 
     def _served(self, size_bytes: int, messages: int) -> Arrivals:
-        """Receive until so many have come. Raises RankError when nothing does for too long."""
+        """Receive until this many messages have arrived. Raises RankError when none arrives for too long."""
         before, heard = -1, time.monotonic()
         while (arrivals := self.end.serve(messages, SLICE_S)).messages < messages:
             now = time.monotonic()
             if arrivals.messages > before:
                 before, heard = arrivals.messages, now
-            # A message may take long at a low rate: the sender has a limit of its own.
+            # A message may take long at a low rate; the sender has a limit of its own.
             self._look(size_bytes, now - heard < self.settings.limit_s, self._too_slow(size_bytes))
         return arrivals
 
     def _look(self, size_bytes: int, ended: bool, problem: str) -> None:
-        """Raises RankError for what went wrong here or elsewhere."""
+        """Raise RankError for a failure of this rank or another."""
         self.meet.alive()
         alarm = self.meet.alarmed()
         if self.launcher is not None and not self.launcher.exists():
@@ -228,7 +229,7 @@ class PairRank:
 
 
 def run_pair(settings: PairSettings, rendezvous: Rendezvous) -> int:
-    """Be one of the two ranks; returns its exit code."""
+    """Run one of the two ranks; return its exit code."""
     heed_signals()
     rank: PairRank | None = None
     try:
@@ -242,7 +243,7 @@ def run_pair(settings: PairSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, OSError) as error:
         return leave(settings, rendezvous, error, 0 if rank and rank.played else -1)
-    except BaseException as error:  # a fault of ours: the other must hear of it
+    except BaseException as error:  # an internal error, which the other rank must hear of
         return leave(settings, rendezvous, unexpected(error), 0 if rank and rank.played else -1)
 
 

@@ -11,7 +11,7 @@ _SIZE = re.compile(r"([0-9]{1,15})([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 
 def parse_size(text: str, maximum: str = SIZE_MAX) -> int:
-    """Bytes from "8", "64K", "4M", "1GiB". Raises ValueError that says what is allowed."""
+    """Bytes from "8", "64K", "4M" or "1GiB". Raises ValueError that names the allowed values."""
     size_bytes = _bytes_of(text)
     if not 1 <= size_bytes <= _bytes_of(maximum):
         raise ValueError(f"give bytes, or a number with K, M or G, from 1 to {maximum}")

@@ -1,4 +1,4 @@
-"""softroce as one end of a path: `genie_core.Endpoint`."""
+"""softroce as one end of a path, on `genie_core.Endpoint`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE_S = 0.002
 
 
 class SoftRocePair:
-    """One rank of two on a soft NIC of its own."""
+    """One of two ranks, on its own soft NIC."""
 
     name = SOFTROCE
     mtu_max_bytes = 4096
@@ -29,7 +29,7 @@ class SoftRocePair:
         self._first_psns = draw_psns(settings.queue_pairs)
         self._peer_rkey = 0
         self._answered = 0  # messages since `forget`
-        self._arrive_at = max(settings.sizes_bytes)  # messages come from below it
+        self._arrive_at = max(settings.sizes_bytes)  # messages are sent from memory below this address
 
     def open(self, mtu_bytes: int) -> None:
         """Take a UDP port and make the queue pairs. Raises TransportError."""
@@ -48,7 +48,7 @@ class SoftRocePair:
         ]
 
     def endpoint_info(self) -> PairEndpointInfo:
-        """Memory begins at address 0."""
+        """Data for the peer; memory starts at address 0."""
         return PairEndpointInfo(
             address=self._settings.addresses[self._rank],
             queue_pairs=[self._nic.qpn(number) for number in self._queue_pairs],
@@ -57,7 +57,7 @@ class SoftRocePair:
         )
 
     def connect(self, peer: PairEndpointInfo) -> None:
-        """Each queue pair from a UDP source port of its own. Raises TransportError."""
+        """Connect each queue pair, from its own UDP source port. Raises TransportError."""
         settings, own, other = self._settings, self._rank, 1 - self._rank
         ports, count = SourcePorts(settings.source_ports), len(self._queue_pairs)
         self._peer_rkey = peer.rkey
@@ -80,7 +80,7 @@ class SoftRocePair:
         return [self._nic.open_path(number) for number in self._queue_pairs]
 
     def expect(self, ports: Sequence[int]) -> None:
-        """Take the peer's packets from these alone."""
+        """Accept packets of the peer from these ports only."""
         for number, port in zip(self._queue_pairs, ports, strict=False):
             self._nic.expect_port(number, port)
 
@@ -100,10 +100,10 @@ class SoftRocePair:
         self._answered = 0
 
     def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
-        """All rounds in the native core: whether they were done, and their times in ps."""
+        """Play all rounds in the native core: (whether they were done, round-trip times in ps)."""
         early = 0
         if not begins:
-            # The other end may have begun before this one was ready: what has come is answered now.
+            # The other end may have started before this one was ready: answer the messages that have arrived.
             early = self.serve(0, 0.0).messages - self._answered
             for _ in range(early):
                 self._nic.post_send(
@@ -128,7 +128,7 @@ class SoftRocePair:
         return len(times) == rounds if begins else self.serve(0, 0.0).messages >= self._answered, times
 
     def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
-        """WRITEs on all queue pairs in turn; ps, or -1 when the last completion did not come."""
+        """WRITEs on all queue pairs in turn: ps, or -1 when the last completion did not come."""
         return self._nic.stream(
             self._queue_pairs,
             "write",
@@ -141,18 +141,18 @@ class SoftRocePair:
         )
 
     def serve(self, messages: int, limit_s: float) -> Arrivals:
-        """Acknowledge until so many messages have come since `forget`, or time is up."""
+        """Acknowledge until this many messages have arrived since `forget`, or until the time limit."""
         return Arrivals(*self._nic.serve(limit_s, messages))
 
     def idle(self) -> None:
-        """Acknowledge for a moment."""
+        """Acknowledge for a short time."""
         self._nic.poll(IDLE_S)
 
     def counters(self) -> dict[str, int]:
-        """The soft NIC's."""
+        """Counters of the soft NIC."""
         return dict(self._nic.counters())
 
     @property
     def error(self) -> str:
-        """The soft NIC's, "" while there is none."""
+        """The soft NIC's first failure, "" if none."""
         return self._nic.error or self._nic.ended

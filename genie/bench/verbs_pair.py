@@ -1,7 +1,8 @@
-"""An RDMA device as one end of a path, over pyverbs.
+"""An RDMA device as one end of a path, through pyverbs.
 
-Messages of a stream are WRITEs with immediate data: of others a device tells its receiver nothing. Python posts and
-polls, which costs some microseconds a message: perftest is the measure of what a device can do with small ones.
+Messages of a stream are WRITEs with immediate data, because a device does not report other WRITEs to its receiver.
+Python posts and polls, which costs some microseconds a message. For small messages perftest measures what a device can
+do.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from genie.live.verbs.queues import Message, Piece, SendQueue
 from genie.live.verbs.status import FLUSHED, RECEIVED, gave_up
 
 IDLE_S = 0.002
-RECEIVES_MIN = 512  # posted ahead on each queue pair, and twice the sender's depth if that is more
+RECEIVES_MIN = 512  # posted in advance on each queue pair; twice the sender's depth if that is more
 PS_PER_NS = 1000
 
 
 class VerbsPair:
-    """One rank of two on a port of a device."""
+    """One of two ranks, on a port of a device."""
 
     name = VERBS
 
@@ -53,7 +54,7 @@ class VerbsPair:
     # -- setting up ------------------------------------------------------------------------------------------
 
     def open(self, mtu_bytes: int) -> None:
-        """Take memory and make the queue pairs, as far as the device allows. Raises TransportError."""
+        """Register memory and make the queue pairs, within the device's limits. Raises TransportError."""
         settings, device = self._settings, self._device
         for what, has, needs in (
             ("carries a path MTU of", device.active_mtu_bytes, mtu_bytes),
@@ -80,7 +81,7 @@ class VerbsPair:
         self._memory = np.frombuffer(device.memory.pages, np.uint8)
 
     def endpoint_info(self) -> PairEndpointInfo:
-        """With the address of its memory, which the device maps."""
+        """Data for the peer, with the address of the memory as the device maps it."""
         return PairEndpointInfo(
             address=self._settings.addresses[self._rank] if self.over_ip else "",
             queue_pairs=list(self._numbers),
@@ -92,7 +93,7 @@ class VerbsPair:
         )
 
     def connect(self, peer: PairEndpointInfo) -> None:
-        """Each queue pair with the peer's of its place. Raises TransportError."""
+        """Connect each queue pair with the peer's of the same index. Raises TransportError."""
         self._rkey, self._remote = peer.rkey, peer.memory_address
         try:
             for at, (queue_pair, number) in enumerate(zip(self._queue_pairs, peer.queue_pairs, strict=True)):
@@ -110,11 +111,11 @@ class VerbsPair:
             raise self._environment(error) from error
 
     def ports(self) -> list[int]:
-        """None: the device chooses them."""
+        """Empty: the device chooses the ports."""
         return []
 
     def expect(self, ports: Sequence[int]) -> None:
-        """Nothing: the device knows its peer by its address."""
+        """Do nothing: the device knows its peer by its address."""
 
     # -- measuring -------------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class VerbsPair:
         self._came = self._expected = self._counted_bytes = self._first_ns = self._last_ns = 0
 
     def pingpong(self, size_bytes: int, rounds: int, *, begins: bool, limit_s: float) -> tuple[bool, list[int]]:
-        """Post, and poll until the answer is there: whether all rounds were done, and their times in ps."""
+        """Post, and poll until the answer arrives: (whether all rounds were done, round-trip times in ps)."""
         times: list[int] = []
         limit_ns = time.monotonic_ns() + round(limit_s * 1e9)
         for _ in range(rounds):
@@ -149,7 +150,7 @@ class VerbsPair:
                 times.append((time.perf_counter_ns() - began_ns) * PS_PER_NS)
             else:
                 self._send(0, size_bytes, 1)
-        # The peer's last answer overtakes the completion of what it answers.
+        # The peer's last answer may arrive before the completion of the message that it answers.
         while self._sends[0].outstanding:
             self._look(limit_ns)
             if self.error or time.monotonic_ns() > limit_ns:
@@ -157,9 +158,9 @@ class VerbsPair:
         return not self.error, times
 
     def stream(self, size_bytes: int, messages: int, limit_s: float) -> int:
-        """WRITEs on all queue pairs in turn; ps, or -1 when the last completion did not come."""
+        """WRITEs on all queue pairs in turn: ps, or -1 when the last completion did not come."""
         count = len(self._queue_pairs)
-        left = [len(range(at, messages, count)) for at in range(count)]  # whole messages, on each in turn
+        left = [len(range(at, messages, count)) for at in range(count)]  # whole messages, dealt out in turn
         began_ns, limit_ns, until = time.perf_counter_ns(), time.monotonic_ns() + round(limit_s * 1e9), self._sent
         until += messages
         while self._sent < until:
@@ -172,7 +173,7 @@ class VerbsPair:
         return (time.perf_counter_ns() - began_ns) * PS_PER_NS
 
     def serve(self, messages: int, limit_s: float) -> Arrivals:
-        """The span is from the first message's completion on, so that one's bytes are not in it."""
+        """Arrivals; the span starts at the first message's completion, so that its bytes are not counted."""
         limit_ns = time.monotonic_ns() + round(limit_s * 1e9)
         while True:
             self._look(limit_ns)
@@ -180,19 +181,19 @@ class VerbsPair:
                 return Arrivals(self._came, self._counted_bytes, (self._last_ns - self._first_ns) * PS_PER_NS)
 
     def idle(self) -> None:
-        """The device answers by itself."""
+        """Do nothing but take completions: the device answers by itself."""
         self._look(0)
         time.sleep(IDLE_S)
 
     def counters(self) -> dict[str, int]:
-        """Its own, and the port's since it was opened."""
+        """Counters of this end, and of the port since it was opened."""
         return {**self._counts, **counted_since(self._before, self._port.port)}
 
     def _send(self, at: int, size_bytes: int, messages: int) -> int:
-        """Post so many messages on a queue pair, as far as it takes them; how many."""
+        """Post up to this many messages on a queue pair, as far as it takes them; return their number."""
         queue = self._sends[at]
         for _ in range(messages):
-            # Messages come from the first half of the memory and arrive in the peer's second.
+            # Messages are sent from the first half of the memory and arrive in the peer's second half.
             queue.add(Piece(Message(0, 1 - self._rank, 0, size_bytes, 1), self._size_bytes, size_bytes))
         try:
             while requests := queue.take(LIST_MAX):
@@ -205,7 +206,7 @@ class VerbsPair:
         return messages
 
     def _look(self, until_ns: int) -> None:
-        """Take what has completed; if nothing has and it may sleep, wait for something."""
+        """Take completions; without any, wait for one if sleeping is allowed."""
         try:
             found = self._device.poll()
             rest_ns = until_ns - time.monotonic_ns()

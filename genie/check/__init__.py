@@ -1,1 +1,1 @@
-"""First aid before a job: what is wrong with the network between its hosts, found in seconds, said in a line each."""
+"""`genie check`, a test of the network between a job's hosts before the job: findings in seconds, in a line each."""

@@ -1,7 +1,8 @@
-"""Which part of the network paths that fail have in common, and no path that works: pure set cover.
+"""Localization of faults: the parts of the network common to paths that fail and to no path that works.
 
-A part is one direction of a host's link, or of a link between routers that traces have shown. Of a part all paths must
-fail; the part that explains most comes first. What no part explains is told pair by pair.
+A pure set cover. A part is one direction of a host's link, or of a link between routers that traces have shown. A part
+is a candidate when all paths across it fail; the one that explains most comes first. Paths that no part explains are
+reported pair by pair.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Path = tuple[int, int, int]  # source, target, number of the source port
+Path = tuple[int, int, int]  # source, target, index of the UDP source port
 Kind = Literal["all", "from", "to", "link", "pair", "path"]
-Part = tuple[Kind, int | str]  # a rank, or the address at which a link ends
+Part = tuple[Kind, int | str]  # the key is a rank, or the address at which a link ends
 NOTHING: Part = ("all", "")
 SEEN_SHARE = 0.75
 
 
 @dataclass(frozen=True)
 class Blame:
-    """What is to blame, and for which paths."""
+    """A part of the network that explains failing paths, and those paths."""
 
     kind: Kind
     paths: tuple[Path, ...]
-    ranks: tuple[int, ...] = ()  # the host of "from" and "to"; both of "pair" and "path"
-    links: tuple[str, ...] = ()  # addresses at which the links end that no path tells apart
+    ranks: tuple[int, ...] = ()  # the host of "from" and "to"; both hosts of "pair" and "path"
+    links: tuple[str, ...] = ()  # addresses at which the links end; several when no path distinguishes them
 
 
 class Layout:
-    """All paths that were tried, and what they cross."""
+    """All tested paths, and the parts that they cross."""
 
     def __init__(
         self,
@@ -38,14 +39,14 @@ class Layout:
         traces: Mapping[Path, Sequence[str]],
         apart: Collection[tuple[int, int]] = (),
     ) -> None:
-        """`traces`: by path, the addresses at which its links end; "" unknown. `apart`: pairs that were not tried."""
+        """`traces`: by path, the addresses at which its links end; "" unknown. `apart`: pairs that were not tested."""
         self.stations, self.paths = tuple(stations), paths
         others = len(self.stations) - 1
         self._pairs: Counter[Part] = Counter({("from", rank): others for rank in stations})
         self._pairs.update({("to", rank): others for rank in stations})
         self._pairs.subtract(part for source, target in apart for part in self.ends(source, target))
         self._tried = len(self.stations) * others - len(apart)
-        # The first link is the source's own.
+        # The first link is the source host's own.
         self.links = {path: tuple(hop for hop in hops[1:] if hop) for path, hops in traces.items()}
         longest: Counter[tuple[int, int]] = Counter()
         for path, hops in traces.items():
@@ -55,26 +56,26 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """How many paths there are."""
+        """The number of paths."""
         return self._tried * self.paths
 
     @staticmethod
     def ends(source: int, target: int) -> list[Part]:
-        """The directions of hosts' links that a pair's packets cross."""
+        """Return the directions of hosts' links that a pair's packets cross."""
         return [("from", source), ("to", target)]
 
     def parts(self, path: Path) -> list[Part]:
-        """What a path crosses."""
+        """Return the parts that a path crosses."""
         links: list[Part] = [("link", link) for link in set(self.links.get(path, ()))]
         return [*self.ends(path[0], path[1]), *links]
 
     def size(self, part: Part) -> int:
-        """How many paths cross a part."""
+        """Return the number of paths that cross a part."""
         return self.crossing[str(part[1])] if part[0] == "link" else self._pairs[part] * self.paths
 
 
 def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
-    """What explains the failing paths, most first."""
+    """Return the causes that explain the failing paths, those of most paths first."""
     if not failing:
         return []
     if len(failing) == layout.total and len(layout.stations) > 2:
@@ -84,7 +85,7 @@ def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
         for part in layout.parts(path):
             of_part[part].add(path)
     guilty = {part: paths for part, paths in of_part.items() if len(paths) == layout.size(part)}
-    if len(layout.stations) == 2:  # a host and its only peer cannot be told apart
+    if len(layout.stations) == 2:  # a host and its only peer cannot be distinguished
         guilty = {part: paths for part, paths in guilty.items() if part[0] == "link"}
     left, found = set(failing), []
     while left:
@@ -102,10 +103,10 @@ def blame(failing: Collection[Path], layout: Layout) -> list[Blame]:
 
 
 def unseen(causes: Sequence[Blame], layout: Layout, others: Mapping[Path, Sequence[str]]) -> list[Blame]:
-    """Causes, with links that none of our packets' traces cross and those of other packets between the same hosts do.
+    """Add links to causes that only traces of other packets between the same hosts have shown.
 
-    A router that drops a packet does not say so: the link into it is seen only by what it lets pass. `others`: traces
-    of packets that pass, which take ways of their own. Pairs that have such links in common become one cause.
+    A router that drops a packet does not report it: the link to it is visible only by packets that pass. `others`:
+    traces of packets that pass, which take other paths. Pairs that have such links in common become one cause.
     """
     links: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for path, hops in others.items():
@@ -115,7 +116,7 @@ def unseen(causes: Sequence[Blame], layout: Layout, others: Mapping[Path, Sequen
     def common(paths: Iterable[Path]) -> tuple[str, ...]:
         pairs = {path[:2] for path in paths}
         found = Counter(link for pair in pairs for link in links[pair])
-        # Between a few pairs chance may lead all other packets around a link.
+        # Between a few pairs all other packets may avoid a link by chance.
         return tuple(link for link, count in found.items() if count >= SEEN_SHARE * len(pairs))
 
     whole = [

@@ -1,4 +1,4 @@
-"""Incasts that must make congestion control work: several hosts send to one, as fast as they can, with ECT set."""
+"""Incasts that require congestion control: several hosts send to one at full rate, with ECT set."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from genie.check.streams import Streams
 from genie.config.congestion import Dcqcn, plain
 
 GROUP, INCAST_MIN = 4, 3  # hosts
-SENDER_S = 0.12  # of each sender's traffic, at the line rate
-UNDER_WAY_BYTES = 1 << 20  # of each sender: more than switches let pass without a mark
-SETTLE_S = 0.02  # for the last notifications
+SENDER_S = 0.12  # duration of each sender's traffic at the line rate
+UNDER_WAY_BYTES = 1 << 20  # in flight per sender: more than switches let pass without a mark
+SETTLE_S = 0.02  # for the last CNPs
 
 
 def controlled(settings: CheckSettings) -> CheckSettings:
-    """The settings of incasts: DCQCN at all hosts but those that a fault plan takes out."""
+    """Return the settings of incasts: DCQCN on all hosts except those that a fault plan takes out."""
     return msgspec.structs.replace(settings, congestion=plain(Dcqcn()))
 
 
 def why_no_incast(settings: CheckSettings, seen: Observed) -> str:
-    """A phrase when an incast would say nothing; "" when it does."""
+    """Return why an incast would be inconclusive, as a phrase; "" when it is conclusive."""
     if len({own.machine for own in seen.facts}) == 1:
         return "all hosts are this machine, which has no switch"
     if not settings.marks:
-        return "the fabric file has no [ecn], so that nothing marks"
+        return "the fabric file has no [ecn], so no switch marks packets"
     if settings.rate_bps == 0:
         return "give --rate, or a fabric file, with the line rate that hosts have: an incast must fill a link"
     if len(seen.stations) < INCAST_MIN:
@@ -36,7 +36,7 @@ def why_no_incast(settings: CheckSettings, seen: Observed) -> str:
 
 
 def incasts_of(stations: Sequence[int], sound: Sound) -> Iterator[list[Incast]]:
-    """Turns of incasts, in groups of hosts; in each turn another one of a group receives."""
+    """Yield turns of incasts, in groups of hosts; in each turn another host of a group receives."""
     groups = [list(stations[at : at + GROUP]) for at in range(0, len(stations), GROUP)]
     if len(groups) > 1 and len(groups[-1]) < GROUP - 1:
         groups[-2:] = [groups[-2] + groups[-1]]
@@ -53,7 +53,10 @@ def incasts_of(stations: Sequence[int], sound: Sound) -> Iterator[list[Incast]]:
 def measure_incasts(
     streams: Streams, stations: Sequence[int], sound: Sound, is_sound: Callable[[list[Incast]], bool]
 ) -> list[Incast]:
-    """All turns, once more when the first are not `is_sound`; all ranks call it together, rank 0 decides."""
+    """Measure all turns, twice unless the first ones satisfy `is_sound`, and return them.
+
+    All ranks call it together; rank 0 decides.
+    """
     found: list[Incast] = []
     for _ in range(2):
         for made in incasts_of(stations, sound):

@@ -1,4 +1,4 @@
-"""What incasts say of congestion control. Pure."""
+"""Findings about congestion control, from incasts. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from statistics import median
 from genie.check.names import Names
 from genie.check.settings import Incast, Observed, Pair
 
-MARKS_MIN, CNPS_MIN = 3, 30  # fewer are chance
-UNSLOWED = 2.5  # times the rate of the others in an incast
+MARKS_MIN, CNPS_MIN = 3, 30  # fewer may be chance
+UNSLOWED = 2.5  # times the median rate of the other senders of an incast
 
 
 def bleached_pairs(seen: Observed) -> set[tuple[int, int]]:
-    """Senders and receivers between which ECN bits are lost on some path: marks do not get there."""
+    """Return senders and receivers between which ECN bits are cleared on some path: marks do not arrive there."""
     return {(each.source, each.target) for each in seen.probed.changed if each.arrived & 3 == 0}
 
 
 def congestion_findings(incasts: Sequence[Incast], names: Names, bleached: Collection[Pair] = ()) -> Iterator[str]:
-    """Marks that nobody makes, and hosts that do not take part. `bleached`: see bleached_pairs()."""
+    """Yield findings: missing marks, and hosts without congestion control. `bleached`: see bleached_pairs()."""
     if not any((sender, each.receiver) not in bleached for each in incasts for sender in each.senders):
         return
     if not any(each.marks for each in incasts):
@@ -45,7 +45,7 @@ def congestion_findings(incasts: Sequence[Incast], names: Names, bleached: Colle
 
 
 def _silent(incasts: Sequence[Incast]) -> dict[int, int]:
-    """Receivers that saw marks and sent no CNP: the marks."""
+    """Return receiver -> marks, for receivers that saw marks and sent no CNP."""
     marks: Counter[int] = Counter()
     sent: Counter[int] = Counter()
     for each in incasts:
@@ -55,7 +55,7 @@ def _silent(incasts: Sequence[Incast]) -> dict[int, int]:
 
 
 def _unheard(incasts: Sequence[Incast], bleached: Collection[Pair]) -> Iterator[int]:
-    """Senders that got no CNP in any incast in which receivers sent some and others got them."""
+    """Yield senders without a CNP in all incasts, where receivers sent some and others got them."""
     got: Counter[int] = Counter()
     others: Counter[int] = Counter()
     for each in incasts:
@@ -68,7 +68,7 @@ def _unheard(incasts: Sequence[Incast], bleached: Collection[Pair]) -> Iterator[
 
 
 def _unslowed(incasts: Sequence[Incast]) -> Iterator[int]:
-    """Senders that get CNPs and are much faster than the others, in every incast."""
+    """Yield senders that get CNPs and are much faster than the others, in every incast."""
     ratios: dict[int, list[float]] = {}
     for each in incasts:
         for at, sender in enumerate(each.senders):

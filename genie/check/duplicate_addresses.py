@@ -1,7 +1,7 @@
-"""Who else on the Ethernet has an address: probes as RFC 5227 has them, which no cache learns from.
+"""Detection of duplicate addresses on the Ethernet, by ARP probes as in RFC 5227, which no cache learns from.
 
-Machines that are not part of the job are found so. It needs IPv4, an Ethernet and CAP_NET_RAW: otherwise nobody is
-asked.
+It also finds machines that are not part of the job. It needs IPv4, an Ethernet and CAP_NET_RAW; otherwise no probe is
+sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROBES, WAIT_S = 2, 0.15
 
 
 def duplicate_owner(interface: str, address: str) -> str | None:
-    """Ethernet address of another machine that says that it has an address; "" none does, None: nobody was asked."""
+    """Return the Ethernet address of another machine that claims an address; "" none does, None: not probed."""
     if version_of(address) != 4:
         return None
     wanted = socket.inet_aton(address)
@@ -39,7 +39,7 @@ def duplicate_owner(interface: str, address: str) -> str | None:
 def _answered(wire: socket.socket, wanted: bytes) -> str | None:
     own, ours = wire.getsockname()[4], own_ethernet()
     if len(own) != len(NOBODY) or own == NOBODY:
-        return None  # no Ethernet
+        return None  # not an Ethernet
     probe = ARP.pack(EVERYONE, own, ETHERTYPE, ETHERNET, IPV4, 6, 4, REQUEST, own, bytes(4), NOBODY, wanted)
     for _ in range(PROBES):
         wire.send(probe)
@@ -51,7 +51,7 @@ def _answered(wire: socket.socket, wanted: bytes) -> str | None:
 
 
 def own_ethernet() -> set[bytes]:
-    """Of all interfaces: by Linux's default each of them answers for all addresses of its machine."""
+    """Return those of all interfaces: by Linux's default each of them answers for all addresses of its machine."""
     found = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -62,7 +62,7 @@ def own_ethernet() -> set[bytes]:
 
 
 def other_owner(frame: bytes, own: Collection[bytes], wanted: bytes) -> str:
-    """The sender of an ARP reply of another machine for an address; "" for all other frames."""
+    """Return the sender of another machine's ARP reply for an address, as text; "" for all other frames."""
     if len(frame) < ARP.size:
         return ""
     _, _, kind, hardware, protocol, _, _, operation, sender, address, _, _ = ARP.unpack_from(frame)

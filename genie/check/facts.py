@@ -1,4 +1,4 @@
-"""What a rank's own host says: its interfaces and addresses, its RDMA devices, what is turned off on them."""
+"""Facts about a rank's own host: interfaces, addresses, RDMA devices, and disabled congestion control."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GET_MTU, GET_FLAGS, IS_UP, IS_RUNNING = 0x8921, 0x8913, 0x1, 0x40  # linux/socki
 
 
 def facts_of(settings: CheckSettings, rank: int) -> Facts:
-    """What this rank's host says of itself."""
+    """Return the facts about this rank's host. Raise OSError."""
     address = settings.addresses[rank]
     found = interfaces()
-    if not found:  # there is loopback, at least
+    if not found:  # loopback at least is always listed
         raise OSError(errno.EIO, "the kernel does not list its interfaces (netlink): see ip addr there")
     having = interface_of(address, found)
     name = having.name if having else ""
@@ -36,7 +36,7 @@ def facts_of(settings: CheckSettings, rank: int) -> Facts:
         interface=name,
         mtu_bytes=mtu_bytes,
         is_up=is_up,
-        # One of the ranks that share an address asks: two would find each other there.
+        # One of the ranks that share an address tests the port: two would conflict there.
         roce_port=port_problem(address, settings.udp_port)
         if name and settings.addresses.index(address) == rank
         else "",
@@ -47,8 +47,8 @@ def facts_of(settings: CheckSettings, rank: int) -> Facts:
 
 
 def state_of(interface: str) -> tuple[int, bool]:
-    """MTU in bytes, and whether it is up with a carrier. Raises OSError."""
-    # Not from /sys, which shows another network namespace's to those who have entered one.
+    """Return an interface's MTU in bytes, and whether it is up with a carrier. Raise OSError."""
+    # /sys is not used: in a process that entered another network namespace it still shows the former one.
     request = struct.pack("16s24x", interface.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         mtu = struct.unpack_from("=i", fcntl.ioctl(any_socket, GET_MTU, request), 16)[0]
@@ -57,7 +57,7 @@ def state_of(interface: str) -> tuple[int, bool]:
 
 
 def port_problem(address: str, port: int) -> str:
-    """Why a UDP port of an address cannot be had; "" when it can."""
+    """Return why a UDP port of an address cannot be bound; "" when it can."""
     with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, port))
@@ -67,7 +67,7 @@ def port_problem(address: str, port: int) -> str:
 
 
 def gid_problem(settings: CheckSettings, rank: int) -> str:
-    """Why no RDMA device has the GID of this rank's address; "" when one has, which is active."""
+    """Return why no RDMA device has the GID of this rank's address; "" when an active one has it."""
     address, kind = settings.addresses[rank], TYPE_OF_VERSION[settings.verbs.roce_version]
     ports = list_ports()
     if not ports:
@@ -89,10 +89,10 @@ def gid_problem(settings: CheckSettings, rank: int) -> str:
 
 
 def switched_off(interface: str, root: Path = Path("/sys/class/net")) -> list[str]:
-    """Switches of a mlx5 interface's congestion control that are off: "roce_np priority 3"."""
+    """Return the switches of a mlx5 interface's congestion control that are off: "roce_np priority 3"."""
     found = []
     with suppress(OSError, ValueError):
-        # /sys shows the namespace in which it was mounted, where the name may be another interface's.
+        # /sys shows the namespace in which it was mounted, where another interface may have the name.
         if bytes.fromhex((root / interface / "address").read_text().strip().replace(":", "")) not in own_ethernet():
             return []
         for side in ("roce_np", "roce_rp"):

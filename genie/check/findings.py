@@ -1,7 +1,7 @@
-"""From what a check has observed to what is wrong, in one line each with what to do. Pure.
+"""Findings of a check from its observations, in one line each with what to do. Pure.
 
-The order is that in which a person mends things: addresses first, then what arrives at all, then sizes and header
-bits, then what gets lost now and then, rates and congestion control.
+They are in the order in which to mend them: addresses first, then reachability, then sizes and header bits. Packet
+loss, rates and congestion control follow.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from genie.check.stations import duplicates, local_pairs, rails_apart
 from genie.live.paths.icmp import version_of
 from genie.live.paths.mtu import HEADER_BYTES
 
-PAIRS_MAX = 4  # findings of single pairs of one kind that are told; the others are counted
+PAIRS_MAX = 4  # findings about single pairs, per kind; further ones are counted
 
 
 class Finding(Struct, frozen=True):
-    """What is wrong, where, and what to do."""
+    """A fault, its place, and what to do."""
 
     kind: str  # address, duplicate, interface, port, gid, unreachable, dropped, mtu, ecn, dscp, loss, rate, congestion
     text: str
 
 
 def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
-    """All findings, in the order in which to mend them."""
+    """Return all findings, in the order in which to mend them."""
     names = Names(settings)
     apart = apart_of(settings, seen)
     layout = layout_of(settings, seen, apart)
@@ -60,12 +60,12 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
 
 
 def layout_of(settings: CheckSettings, seen: Observed, apart: Collection[Pair] = ()) -> Layout:
-    """The paths that were tried."""
+    """Return the layout of the tested paths."""
     traces = {(each.source, each.target, each.path): each.hops for each in seen.probed.traces}
     return Layout(seen.stations, settings.paths, traces, set(apart) | local_pairs(seen.stations, seen.facts))
 
 
-# -- what hosts say of themselves ----------------------------------------------------------------------------
+# -- facts of hosts ------------------------------------------------------------------------------------------
 
 
 def _addresses(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[str]:
@@ -116,13 +116,13 @@ def _duplicates(settings: CheckSettings, seen: Observed, names: Names) -> Iterat
 
 
 def unasked(seen: Observed, names: Names) -> str:
-    """Of whose addresses nobody was asked whether they have them too; "" of none."""
+    """Return a note on hosts whose addresses were not probed for duplicates; "" when there are none."""
     ranks = [rank for rank, own in enumerate(seen.facts) if own.duplicate_owner is None]
     if not ranks:
         return ""
-    what = "whether a machine outside the job has a host's address too was not tried"
+    what = "a test for duplicate addresses on machines outside the job was not made"
     whose = "for any host" if len(ranks) == len(seen.facts) else f"for {names.ranks(ranks)}"
-    return f"{what} {whose}: it takes IPv4 on an Ethernet, and CAP_NET_RAW (root)"
+    return f"{what} {whose}: it needs IPv4 on an Ethernet, and CAP_NET_RAW (root)"
 
 
 def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tuple[str, str]]:
@@ -133,7 +133,7 @@ def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tu
             yield "interface", f"{where} is down, or has no carrier: ip link set {own.interface} up, and see the cable"
         if own.roce_port:
             what = f"UDP port {settings.udp_port} {own.roce_port}"
-            yield "port", f"{names.rank(rank)}: {what}: see ss -ulpn, end what has it, or give --udp-port"
+            yield "port", f"{names.rank(rank)}: {what}: see ss -ulpn, end the process that has it, or give --udp-port"
         if own.gid:
             yield "gid", f"{names.rank(rank)}: {own.gid}"
         if own.switches_off:
@@ -149,11 +149,11 @@ def _hosts(settings: CheckSettings, seen: Observed, names: Names) -> Iterator[tu
             yield "mtu", f"{text}: ip link set {own.interface} mtu {needs}, or lower the job's"
 
 
-# -- what arrives --------------------------------------------------------------------------------------------
+# -- arrivals ------------------------------------------------------------------------------------------------
 
 
 def apart_of(settings: CheckSettings, seen: Observed) -> set[Pair]:
-    """Pairs of rails that do not reach each other at all, which is how some networks are meant."""
+    """Return pairs on different rails that do not reach each other at all, as some networks intend."""
     count = Counter((each.source, each.target) for each in seen.probed.lost if each.what in (ROCE, OTHER))
     return rails_apart(seen.stations, seen.facts, {pair for pair, lost in count.items() if lost == 2 * settings.paths})
 
@@ -179,7 +179,7 @@ def _arrivals(
 
 
 def _refused(refusals: Sequence[Refusal], cause: Blame) -> str:
-    """What was answered on the paths of a blame, in brackets."""
+    """Return the answers on the paths of a cause, in brackets."""
     paths = set(cause.paths)
     said = {_answer(each) for each in refusals if (each.source, each.target, each.path) in paths}
     said.discard("")
@@ -197,7 +197,7 @@ def _answer(refusal: Refusal) -> str:
 
 
 def _reached(cause: Blame, layout: Layout, names: Names) -> str:
-    """The last router that answered on a path that fails, where routers answer at all."""
+    """Return the last router that answered on a failing path, where routers answer at all."""
     if not layout.crossing or cause.kind not in ("pair", "path", "from"):
         return ""
     ends = {links[-1] for path in cause.paths if (links := layout.links.get(path))}
@@ -243,7 +243,7 @@ def _header_bits(settings: CheckSettings, seen: Observed, layout: Layout, names:
     dscp: dict[Path, tuple[int, int]] = {}
     for each in seen.probed.changed:
         path = (each.source, each.target, each.path)
-        if each.arrived & 3 not in (each.sent & 3, 3):  # a mark is what the bits are for
+        if each.arrived & 3 not in (each.sent & 3, 3):  # to set a mark is the purpose of the bits
             ecn[path] = (each.sent & 3, each.arrived & 3)
         if each.arrived >> 2 != each.sent >> 2:
             dscp[path] = (each.sent >> 2, each.arrived >> 2)
@@ -263,7 +263,7 @@ def _header_bits(settings: CheckSettings, seen: Observed, layout: Layout, names:
 
 
 def told(causes: Sequence[Blame]) -> list[Blame]:
-    """All that are of a part of the network, and the first of those that are of a pair."""
+    """Return all causes that are parts of the network, and the first PAIRS_MAX that are pairs."""
     parts = [cause for cause in causes if cause.kind not in ("pair", "path")]
     return parts + [cause for cause in causes if cause.kind in ("pair", "path")][:PAIRS_MAX]
 

@@ -1,12 +1,12 @@
-"""Which parts of the network lose packets, from how many of each path's were lost. Pure.
+"""Localization of packet loss from the number of lost packets on each path. Pure.
 
-Every path that crosses a lossy part loses some, and by chance one that does not. So the part is blamed under which the
-losses are likeliest (the gain in log likelihood over stray ones everywhere), its paths are set aside, and the rest is
-looked at again.
+Every path across a lossy part loses some packets, and a path that avoids it may lose some by chance. So the most likely
+part is chosen, by the gain in log likelihood over stray losses everywhere. Its paths are set aside, and the rest is
+searched again.
 
-The threshold is for 2,000 packets of a host's direction (losses.HOST_PACKETS): strays of 1 in 100,000 make five losses
-in one direction out of 10^11 times, and a loss of 1 % makes fewer than five in one of 60,000 (Poisson). A half of a
-percent is missed in 3 % of checks. Where more packets cross a part, five may be strays: hence the share.
+The threshold is for 2,000 packets of a host's direction (losses.HOST_PACKETS), by the Poisson distribution. Strays of 1
+in 100,000 make five losses in one direction out of 10^11 times. A loss of 1 % makes fewer than five in one of 60,000; a
+loss of half a percent is missed in 3 % of checks. Where more packets cross a part, five may be strays: hence the share.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from genie.check.names import Names
 from genie.check.settings import Flow, Tally
 
 LOST_MIN, SHARE_MIN = 5, 0.001
-STRAY = 1e-5  # share of the packets that sound networks may lose
-ALL_SHARE = 0.75  # of all packets; no part of a network with several hosts is crossed by as many
-RANKING = {"pair": 0, "link": 1, "from": 2, "to": 2}  # of parts that explain the same
+STRAY = 1e-5  # share of packets that a sound network may lose
+ALL_SHARE = 0.75  # of all packets; no part of a network with several hosts is crossed by so many
+RANKING = {"pair": 0, "link": 1, "from": 2, "to": 2}  # of parts that explain equally much
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Lossy:
     """A part of the network that loses packets."""
 
     blame: Blame
-    parts: frozenset[Part]  # it, and those that no path tells from it
+    parts: frozenset[Part]  # it, and those that no path distinguishes from it
     sent: int
     lost: int
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """Packets that take the same way."""
+    """Packets that take the same path."""
 
     path: Path
     parts: frozenset[Part]
@@ -48,7 +48,7 @@ class _Unit:
 
 
 def lossy_parts(tallies: Sequence[Tally], layout: Layout) -> list[Lossy]:
-    """Parts that lose packets, the likeliest first."""
+    """Return the parts that lose packets, the most likely first."""
     if sum(sum(each.lost) for each in tallies) < LOST_MIN:
         return []
     left, found = list(_units(tallies, layout)), []
@@ -68,11 +68,11 @@ def lossy_parts(tallies: Sequence[Tally], layout: Layout) -> list[Lossy]:
 
 
 def _units(tallies: Sequence[Tally], layout: Layout) -> Iterator[_Unit]:
-    """Paths where traces have shown what they cross; otherwise pairs."""
+    """Yield paths where traces have shown their links; otherwise pairs."""
     is_traced = bool(layout.links)
     for each in tallies:
         pair = (each.source, each.target)
-        ends = [] if len(layout.stations) == 2 else layout.ends(*pair)  # two hosts cannot be told apart
+        ends = [] if len(layout.stations) == 2 else layout.ends(*pair)  # two hosts cannot be distinguished
         counts = enumerate(each.lost) if is_traced else [(-1, sum(each.lost))]
         for path, lost in counts:
             links: list[Part] = [("link", link) for link in layout.links.get((*pair, path), ())]
@@ -86,7 +86,7 @@ def _pair_part(source: int, target: int) -> Part:
 
 
 def _likeliest(units: Sequence[_Unit]) -> Lossy | None:
-    """The part under which the losses are likeliest; None when none loses enough."""
+    """Return the part under which the losses are most likely; None when none loses enough."""
     sent: Counter[Part] = Counter()
     lost: Counter[Part] = Counter()
     for each in units:
@@ -101,7 +101,7 @@ def _likeliest(units: Sequence[_Unit]) -> Lossy | None:
     for number, each in enumerate(units):
         for part in each.parts & gains.keys():
             crossing[part].add(number)
-    # Answers to traces get lost too: two links are not told apart by paths of which not all is known.
+    # Answers to traces get lost too: links are not distinguished by paths that are known only in part.
     unsure = {number for number, each in enumerate(units) if each.is_partial and best[0] == "link"}
     known = crossing[best] - unsure
     alike = frozenset(part for part in gains if part[0] == best[0] and known and crossing[part] - unsure == known)
@@ -121,21 +121,21 @@ def _threshold(sent: int) -> float:
 
 
 def _gain(lost: int, sent: int) -> float:
-    """Of the log likelihood (Poisson), when a part has a share of losses of its own instead of the strays'."""
+    """Return the gain in log likelihood (Poisson) when a part has its own loss share instead of the strays'."""
     return lost * log(lost / (sent * STRAY)) - (lost - sent * STRAY)
 
 
-# -- what follows for rates ----------------------------------------------------------------------------------
+# -- exclusions from rates -----------------------------------------------------------------------------------
 
 
 def lossy_ends(found: Sequence[Lossy]) -> set[tuple[str, int]]:
-    """Both directions of hosts of which one loses packets: an acknowledgement that is lost slows a sender too."""
+    """Return both directions of hosts of which one is lossy: a lost ACK slows a sender too."""
     hosts = {rank for each in found if each.blame.kind in ("from", "to") for rank in each.blame.ranks}
     return {(direction, rank) for rank in hosts for direction in ("from", "to")}
 
 
 def is_hampered(flow: Flow, found: Sequence[Lossy], layout: Layout) -> bool:
-    """Do a flow's packets, or the acknowledgements of them, cross a part that loses packets?"""
+    """Return whether a flow's packets, or their ACKs, cross a part that loses packets."""
     guilty = {part for each in found for part in each.parts}
     pairs = [(flow.source, flow.target), (flow.target, flow.source)]
     if any(_pair_part(*pair) in guilty for pair in pairs):
@@ -144,11 +144,11 @@ def is_hampered(flow: Flow, found: Sequence[Lossy], layout: Layout) -> bool:
     return any(not guilty.isdisjoint(layout.parts((*pair, path))) for pair in pairs for path in paths)
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- texts ---------------------------------------------------------------------------------------------------
 
 
 def loss_findings(found: Sequence[Lossy], names: Names) -> Iterator[str]:
-    """One of each part; of both directions of one where both lose packets."""
+    """Yield one finding for each part; one for both directions of a part when both lose packets."""
     left = list(found)
     while left:
         one = left.pop(0)
@@ -162,19 +162,19 @@ def loss_findings(found: Sequence[Lossy], names: Names) -> Iterator[str]:
             where = names.where(one.blame)
         yield (
             f"{where}: lost {lost:,} of {sent:,} packets ({100 * lost / sent:.2g} %): see the errors and drops at both "
-            "ends of that way (ethtool -S, the switch ports), clean or change its cable and transceivers"
+            "ends of that path (ethtool -S, the switch ports), clean or change its cable and transceivers"
         )
 
 
 def _other_direction(one: Lossy, found: Collection[Lossy]) -> Lossy | None:
-    """The same part the other way, where there is only one that it can be."""
+    """Return the same part in the opposite direction, where it is unambiguous; else None."""
     ways = [each for each in found if _ends(each.blame) == _ends(one.blame, turned=True)]
     alike = [each for each in found if _ends(each.blame) == _ends(one.blame)]
     return ways[0] if len(ways) == len(alike) == 1 else None
 
 
 def _ends(cause: Blame, *, turned: bool = False) -> object:
-    """What a direction of a part is known by."""
+    """Return a key of a part's direction; with `turned`, of the opposite direction."""
     if cause.kind in ("from", "to"):
         return ("to" if (cause.kind == "from") == turned else "from"), cause.ranks
     if cause.kind == "pair":

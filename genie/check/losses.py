@@ -1,7 +1,7 @@
-"""How many of many datagrams get lost between each two hosts: those of the probes are too few to tell, and come again.
+"""Packet loss between each two hosts, counted over many datagrams: probes are too few, and are sent again.
 
-Batches go back and forth, a datagram on each path in each; nothing is sent again. The next batch waits for the
-partner's, so that neither a slow host's buffer nor a switch's can be what loses them.
+Batches go back and forth, each with one datagram on each path; nothing is sent again. The next batch waits for the
+partner's, so that no buffer of a slow host or a switch overflows.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from genie.check.settings import ECT0, CheckSettings, Sound, Tally, pair_of
 from genie.live.paths.mtu import TRANSPORT_BYTES
 from genie.live.rendezvous.meeting import Rendezvous
 
-HOST_PACKETS = 2000  # that each host sends, and gets: see loss_findings
-FIRST_BATCH = 1 << 16  # what a datagram of a batch says it tries: no path MTU is as large
-MTU_MAX = 1024  # bytes: long enough for bit errors, and the batches of all hosts at once fit into any buffer
-LATE_S = 0.01  # for the rest of a batch, beside its time on the wire
-WAITS_S = (0.05, 0.2, 0.75)  # for a host that does not get its turn
-LAST_S = 0.05  # for what is late in the end
+HOST_PACKETS = 2000  # that each host sends, and receives: see loss_findings
+FIRST_BATCH = 1 << 16  # number of the first batch, in the datagrams' field `what`: above any path MTU
+MTU_MAX = 1024  # bytes: long enough for bit errors; the batches of all hosts at once fit into any buffer
+LATE_S = 0.01  # for the rest of a batch, beyond its time on the wire
+WAITS_S = (0.05, 0.2, 0.75)  # for a partner that is slow to be scheduled
+LAST_S = 0.05  # for late datagrams at the end
 
 
 def batches_of(hosts: int, paths: int) -> int:
-    """For each two of so many hosts."""
+    """Return the number of batches between each two of so many hosts."""
     return ceil(HOST_PACKETS / (paths * max(hosts - 1, 1)))
 
 
 def count_losses(
     meet: Rendezvous, prober: Prober | None, settings: CheckSettings, partners: Sequence[int | None], sound: Sound
 ) -> list[Tally]:
-    """What came to this rank, of how many from each; all ranks call it together, with a prober that has seen nothing.
+    """Return the losses of packets to this rank, by sender and path, with the number sent.
 
-    `sound`: pairs that are not left out, with their path MTU.
+    All ranks call it together, each with a prober that has received nothing. `sound`: pairs that take part, with their
+    path MTU.
     """
     met = [(each, size) for each in partners if each is not None and (size := sound.get(pair_of(meet.rank, each), 0))]
     hosts = sum(meet.agree(prober is not None))
@@ -42,7 +43,7 @@ def count_losses(
         for partner, mtu in met:
             _exchange(prober, partner, batches, min(mtu, MTU_MAX) + TRANSPORT_BYTES)
             meet.alive()
-    meet.agree(None)  # all have sent all
+    meet.agree(None)  # all ranks have sent everything
     if prober is None:
         return []
     prober.drain(LAST_S)
@@ -64,7 +65,7 @@ def _exchange(prober: Prober, partner: int, batches: int, size_bytes: int) -> No
             if prober.receive(expected, wait_s) != expected:
                 break
         else:
-            waits_s = (0.0,)  # for one that is gone nobody waits again
+            waits_s = (0.0,)  # do not wait again for a partner that is gone
     for path in paths:
         prober.hear(path)
 

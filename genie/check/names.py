@@ -1,4 +1,4 @@
-"""How hosts, links and paths are called in findings."""
+"""Names of hosts, links and paths in findings."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ class Names:
         self._settings = settings
 
     def rank(self, rank: int) -> str:
-        """Such as `rank 3 (host3, 10.0.3.1)`."""
+        """Return a name such as `rank 3 (host3, 10.0.3.1)`."""
         settings = self._settings
         host = settings.ports[rank] or settings.host_names[rank]
         return f"rank {rank} ({host}, {settings.addresses[rank]})"
 
     def ranks(self, ranks: Iterable[int]) -> str:
-        """Such as `ranks 1, 3 and 5`."""
+        """Return a list such as `ranks 1, 3 and 5`."""
         texts = [str(rank) for rank in sorted(ranks)]
         if len(texts) == 1:
             return self.rank(int(texts[0]))
         return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
 
     def link(self, address: str) -> str:
-        """A link by the address at which it ends: its name where a fabric file gives it."""
+        """Return the name of the link that ends at an address; without a fabric file the address itself is named."""
         return self._settings.link_names.get(address, f"the link into {address}")
 
     def links(self, addresses: Iterable[str]) -> str:
-        """Of links that no path tells apart."""
+        """Return the names of links that no path distinguishes."""
         return " or ".join(self.link(address) for address in addresses)
 
     def port(self, path: int) -> int:
-        """A path's UDP source port."""
+        """Return a path's UDP source port."""
         return self._settings.probe_ports[path]
 
     def where(self, blame: Blame) -> str:
-        """Where something happens: `from rank 3 (...) to all others`."""
+        """Return the place of a cause, such as `from rank 3 (...) to all others`."""
         if blame.kind == "all":
             return "between all hosts"
         if blame.kind == "from":

@@ -1,7 +1,7 @@
-"""UDP datagrams from each host to each other: which arrive, with which TOS, and what comes back instead.
+"""UDP datagrams from each host to each other: arrivals, their TOS, and ICMP answers.
 
-Each direction is told apart, because receivers say what they have seen, through the rendezvous. In a round each host
-has one partner. What has not arrived is sent again, twice, in several copies: here only what never arrives counts, and
+The two directions are distinguished, because receivers report through the rendezvous. In a round each host has one
+partner. Missing probes are sent again, twice, in several copies: here only paths without any arrival count, and
 losses.py counts the rest.
 """
 
@@ -34,19 +34,19 @@ from genie.live.paths.mtu import MTUS, TRANSPORT_BYTES
 from genie.live.rendezvous.meeting import Rendezvous, decoded
 
 IPV6_RECVTCLASS, IPV6_TCLASS = 66, 67  # linux/in6.h; the socket module does not name them
-PROBE = struct.Struct("!8sIIII")  # what it is, seed (32 bits), sending rank, what it tries, path
+PROBE = struct.Struct("!8sIIII")  # mark, seed (32 bits), sending rank, what the probe tests, path
 MARK = b"genieAID"
-WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, in each try
-AGAIN_COPIES = 3  # so that a path that loses a fifth of its packets is not taken for one that lets none pass
-DRAIN_S = 0.02  # for what is late at the end of a try
+WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, by try
+AGAIN_COPIES = 3  # so that a path that loses a fifth of its packets is not taken for one that loses all
+DRAIN_S = 0.02  # for late probes at the end of a try
 RECEIVE_BYTES = 4 << 20
 
 
 class Prober:
-    """One host's sockets: those that receive, and one for each path to send from."""
+    """Sockets of one host: two that receive, and one per path that sends."""
 
     def __init__(self, settings: CheckSettings, rank: int) -> None:
-        """Raises OSError."""
+        """Open all sockets. Raise OSError."""
         self.settings, self.rank = settings, rank
         self._address = settings.addresses[rank]
         self._six = version_of(self._address) == 6
@@ -54,7 +54,7 @@ class Prober:
         self._rank_at = {address: rank for rank, address in reversed(list(enumerate(settings.addresses)))}
         self._sockets: list[socket.socket] = []
         try:
-            # First, so that the port that the kernel chooses is none of theirs.
+            # First, so that the kernel does not choose one of their ports below.
             self._senders = [self._sender(port) for port in settings.probe_ports]
             self._receivers = [self._receiver(port) for port in (settings.udp_port, 0)]
         except OSError:
@@ -65,7 +65,7 @@ class Prober:
         self.refusals: set[Refusal] = set()
 
     def close(self) -> None:
-        """Give all ports back. What has been seen stays."""
+        """Close all sockets. Arrivals and refusals stay."""
         for each in self._sockets:
             each.close()
 
@@ -91,7 +91,7 @@ class Prober:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def send(self, target: int, other_port: int, probes: Iterable[tuple[int, int]]) -> None:
-        """Probes (what, path) to a host. What the own kernel refuses is noted."""
+        """Send probes (what, path) to a host; note errors of this host's kernel."""
         for what, path in probes:
             self._set_tos(path, tos_of(self.settings, what))
             size = PROBE.size if what in SMALL else what + TRANSPORT_BYTES
@@ -99,12 +99,12 @@ class Prober:
             self.send_one(target, port, what, path, size)
 
     def send_as(self, tos: int) -> None:
-        """All that follows goes out with such a TOS."""
+        """Set the TOS of all following datagrams."""
         for path in range(len(self._senders)):
             self._set_tos(path, tos)
 
     def send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
-        """One datagram, which carries what it is."""
+        """Send one datagram that carries its own description."""
         data = PROBE.pack(MARK, self._seed, self.rank, what, path).ljust(size, b"\0")
         deadline = time.monotonic() + 0.2
         while True:
@@ -116,7 +116,7 @@ class Prober:
                     return
                 select.select([], [self._senders[path]], [], 0.02)
             except OSError as error:
-                # An earlier datagram's ICMP answer is told at the next one, which is then not sent.
+                # An ICMP answer to an earlier datagram fails the next send, whose datagram is then not sent.
                 if self.hear(path) == 0 or time.monotonic() > deadline:
                     self.refusals.add(Refusal(self.rank, target, path, "", error.errno or errno.EIO))
                     return
@@ -128,7 +128,7 @@ class Prober:
             self._senders[path].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
     def hear(self, path: int) -> int:
-        """Take the ICMP answers to what was sent on a path; how many."""
+        """Read the ICMP answers to datagrams sent on a path; return their number."""
         heard = 0
         sender = self._senders[path]
         while True:
@@ -144,13 +144,13 @@ class Prober:
                 kind, code = (message.kind, message.code) if message.is_icmp else (message.number, 0)
                 by = message.by if message.is_icmp else ""
                 self.refusals.add(Refusal(self.rank, target, path, by, kind, code, message.info))
-        sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # told by now
+        sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # clears the pending error
         return heard
 
     # -- receiving -------------------------------------------------------------------------------------------
 
     def receive(self, expected: set[tuple[int, int, int]], limit_s: float) -> set[tuple[int, int, int]]:
-        """Take what comes until all that is expected (sender, what, path) is there; what is missing."""
+        """Receive until all `expected` (sender, what, path) have arrived; return those missing at the limit."""
         deadline = time.monotonic() + limit_s
         while missing := {each for each in expected if each not in self.arrived}:
             left = deadline - time.monotonic()
@@ -162,7 +162,7 @@ class Prober:
         return set()
 
     def drain(self, limit_s: float) -> None:
-        """Take what comes for a while."""
+        """Receive for a while."""
         deadline = time.monotonic() + limit_s
         while (left := deadline - time.monotonic()) > 0:
             for receiver in select.select(self._receivers, [], [], left)[0]:
@@ -177,13 +177,13 @@ class Prober:
                 mark, seed, rank, what, path = PROBE.unpack_from(data)
                 if mark != MARK or seed != self._seed or rank >= len(self.settings.addresses):
                     continue
-                # From whose address it comes and by which port is left to the network: it may translate.
+                # Source address and port are not checked: the network may translate them.
                 tos = next((int(value[0]) for _, kind, value in more if kind in (socket.IP_TOS, IPV6_TCLASS)), 0)
                 self.arrived.setdefault((rank, what, path), tos)
 
 
 def tos_of(settings: CheckSettings, what: int) -> int:
-    """What a probe is sent with: the job's DSCP with each of the ECN codes, otherwise 0."""
+    """Return the TOS of a probe: the job's DSCP with each of the ECN codes, otherwise 0."""
     dscp = settings.traffic_class & 0xFC
     return {ECT0: dscp | 2, ECT1: dscp | 1}.get(what, 0)
 
@@ -195,14 +195,14 @@ def probe(
     partners: Sequence[int | None],
     mtus: dict[int, int],
 ) -> tuple[Probed, dict[int, int]]:
-    """Try all paths between stations; all ranks call it together. What this rank has seen, by the end of all tries.
+    """Test all paths between stations; all ranks call it together. Return this rank's observations after all tries.
 
-    Also, for each station to which something that this rank sent was lost, its other UDP port. `partners`: by round.
-    `mtus`: by station, the largest path MTU that its interface carries.
+    Also return, by station to which a probe of this rank was lost, its other UDP port. `partners`: by round. `mtus`: by
+    station, the largest path MTU that its interface carries.
     """
     ports: list[int] = meet.agree(prober.other_port if prober else 0)
     paths = range(settings.paths)
-    # (sender, receiver) -> what is still to be seen there
+    # (sender, receiver) -> probes to be received there
     wanted = {
         (source, target): {(what, path) for what in (*SMALL, min(mtus[source], mtus[target])) if what for path in paths}
         for pair in ((meet.rank, partner) for partner in partners if partner is not None)
@@ -220,7 +220,7 @@ def probe(
                 meet.alive()
             for path in paths:
                 prober.hear(path)
-        meet.agree(None)  # all have sent all
+        meet.agree(None)  # all ranks have sent everything
         missing = []
         if prober:
             prober.drain(DRAIN_S)
@@ -250,7 +250,7 @@ def probe(
 def _again(
     lost: list[tuple[int, int, int, int]], rank: int, smaller: bool
 ) -> dict[tuple[int, int], set[tuple[int, int]]]:
-    """What is to be sent once more, with smaller sizes where a large one is lost."""
+    """Return the probes to send once more, with smaller sizes where a large one is lost."""
     wanted: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for source, target, what, path in lost:
         if rank in (source, target):
@@ -272,7 +272,7 @@ def _changed(prober: Prober) -> list[Changed]:
 
 
 def partners_of(stations: Sequence[int], rank: int, apart: Collection[Pair] = ()) -> list[int | None]:
-    """By round: whom a station meets; None in a round in which it rests. `apart`: pairs that do not meet."""
+    """Return by round the partner of a station; None in a round in which it rests. `apart`: pairs left out."""
     found: list[int | None] = []
     for pairs in rounds_of(len(stations)):
         met = [stations[b if stations[a] == rank else a] for a, b in pairs if rank in (stations[a], stations[b])]
@@ -281,7 +281,7 @@ def partners_of(stations: Sequence[int], rank: int, apart: Collection[Pair] = ()
 
 
 def merged(payloads: Sequence[bytes]) -> Probed:
-    """What all ranks have seen, from each one's."""
+    """Return the observations of all ranks, merged from each rank's."""
     whole = Probed(lost=[], changed=[], refusals=[], traces=[], other_traces=[])
     for rank, payload in enumerate(payloads):
         part = decoded(rank, payload, Probed)

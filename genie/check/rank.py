@@ -34,12 +34,12 @@ from genie.plan.facts import facts_of_build
 from genie.record import CHECK, marked_json
 
 REAL_TIME_PRIORITY = 10
-TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all else
-PROGRESS = f"progress{FACTS}"  # among the parts: what is being done, for whoever watches
+TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all other phases
+PROGRESS = f"progress{FACTS}"  # among the parts: the current phase, for the command that watches
 
 
 class CheckRank:
-    """One rank between joining and leaving."""
+    """One rank from joining the check to leaving it."""
 
     def __init__(self, settings: CheckSettings, rendezvous: Rendezvous) -> None:
         check_size(settings, rendezvous.size)
@@ -47,13 +47,13 @@ class CheckRank:
         self.began = time.monotonic()
 
     def check(self) -> None:
-        """Everything, one phase after the other. Raises RankError or RendezvousError."""
+        """Run all phases, one after the other. Raise RankError or RendezvousError."""
         self._say("hosts and addresses")
         own = msgspec.to_builtins(facts_of(self.settings, self.rank))
         self.facts = [msgspec.convert(each, Facts) for each in self.meet.agree(own)]
         self.stations = stations_of(self.settings, self.facts)
         mtus = {rank: mtu_of(self.settings, self.facts[rank], rank) for rank in self.stations}
-        (self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # a rank that has begun
+        (self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # this rank has begun
         self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if self.settings.real_time else 0)
         seen = Observed(facts=self.facts, stations=self.stations, mtu_bytes=mtus, probed=merged([]))
         self._say(f"datagrams between {len(self.stations)} hosts")
@@ -66,21 +66,21 @@ class CheckRank:
                 prober.close()
         if len(self.stations) <= TRACED_STATIONS_MAX:
             self._say("traces")
-            self.meet.agree(None)  # a host answers only for ports at which nobody listens
+            self.meet.agree(None)  # hosts answer a probe to a closed port only: all sockets must be closed
             met = [partner for partner in partners if partner is not None]
             alive = self.meet.alive
             probed.traces = traces_to(self.settings, self.rank, met, self.settings.udp_port, alive)
             for partner in met:
                 if partner in lossy:
                     probed.other_traces += traces_to(self.settings, self.rank, [partner], lossy[partner], alive)
-            self.meet.agree(None)  # nobody sends any more
+            self.meet.agree(None)  # no rank sends any more
         payloads = self.meet.collect(msgspec.msgpack.encode(probed))
         if payloads is not None:
             seen.probed = merged(payloads)
         if problem := unasked(seen, Names(self.settings)):
             seen.notes.append(problem)
         if self.rank == 0 and apart_of(self.settings, seen):
-            seen.notes.append("between different rails nothing arrives for any host: taken as meant")
+            seen.notes.append("nothing arrives between different rails for any host: taken as intended")
         plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
         sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
         self._say("losses")
@@ -90,7 +90,7 @@ class CheckRank:
         self._finish(seen)
 
     def _tallies(self, partners: Sequence[int | None], sound: Sound) -> list[Tally]:
-        """How many packets are lost, of all ranks at rank 0."""
+        """Return the packet losses of all ranks on rank 0, [] elsewhere."""
         prober = self._prober()
         try:
             own = count_losses(self.meet, prober, self.settings, partners, sound)
@@ -102,10 +102,10 @@ class CheckRank:
         return [each for rank, payload in enumerate(payloads) for each in decoded(rank, payload, list[Tally])]
 
     def _traffic(self, seen: Observed, sound: Sound) -> None:
-        """Rates and incasts between pairs that are sound, over softroce."""
+        """Measure rates and incasts between sound pairs, over softroce."""
         settings = self.settings
         if VERBS in settings.kinds:
-            seen.notes.append("rates and congestion control were not tried: they are softroce's: see genie bench")
+            seen.notes.append("rates and congestion control were not tried: verbs cannot measure them: see genie bench")
             return
         self._say("rates")
         streams = Streams(self.meet, settings, self.stations, sound)
@@ -118,14 +118,14 @@ class CheckRank:
         streams = Streams(self.meet, controlled(settings), self.stations, sound)
         names, bleached = Names(settings), bleached_pairs(seen)
         rails = rails_of(self.stations, self.facts)
-        by_rail = sorted(self.stations, key=lambda rank: (rails[rank], rank))  # those of one host cannot make an incast
+        by_rail = sorted(self.stations, key=lambda rank: (rails[rank], rank))  # ranks of one host cannot make an incast
         seen.incasts = measure_incasts(
             streams, by_rail, sound, lambda incasts: not any(congestion_findings(incasts, names, bleached))
         )
         streams.close()
 
     def _prober(self) -> Prober | None:
-        """The sockets of a rank that sends. Raises RankError on all ranks when one cannot have them."""
+        """Return the sockets of a rank that sends. Raise RankError on all ranks when one cannot open them."""
         prober, problem = None, ""
         if self.rank in self.stations:
             try:
@@ -148,7 +148,7 @@ class CheckRank:
             part.replace(path)
 
     def _finish(self, seen: Observed) -> None:
-        """Rank 0 judges and writes run.json."""
+        """Judge, and write run.json, on rank 0. Raise RankError on all ranks when it cannot be written."""
         scheduling = self.meet.agree(self.scheduling)
         problem = ""
         if self.rank == 0:
@@ -177,7 +177,7 @@ class CheckRank:
 
 
 def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
-    """Be one rank of a check; returns its exit code."""
+    """Run one rank of a check to its end and return its exit code."""
     heed_signals()
     try:
         reserve(settings, rendezvous.rank)
@@ -186,7 +186,7 @@ def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, OSError) as error:
         return leave(settings, rendezvous, error, -1)
-    except BaseException as error:  # a fault of ours: the others must hear of it
+    except BaseException as error:  # an error of Genie: the other ranks must learn of it
         return leave(settings, rendezvous, unexpected(error), -1)
 
 

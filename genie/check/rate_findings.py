@@ -1,6 +1,6 @@
-"""Which rates are below what their peers reach. Pure.
+"""Findings about rates below what others reach. Pure.
 
-Where packets get lost rates are low: the losses are told then, and no rate of what they hamper.
+Packet loss lowers rates: where packets get lost, the loss is reported, and no rate of the flows it affects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from genie.check.settings import Flow, Rates
 def rate_findings(
     rates: Rates, names: Names, slow_share: float, is_excused: Callable[[Flow], bool] = lambda flow: False
 ) -> Iterator[str]:
-    """Directions of hosts, slowest first, then links between switches."""
+    """Yield findings about directions of hosts, slowest first, then about links between switches."""
     best = {each.flow: each.rate_bps for each in rates.pairs}
     hosts, usual = host_rates(best), usual_rate(best)
     sound = [flow for flow in best if not is_excused(flow)]

@@ -1,4 +1,4 @@
-"""What to send to learn rates, and what rates mean. Pure."""
+"""Plans of flows that measure rates, and the evaluation of rates. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from genie.check.stations import local_pairs
 from genie.live.paths.mtu import MTUS
 
 LINK_FLOWS = 2
-AGAIN_MAX = 24  # measurements that are repeated
+AGAIN_MAX = 24  # measurements to repeat, at most
 LINK_BATCHES_MAX = 64
 
 
 def sound_pairs(seen: Observed) -> dict[tuple[int, int], int]:
-    """Pairs with the largest path MTU that all of their paths carry; 0 where even small packets get lost."""
+    """Return pairs with the largest path MTU that all their paths carry; 0 where even small packets get lost."""
     sound = {
         (one, other): min(seen.mtu_bytes[one], seen.mtu_bytes[other])
         for at, one in enumerate(seen.stations)
@@ -38,7 +38,7 @@ def sound_pairs(seen: Observed) -> dict[tuple[int, int], int]:
 
 
 def host_rates(best: Mapping[Flow, float]) -> dict[tuple[str, int], float]:
-    """By direction and host, `("from", 3)`: the best of its rates."""
+    """Return the best rate by direction and host, such as `("from", 3)`."""
     found: dict[tuple[str, int], float] = defaultdict(float)
     for flow, rate_bps in best.items():
         for direction, rank in (("from", flow.source), ("to", flow.target)):
@@ -47,18 +47,18 @@ def host_rates(best: Mapping[Flow, float]) -> dict[tuple[str, int], float]:
 
 
 def usual_rate(best: Mapping[Flow, float]) -> float:
-    """What a host's direction reaches, as a rule."""
+    """Return the median rate of a host's direction."""
     return median(host_rates(best).values()) if best else 0.0
 
 
 def slow_hosts(best: Mapping[Flow, float], slow_share: float) -> set[tuple[str, int]]:
-    """Directions of hosts that reach less than such a share of what others do."""
+    """Return directions of hosts below the share `slow_share` of the median rate."""
     usual = usual_rate(best)
     return {which for which, rate_bps in host_rates(best).items() if rate_bps < slow_share * usual}
 
 
 def doubtful_flows(best: Mapping[Flow, float], slow_share: float) -> list[Flow]:
-    """For each direction of a host that looks slow, two flows of other hosts that do not."""
+    """Return, for each direction of a host that looks slow, two flows to or from the fastest other hosts."""
     hosts, slow = host_rates(best), slow_hosts(best, slow_share)
     chosen: list[Flow] = []
     for direction, rank in sorted(slow, key=lambda which: hosts[which]):
@@ -70,10 +70,10 @@ def doubtful_flows(best: Mapping[Flow, float], slow_share: float) -> list[Flow]:
 
 
 def link_tests(seen: Observed, sound: Sound, slow: Collection[tuple[str, int]], paths: int) -> list[list[LinkTest]]:
-    """Flows for each link between switches that traces have shown, in batches that share no link and no host.
+    """Return flows for each link between switches that traces have shown, in batches that share no link and no host.
 
-    Links that no path tells apart are one test. Hosts that are slow themselves are left out where there are others.
-    `paths`: how many of each pair's can be used.
+    Links that no path distinguishes are one test. Hosts that are slow themselves are left out where there are others.
+    `paths`: the number of usable paths of each pair.
     """
     crossing: dict[str, list[Flow]] = defaultdict(list)
     links_of: dict[Flow, tuple[str, ...]] = {}
@@ -101,7 +101,7 @@ def link_tests(seen: Observed, sound: Sound, slow: Collection[tuple[str, int]], 
 
 
 def _disjoint(flows: Sequence[Flow], slow: Collection[tuple[str, int]]) -> list[Flow]:
-    """A few flows, no two of one sender or to one receiver; those of hosts that are not slow first."""
+    """Return a few flows without a common sender or receiver, those of hosts that are not slow first."""
     chosen: list[Flow] = []
     for flow in sorted(flows, key=lambda flow: ("from", flow.source) in slow or ("to", flow.target) in slow):
         if len(chosen) < LINK_FLOWS and _are_disjoint([*chosen, flow]):
@@ -114,7 +114,7 @@ def _are_disjoint(flows: Sequence[Flow]) -> bool:
 
 
 def slow_links(tests: Sequence[LinkTest], slow_share: float) -> dict[int, float]:
-    """Numbers of the tests that reach less than others of as many flows, with what these reach."""
+    """Return index -> usual rate, of tests below the rate of others with as many flows."""
     found = {}
     for number, test in enumerate(tests):
         usual = median(each.rate_bps for each in tests if len(each.flows) == len(test.flows))
@@ -124,5 +124,5 @@ def slow_links(tests: Sequence[LinkTest], slow_share: float) -> dict[int, float]
 
 
 def doubtful_links(tests: Sequence[LinkTest], slow_share: float) -> list[int]:
-    """Numbers of the tests to repeat."""
+    """Return the indices of the tests to repeat."""
     return sorted(slow_links(tests, slow_share), key=lambda number: tests[number].rate_bps)[:AGAIN_MAX]

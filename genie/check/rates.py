@@ -1,8 +1,8 @@
-"""Rates of every direction of every pair in rounds, then of links between switches by flows that must cross them.
+"""Measurement of rates: every direction of every pair in rounds, then links between switches.
 
-A round's pairs share the network with each other, so of a host the best of its rounds counts: a link of its own is slow
-in all of them. Links between switches are tried by two flows at once, which fill what one host cannot. What looks slow
-is measured again with nothing else under way, and the better of both counts.
+A round's pairs share the network, so the best round of a host counts. A slow link of its own is slow in every round.
+Links between switches are tested by two flows at once, which fill what one host cannot. Slow results are measured again
+with no other traffic, and the better of both counts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from genie.check.settings import Flow, LinkTest, Observed, Rated, Rates, Sound, 
 from genie.check.stations import rails_of
 from genie.check.streams import Streams
 
-ROUND_S, ALONE_S = 0.15, 0.2  # of traffic at the line rate
+ROUND_S, ALONE_S = 0.15, 0.2  # duration of the traffic at the line rate
 
 
 def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
-    """All rates; all ranks call it together. Rank 0, which alone needs to know what was `seen`, decides."""
+    """Return all rates; all ranks call it together. Rank 0 decides, and only it needs `seen`."""
     best: dict[Flow, float] = {}
     share, paths = streams.settings.slow_share, streams.settings.stream_paths
 
@@ -35,7 +35,7 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
     rails = rails_of(seen.stations, seen.facts)
     for pairs in rounds_of(len(seen.stations)):
         met = [pair_of(seen.stations[one], seen.stations[other]) for one, other in pairs]
-        # Between rails a packet may arrive at another link of the host than the one that is meant.
+        # Between rails a packet may arrive over another link of the host than the intended one.
         met = [(one, other) for one, other in met if rails[one] == rails[other]]
         keep([Flow(*way) for pair in met if sound.get(pair) for way in (pair, pair[::-1])], ROUND_S)
     for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
@@ -55,13 +55,13 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
 
 
 def _decided(streams: Streams, decide: Callable[[], Any], kind: Any) -> Any:
-    """What rank 0 decides, on all ranks."""
+    """Return rank 0's decision, on all ranks."""
     plain = msgspec.to_builtins(decide()) if streams.rank == 0 else None
     return msgspec.convert(streams.together(plain)[0], kind)
 
 
 def _tried(streams: Streams, batch: Sequence[LinkTest]) -> list[LinkTest]:
-    """Tests at once, none of which shares a link with another; with their rates."""
+    """Run tests at once that share no link; return them with their rates."""
     rated = streams.measure([flow for test in batch for flow in test.flows], ALONE_S)
     rates = {each.flow: each.rate_bps for each in rated}
     return [LinkTest(test.links, test.flows, sum(rates.get(flow, 0.0) for flow in test.flows)) for test in batch]

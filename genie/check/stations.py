@@ -1,4 +1,4 @@
-"""Which ranks send and receive: one for each address that can be trusted."""
+"""The ranks that send and receive (stations): one for each trustworthy address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genie.live.paths.mtu import HEADER_BYTES, MTUS
 
 
 def stations_of(settings: CheckSettings, facts: Sequence[Facts]) -> list[int]:
-    """The first rank of each address, but for those whose address is not theirs alone, or cannot be used."""
+    """Return the first rank of each address, without duplicate or unusable addresses."""
     taken = {rank for rank, _ in duplicates(settings, facts)}
     found: dict[str, int] = {}
     for rank, address in enumerate(settings.addresses):
@@ -23,7 +23,7 @@ def stations_of(settings: CheckSettings, facts: Sequence[Facts]) -> list[int]:
 
 
 def duplicates(settings: CheckSettings, facts: Sequence[Facts]) -> Iterator[tuple[int, int]]:
-    """Ranks whose address another machine of the job has too, with a rank of that machine."""
+    """Yield ranks with a duplicate address, each with a rank of another machine that has it too."""
     for rank, address in enumerate(settings.addresses):
         own = facts[rank]
         if not own.interface or own.interface == "lo":
@@ -35,7 +35,7 @@ def duplicates(settings: CheckSettings, facts: Sequence[Facts]) -> Iterator[tupl
 
 
 def rails_of(stations: Sequence[int], facts: Sequence[Facts]) -> dict[int, int]:
-    """By station: its number among those of its host; in a job of one host all are alike."""
+    """Return by station its index among those of its host; all 0 in a job of one host."""
     if len({facts[rank].machine for rank in stations}) == 1:
         return dict.fromkeys(stations, 0)
     seen: Counter[str] = Counter()
@@ -47,14 +47,14 @@ def rails_of(stations: Sequence[int], facts: Sequence[Facts]) -> dict[int, int]:
 
 
 def local_pairs(stations: Sequence[int], facts: Sequence[Facts]) -> set[Pair]:
-    """Both ways: stations of one host, whose packets leave it for none; of a job of one host none are left out."""
+    """Return ordered pairs of stations on one host, whose packets do not leave it; none in a job of one host."""
     if len({facts[rank].machine for rank in stations}) == 1:
         return set()
     return {pair for pair in permutations(stations, 2) if facts[pair[0]].machine == facts[pair[1]].machine}
 
 
 def rails_apart(stations: Sequence[int], facts: Sequence[Facts], lost: Collection[Pair]) -> set[Pair]:
-    """Pairs of different rails between which nothing passes for any host: rails that are networks of their own.
+    """Return pairs on different rails between which no packet passes for any host: such rails are separate networks.
 
     `lost`: pairs on all of whose paths everything is lost.
     """
@@ -67,7 +67,7 @@ def rails_apart(stations: Sequence[int], facts: Sequence[Facts], lost: Collectio
 
 
 def mtu_of(settings: CheckSettings, facts: Facts, rank: int) -> int:
-    """The largest path MTU of RoCE that a rank's interface carries, at most the settings'; 0 none."""
+    """Return the largest RoCE path MTU that a rank's interface carries, at most the settings'; 0: none."""
     most = settings.mtu or MTUS[0]
     room = facts.mtu_bytes - HEADER_BYTES[version_of(settings.addresses[rank])]
     return next((mtu for mtu in MTUS if mtu <= min(room, most)), 0)

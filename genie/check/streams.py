@@ -1,4 +1,4 @@
-"""A soft NIC with queue pairs to all other hosts, one for each path: what rates and incasts are measured with."""
+"""A soft NIC with queue pairs to all other hosts, one per path, for measuring rates and incasts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from genie.live.softroce.transport import nic_config, queue_pair_of
 from genie.live.transport import draw_key, draw_psns
 
 MESSAGE_BYTES = 16 << 10
-UNDER_WAY_BYTES = 128 << 10  # of a flow whose rate is measured: what one buffer takes
-UNLIMITED_BYTES = 16 << 20  # of a flow where nobody says a rate
+UNDER_WAY_BYTES = 128 << 10  # in flight per measured flow: no more than one buffer holds
+UNLIMITED_BYTES = 16 << 20  # per flow without a given line rate
 IDLE_S, SLICE_S, LATE_S = 0.002, 0.25, 1.0
 PS_PER_S = 10**12
-SLOWER_MAX = 8  # a flow may take so many times as long as it should
+SLOWER_MAX = 8  # time limit of a flow, as a multiple of its duration at the line rate
 
 
 class Streams:
-    """One rank's NIC; None of it for a rank that does not take part. All ranks call all methods together."""
+    """One rank's NIC; `nic` is None on a rank that does not take part. All ranks call all methods together."""
 
     def __init__(self, meet: Rendezvous, settings: CheckSettings, stations: Sequence[int], sound: Sound) -> None:
-        """Raises RankError on all ranks when one cannot have its port."""
+        """Open the NIC and connect. Raise RankError on all ranks when one cannot."""
         self.meet, self.settings, self.rank = meet, settings, meet.rank
         self.nic: genie_core.Endpoint | None = None
         self._peers = [
@@ -38,7 +38,7 @@ class Streams:
         self._at: dict[tuple[int, int], int] = {}  # peer, path -> queue pair
         problem = self._open(sound) if self._peers else ""
         self._psns = dict(zip(self._at, draw_psns(len(self._at)), strict=True))
-        endpoint: dict[str, list[int]] = {}  # number, first PSN, rkey
+        endpoint: dict[str, list[int]] = {}  # "peer path" -> queue pair number, first PSN, rkey
         if self.nic is not None:
             endpoint = {
                 f"{peer} {path}": [self.nic.qpn(number), self._psns[peer, path], self._rkey]
@@ -87,27 +87,30 @@ class Streams:
         return ""
 
     def close(self) -> None:
-        """Give up the port."""
+        """Release the port."""
         self.nic = None
 
     def idle(self) -> None:
-        """Answer peers for a moment."""
+        """Answer peers for IDLE_S."""
         if self.nic is None:
             time.sleep(IDLE_S)
         else:
             self.nic.poll(IDLE_S)
 
     def together(self, value: Any = None) -> Any:
-        """Agree, and serve peers meanwhile."""
+        """Agree, and answer peers meanwhile."""
         return self.meet.agree(value, idle=self.idle)
 
     def size_bytes(self, seconds: float) -> int:
-        """What a flow sends, to take so long at the line rate."""
+        """Return the bytes that a flow sends in `seconds` at the line rate."""
         rate_bps = self.settings.rate_bps
         return max(round(rate_bps * seconds / 8), 4 * MESSAGE_BYTES) if rate_bps else UNLIMITED_BYTES
 
     def send(self, flow: Flow, size_bytes: int, under_way_bytes: int, limit_s: float) -> float:
-        """Send as this rank, with so much under way at once; the rate in b/s, 0 when it did not end in time."""
+        """Send a flow of this rank; return its rate in b/s, 0 when it did not end in time.
+
+        `under_way_bytes`: bytes in flight, at most.
+        """
         assert self.nic is not None
         paths = range(self.settings.stream_paths) if flow.path < 0 else [flow.path]
         messages = max(size_bytes // MESSAGE_BYTES, 1)
@@ -124,7 +127,7 @@ class Streams:
         return messages * MESSAGE_BYTES * 8 * PS_PER_S / took_ps if took_ps > 0 else 0.0
 
     def measure(self, flows: Sequence[Flow], seconds: float) -> list[Rated]:
-        """Flows all at once, at most one from each rank and one to each: their rates, on all ranks."""
+        """Run flows at once, at most one from each rank and one to each; return their rates, on all ranks."""
         size_bytes = self.size_bytes(seconds)
         messages = max(size_bytes // MESSAGE_BYTES, 1)
         limit_s = SLOWER_MAX * seconds + LATE_S
@@ -150,5 +153,5 @@ class Streams:
         return [msgspec.convert(each, Rated) for part in everyone for each in part]
 
     def counters(self) -> dict[str, int]:
-        """The NIC's."""
+        """Return the NIC's counters."""
         return dict(self.nic.counters()) if self.nic is not None else {}

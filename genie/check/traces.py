@@ -1,4 +1,4 @@
-"""Where the paths between hosts lead, once their probes are done and all ports are free again."""
+"""Traces of the paths between hosts, once their probes are done and all ports are free again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from genie.check.settings import CheckSettings, Trace
 from genie.live.paths.probe import PathProber, trace
 
 FLOWS_AT_ONCE = 64  # routers answer a limited number at once
-LIMIT_S = 3.0  # for so many
+LIMIT_S = 3.0  # for one such group of flows
 
 
 def traces_to(
     settings: CheckSettings, rank: int, targets: Sequence[int], udp_port: int, alive: Callable[[], object]
 ) -> list[Trace]:
-    """The routers on each path from a rank to a UDP port of others, for which nobody listens. `alive`: called often."""
+    """Return the routers on each path from a rank to a closed UDP port of others. `alive`: called often."""
     prober = PathProber(settings.addresses[rank], udp_port)
     at_once = max(FLOWS_AT_ONCE // settings.paths, 1)
     found: list[Trace] = []

@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls the rooms, prints; nothing imports it."""
+"""The command line: parses arguments, calls the rooms, prints. No other room imports it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 
 
 def entry() -> None:
-    """The `genie` command: what is imported for it takes a moment, in which one may be interrupted."""
+    """Run the `genie` command. Its imports take a moment, in which Ctrl-C may come."""
     try:
         from genie.cli.main import main
     except KeyboardInterrupt:
         print("genie: interrupted", file=sys.stderr)
         sys.exit(130)
-    except ImportError as error:  # of code that was not built, or built from another version
-        hint = "" if "does not match" in str(error) else ": run pip install . in the checkout, or make build"
-        print(f"genie: {error}{hint}", file=sys.stderr)
+    except ImportError as error:
+        from genie.errors import import_problem
+
+        print(f"genie: {import_problem(error)}", file=sys.stderr)
         sys.exit(3)
     main()

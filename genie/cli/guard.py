@@ -1,4 +1,4 @@
-"""The guard around every command: an output never takes the place of an input of the same command."""
+"""The guard around every command: an output never replaces an input of the same command."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, get_type_hints
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from genie.job.resolve import UsageError
+from genie.errors import UsageError
 from genie.record import refuse_inputs_in
 
 FOLDER = "out"  # the parameter of -o
-FILES = ("as_json", "metrics", "target")  # parameters of single files that a command writes
-# Commands whose -o is a file, and those that write beside what the folder holds.
+FILES = ("as_json", "output_file", "metrics", "target")  # parameters of single files that a command writes
+# Commands whose -o is a file, and commands that write into a folder beside its other files.
 OUT_IS_A_FILE, OUT_IS_KEPT = ("metrics", "convert_fabric"), ("diff",)
 
 
 def guard(app: typer.Typer) -> None:
     """Put the guard around all commands of an application and of its groups.
 
-    Every parameter that holds a path is taken for an input unless it is named above, so that a new option is guarded.
+    Every parameter that holds a path counts as an input unless it is named above, so that a new option is guarded.
     """
     for command in app.registered_commands:
         assert command.callback is not None
@@ -38,6 +38,8 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def checked(**values: Any) -> Any:
+        complete = getattr(command, "complete", None)
+        values = values if complete is None else complete(values)
         inputs = list(inputs_of(options, values))
         files = [values[name] for name in FILES if isinstance(values.get(name), Path)]
         out = values.get(FOLDER)
@@ -48,7 +50,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
         for file in files:
             for name, path in inputs:
                 if file.exists() and path.exists() and file.samefile(path):
-                    raise UsageError(f"{file}: is {name}, a file to read; give another one to write")
+                    raise UsageError(f"{file}: is also the input {name}; give another file to write")
         return command(**values)
 
     # Annotations are text, which only the command's own module can evaluate.
@@ -57,7 +59,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options(command: Callable[..., Any]) -> dict[str, str]:
-    """Parameter -> how a user writes it."""
+    """Return parameter name -> the option or argument as a user writes it."""
     names = {}
     for name, hint in get_type_hints(command, include_extras=True).items():
         given = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, OptionInfo)), None)
@@ -69,14 +71,14 @@ def _options(command: Callable[..., Any]) -> dict[str, str]:
 
 
 def inputs_of(options: dict[str, str], values: dict[str, Any]) -> Iterator[tuple[str, Path]]:
-    """The inputs of a command: how a user writes each option, and its path."""
+    """Yield the inputs of a command: the option as a user writes it, and the path."""
     for name, value in values.items():
         if name == FOLDER or name in FILES:
             continue
         option = options.get(name, f"--{name}")
         if isinstance(value, Path):
             yield option, value
-        elif name == "workload" and isinstance(value, str):  # a folder, or the beginning of names in one
+        elif name == "workload" and isinstance(value, str):  # a folder, or a prefix of files in one
             yield option, Path(value) if Path(value).exists() else Path(value).parent
         elif name == "algorithm":
             yield from ((option, Path(text.partition("=")[2])) for text in value or () if text.endswith(".xml"))

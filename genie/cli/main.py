@@ -1,4 +1,4 @@
-"""`genie`: the command line's entry, and where every expected error becomes one line and an exit code."""
+"""`genie`: the command line's entry, where every expected error becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -6,61 +6,128 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from genie.cli import (
-    checking,
-    compare,
-    inspecting,
-    lab_commands,
-    live_commands,
-    machine,
-    metrics,
-    sweeping,
-    twin_commands,
-)
-from genie.cli.bench import collective as benching
-from genie.cli.exits import exit_code_of, signal_in_words, text_of
-from genie.cli.guard import guard
-from genie.errors import EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
+from genie.cli.exits import signal_in_words, text_of
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE, exit_code_of, import_problem
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
-from genie.live.parts import ENDING_SIGNALS
-from genie.live.rendezvous.meeting import launched_by, speaks
-from genie.record import forget_warnings, unlock_folders
+from genie.invocation import chosen, set_command
+from genie.live.launched import ENDING_SIGNALS, launched_by, speaks
 
-app = typer.Typer(
-    name="genie",
-    help="Test the network of a training cluster without its GPUs: real RDMA traffic, a packet-level twin, and the "
-    "difference explained.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for room in (
-    live_commands,
-    twin_commands,
-    compare,
-    benching,
-    inspecting,
-    lab_commands,
-    machine,
-    metrics,
-    checking,
-    sweeping,
-):
-    room.register(app)
-guard(app)
-
-
+BEFORE, AFTER, WITHOUT = "Test a network", "Simulate", "Files and results"
+# Command -> its module below genie.cli, its panel, and its help in one line. Running it imports the module.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "validate": ("validate", BEFORE, "Play a workload on the wire and in the twin, and report what differs."),
+    "check": ("check", BEFORE, "Find network faults between hosts before a job, each with a remedy."),
+    "run": ("run", BEFORE, "Play a workload on the wire: a process per rank, real RDMA traffic, compute as sleep."),
+    "bench": ("bench.collective", BEFORE, "Measure collectives and paths, in the tables of nccl-tests and perftest."),
+    "calibrate": ("calibrate", BEFORE, "Measure the latency of hosts, and store it with its spread in the hosts file."),
+    "lab": ("lab", BEFORE, "Build the network of a fabric file on this machine, from network namespaces."),
+    "doctor": ("doctor", BEFORE, "Report what this machine can do, what it lacks, and what to install."),
+    "simulate": ("simulate", AFTER, "Play a workload in the twin: every packet, or at a coarser level."),
+    "sweep": ("sweep", AFTER, "Play a grid of parameters in the twin, on all cores or under mpiexec."),
+    "diff": ("diff", WITHOUT, "Compare a live run with a simulated one, and name the component to blame."),
+    "inspect": ("inspect", WITHOUT, "Report the contents of a workload, its critical path and its errors."),
+    "convert": ("convert.command", WITHOUT, "Convert traces, experiments, algorithms and fabrics from other tools."),
+    "metrics": ("metrics", WITHOUT, "Write a run or a verdict as metrics for Prometheus."),
+}
 _HELP = {"--help", "-h"}
 
 
+class LazyCommands(TyperGroup):
+    """The commands of `genie`. A module is imported when its command runs; listing the commands imports none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a placeholder with the name, panel and help of a command; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        _, panel, text = COMMANDS[cmd_name]
+        return TyperCommand(cmd_name, help=text, rich_help_panel=panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command to run, imported from its module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if command is not None and name is not None else command, rest
+
+
+@cache
+def load_command(name: str) -> Any:
+    """Import and return the command of this name."""
+    from genie.cli.guard import guard
+
+    part = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+    import_module(f"genie.cli.{COMMANDS[name][0]}").register(part)
+    guard(part)
+    return typer.main.get_group(part).commands[name]
+
+
+app = typer.Typer(
+    name="genie",
+    cls=LazyCommands,
+    help="Test the network of a training cluster without its GPUs: real RDMA traffic, a packet-level twin, and the "
+    "difference explained.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from genie.plan.facts import facts_of_build
+
+        facts = facts_of_build()
+        version = facts["versions"].get("genie-fabric", "(not installed)")
+        commit = f", commit {facts['commit']}" if facts["commit"] else ""
+        print(f"genie {version}, native core {facts['native']}, Python {facts['versions']['python']}{commit}")
+        raise typer.Exit
+
+
+@app.callback()
+def genie(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, and how the native core was built.",
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results and errors only: no progress, no warnings.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print the lines that start ranks.")] = False,
+    read_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Largest trace to read, after decompression; GENIE_READ_LIMIT sets it too.  [default: 1GiB; JSON "
+            "256MiB]",
+        ),
+    ] = None,
+) -> None:
+    """Handle the options of genie itself. Ranks and workers inherit the read limit through the environment."""
+    context.call_on_close(chosen(quiet=quiet, verbose=verbose))
+    if read_limit is not None:
+        from genie.cli.doctor import limited
+
+        context.call_on_close(limited(read_limit))
+
+
 class Interrupted(BaseException):
-    """A signal that ends the command. Not KeyboardInterrupt, which the command line's library ends without a word."""
+    """A signal that ends the command. The command-line library would swallow a KeyboardInterrupt silently."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -70,23 +137,26 @@ class Interrupted(BaseException):
 def main() -> None:
     """Run the command; an error is one line and an exit code, never a traceback."""
     install_thread_handler()
-    forget_warnings()
     given = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if _HELP & set(given) or len(sys.argv) < 3:
-        _run()  # the help has colours on a terminal, and nothing of a file
+        _run()  # the help has colours on a terminal, and no text from files
     else:
         with safe_streams():
             _run()
 
 
 def _run() -> NoReturn:
-    # A rank that waits in MPI could not heed more than Ctrl-C.
+    # A rank that waits in MPI can react to Ctrl-C only.
     numbers = ENDING_SIGNALS if launched_by() is None else (signal.SIGINT,)
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
-        if handler in (signal.SIG_DFL, signal.default_int_handler):  # not when a shell has it ignored
+        if handler in (signal.SIG_DFL, signal.default_int_handler):  # unless the shell ignores it
             signal.signal(number, _interrupt)
     sys.unraisablehook = _interrupt_again
+    with suppress(OSError):  # the working directory may have been removed
+        set_command(sys.argv[1:])
+    if (warnings := sys.modules.get("genie.record.warnings")) is not None:
+        warnings.forget_warnings()  # of an earlier command in the same process
     try:
         code = app(standalone_mode=False)
         _flush_output()
@@ -94,7 +164,7 @@ def _run() -> NoReturn:
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
-        text = " ".join(error.format_message().split())  # none when it has printed the help
+        text = " ".join(error.format_message().split())  # empty when the help has been printed
         if text and speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
@@ -110,10 +180,14 @@ def _run() -> NoReturn:
         sys.exit(EXIT_ENVIRONMENT)
     except SystemExit:
         raise
+    except ImportError as error:
+        _say(import_problem(error))
+        sys.exit(EXIT_ENVIRONMENT)
     except BaseException as error:  # a panic of polars is not an Exception
         _end_with(error)
     finally:
-        unlock_folders()
+        if (lock := sys.modules.get("genie.record.lock")) is not None:
+            lock.unlock_folders()
         sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -130,7 +204,7 @@ def _end_with(error: BaseException) -> NoReturn:
 
 
 def _flush_output() -> None:
-    """A full disk behind standard output is an error like any other."""
+    """Flush standard output. Raises OSError: a full disk behind it is an error like any other."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -141,7 +215,7 @@ def _flush_output() -> None:
 
 
 def _drop_output() -> None:
-    """Send pending output to /dev/null: at its end Python would try to write it again, and complain."""
+    """Send pending output to /dev/null: at exit Python would try to write it again, and complain."""
     with suppress(OSError, ValueError, AttributeError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.__stdout__.fileno())  # type: ignore[union-attr]
@@ -149,7 +223,7 @@ def _drop_output() -> None:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # a full disk behind standard error, too
+    with suppress(OSError):  # standard error may be on a full disk too
         print(f"genie: {text}", file=sys.stderr, flush=True)
 
 
@@ -158,7 +232,7 @@ def _interrupt(number: int, _frame: object) -> None:
 
 
 def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """A signal that fell into a destructor, where Python drops what is raised, comes again a little later."""
+    """Raise again, 10 ms later, a signal that fell into a destructor, where Python drops exceptions."""
     if not isinstance(dropped.exc_value, Interrupted):
         sys.__unraisablehook__(dropped)
         return
@@ -168,7 +242,7 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _leave(number: int) -> NoReturn:
-    """As shells say it."""
+    """Exit with the code that shells give to a signal: 128 plus its number."""
     print(f"genie: {signal_in_words(number)}", file=sys.stderr)
     sys.exit(128 + number)
 

@@ -12,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from genie.cli.exits import exit_code_of, text_of
-from genie.errors import EXIT_FAILED, EXIT_OK
-from genie.job.resolve import UsageError
+from genie.cli.exits import text_of
+from genie.errors import EXIT_FAILED, EXIT_OK, UsageError, exit_code_of
 from genie.live.launch.merge import open_live_run
-from genie.live.rendezvous.meeting import expected_rank, launched_by
+from genie.live.launched import expected_rank, launched_by
 from genie.record import METRICS_FILE, RecordError, RecordWriteError, is_special, refuse_foreign
 
 SUFFIX = ".prom"
@@ -39,16 +38,19 @@ def register(app: typer.Typer) -> None:
 def metrics(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of a verdict.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="The file, NAME.prom; an earlier one is replaced.", show_default=False)
+        Path, typer.Option("-o", "--out", help="File, NAME.prom; an earlier one is replaced.", show_default=False)
     ],
 ) -> int:
-    """Write a run or a verdict as metrics for Prometheus, for the textfile collector of node_exporter."""
+    """Write a run or a verdict as metrics for Prometheus.
+
+    The file is for the textfile collector of node_exporter.
+    """
     from genie.report.metrics import read_source, write_metrics
 
     check_metrics_file(out)
     if not (folder / "verdict.json").exists():
         with suppress(RecordError):
-            open_live_run(folder)  # completes one that was cut off
+            open_live_run(folder)  # completes the record of a run that was cut off
     write_metrics(out, read_source(folder))
     return EXIT_OK
 
@@ -60,13 +62,14 @@ def check_metrics_file(path: Path) -> None:
     if not is_special(path):
         refuse_foreign(path, METRICS_FILE)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise RecordWriteError(f"{path}: {path.parent} is no folder that can be written; make it, or choose another")
+        raise RecordWriteError(f"{path}: {path.parent} is not a folder that can be written; make it, or choose another")
 
 
 class MetricsAtTheEnd:
-    """Writes metrics when a command ends, whatever its result: give it the exit code, and the rank of a launched run.
+    """Write metrics when a command ends, whatever its result.
 
-    What was there before the command began is no result of it: then the metrics say that nothing was recorded.
+    The command sets `code`, its exit code, and under a launcher `rank`.
+    A record from before the command is not its result: the metrics then say that nothing was recorded.
     """
 
     def __init__(self, path: Path | None, out: Path, workload: str) -> None:
@@ -81,8 +84,8 @@ class MetricsAtTheEnd:
         return self
 
     def check(self) -> None:
-        """Raises UsageError or RecordWriteError; of a launched run, rank 0 looks, where all can leave together."""
-        path, self._path = self._path, None  # until it is known to be of use
+        """Raises UsageError or RecordWriteError. Under a launcher rank 0 checks, when all can leave together."""
+        path, self._path = self._path, None  # set again once the checks have passed
         if path is None or self.rank != 0:
             return
         check_metrics_file(path)
@@ -90,7 +93,7 @@ class MetricsAtTheEnd:
             raise UsageError(f"--metrics {path}: lies in -o {self._out}, which each run empties; put it elsewhere")
         self._path = path
         if launched_by() is not None:
-            self._write()  # a rank that fails may have no other time
+            self._write()  # a rank that fails may have no later chance
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -99,7 +102,7 @@ class MetricsAtTheEnd:
             return
         if isinstance(error, Exception):
             self.code = exit_code_of(error) or EXIT_FAILED
-        elif error is not None:  # told to end
+        elif error is not None:  # ended by a signal
             self.code = 128 + int(getattr(error, "number", signal.SIGINT))
         try:
             self._write()
@@ -120,7 +123,7 @@ class MetricsAtTheEnd:
         write_metrics(self._path, source)
 
     def _records(self) -> list[tuple[int, int] | None]:
-        """What tells a record from another one in its place."""
+        """Return inode and modification time of each record, None without it: they tell it from a later one."""
         found: list[tuple[int, int] | None] = []
         for name in ("run.json", "live/run.json"):
             try:

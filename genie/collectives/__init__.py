@@ -1,4 +1,4 @@
-"""Collective algorithms as data: group size, bytes and channels in, message templates out."""
+"""Collective algorithms as data: message templates from group size, bytes and channels."""
 
 from genie.collectives.lower import ALGORITHMS, LoweringError, block_sizes, choose, lower
 from genie.collectives.template import Action, Template

@@ -1,11 +1,11 @@
-"""The algorithms, each as the steps of one member on one channel.
+"""Collective algorithms, each as the steps of one member on one channel.
 
-A function here takes the group's size (and, where members differ, the member's position and the root) and
-returns `Steps`. `lower` repeats them over channels. Positions, not ranks, name the members. A symmetric
-algorithm gives peers and blocks relative to the position, in [0, members); the others give them as they are.
+A function here takes the group's size and returns `Steps`. Where members differ, it also takes the member's position
+and the root. `lower` repeats the steps over channels. Members are identified by position, not by rank. A symmetric
+algorithm gives peers and blocks relative to the position, in [0, members); the others give them directly.
 
-Dependencies say what the algorithm's data flow needs and no more: a send never waits for the acknowledgement
-of an earlier send, except in the pairwise exchange, which is defined by it.
+Dependencies are exactly those of the algorithm's data flow. A send never waits for the acknowledgement of an earlier
+send, except in the pairwise exchange, which is defined by it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 SEND, RECV, REDUCE = int(Action.SEND), int(Action.RECV), int(Action.REDUCE)
 
-# Receives that a member has cleared to send ahead of the data, where a chain of steps could clear them all:
-# NCCL keeps 8 steps, about 4 slices, in flight on a channel.
+# Receives for which a member has sent credits ahead of the data, where a chain of steps allows more. NCCL keeps 8
+# steps, about 4 slices, in flight on a channel.
 CREDIT_WINDOW = 4
 
-# Parts of a buffer in a chain: with 4 a member the pipeline fills and drains in a quarter of the time of the
-# transfer. The limit keeps templates of large groups small.
+# Parts of a buffer in a chain: with 4 per member, filling and draining the pipeline takes a quarter of the transfer's
+# time. The limit keeps templates of large groups small.
 CHAIN_PARTS_PER_MEMBER = 4
 CHAIN_PARTS_MAX = 256
 
-# Algorithms in which a send takes its copy of the block when it starts, as an eager protocol does: the block may
-# change before the send is acknowledged. No receiver clears an eager message, so its steps never carry a credit.
+# Algorithms in which a send copies its block when it starts, as an eager protocol does. The block may change before the
+# send is acknowledged. Eager messages need no credit, so these steps never carry one.
 EAGER = frozenset({"recursive_doubling"})
 
 
@@ -79,7 +79,7 @@ def _exchange(
 
 
 def _ring(members: int, receive: NDArray[np.int64] | int, sent: NDArray[np.int64], credit: bool) -> Steps:
-    """Rounds around the ring: each block received is the next one sent. `sent`: (rounds,) relative blocks."""
+    """Rounds around the ring: each received block is the next one sent. `sent`: (rounds,) relative blocks."""
     steps = _exchange(receive, (1, members - 1), (sent % members, (sent - 1) % members), width=CREDIT_WINDOW)
     rounds = np.arange(len(sent))
     steps.deps[2::2, 0] = 2 * rounds[1:] - 1
@@ -90,21 +90,21 @@ def _ring(members: int, receive: NDArray[np.int64] | int, sent: NDArray[np.int64
 
 
 def _window() -> range:
-    """How many receives back those are that must be done before the next one is cleared.
+    """Distances, in receives, to those that must be done before a receive's credit is sent.
 
-    The one a window back would do if every block had bytes. A receive of an empty block is done as soon as it is
-    ready, whatever the receives before it do; the whole window's clears receives in step order even then.
+    The receive one window back would be enough if every block had bytes. A receive of an empty block is done as soon as
+    it is ready, regardless of earlier receives. Waiting for the whole window keeps the credits in step order even then.
     """
     return range(CREDIT_WINDOW, 2 * CREDIT_WINDOW)
 
 
 def ring_reduce_scatter(members: int, credit: bool) -> Steps:
-    """Block p - 1 sets out from p and collects a contribution at each hop; block p ends at p."""
+    """Block p - 1 starts at p and collects a contribution at each hop; block p ends at p."""
     return _ring(members, REDUCE, -1 - np.arange(members - 1), credit)
 
 
 def ring_all_gather(members: int, credit: bool) -> Steps:
-    """Each member's block goes round; every hop keeps a copy."""
+    """Each member's block goes around the ring; every hop keeps a copy."""
     return _ring(members, RECV, -np.arange(members - 1), credit)
 
 
@@ -115,21 +115,21 @@ def ring_all_reduce(members: int, credit: bool) -> Steps:
 
 
 def direct_reduce_scatter(members: int, credit: bool) -> Steps:
-    """Every block straight to the member that keeps it, nearest first."""
+    """Each block goes directly to the member that keeps it, nearest first."""
     away = np.arange(1, members)
     return _exchange(REDUCE, (away, members - away), (away, 0 * away))
 
 
 def direct_all_gather(members: int, credit: bool) -> Steps:
-    """The own block straight to everybody, nearest first."""
+    """The own block goes directly to every other member, nearest first."""
     away = np.arange(1, members)
     return _exchange(RECV, (away, members - away), (0 * away, members - away))
 
 
 def direct_all_to_all(members: int, credit: bool) -> Steps:
-    """Everything at once, in rotated order so that no member is everybody's first target.
+    """All messages at the same time, in rotated order so that no member is the first target of all.
 
-    Blocks [0, members) are what goes to each member, [members, 2 members) what comes from each.
+    Blocks [0, members) go to each member, blocks [members, 2 members) come from each.
     """
     away = np.arange(1, members)
     return _exchange(RECV, (away, members - away), (away, members - away), (0, members))
@@ -144,7 +144,7 @@ def pairwise_all_to_all(members: int, credit: bool) -> Steps:
 
 
 def dissemination_barrier(members: int, credit: bool) -> Steps:
-    """Round k tells p + 2^k all that p has heard (Hensgen, Finkel and Manber 1988)."""
+    """Round k tells p + 2^k of all members known to p (Hensgen, Finkel and Manber 1988)."""
     rows: list[Row] = []
     heard: list[int] = []
     while (away := 1 << len(heard)) < members:
@@ -157,8 +157,9 @@ def dissemination_barrier(members: int, credit: bool) -> Steps:
 def doubling_all_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
     """Recursive doubling on the whole buffer (Thakur, Rabenseifner and Gropp 2005, section 4.4).
 
-    In a group that is no power of two, the even ones among the first 2r members first add their buffer to their
-    neighbour's and get the result back at the end.
+    If the group's size is not a power of two, the even ones among the first 2r members first add their buffer to their
+    neighbour's. They get the result back at the end.
+
     Eager: a round's contribution is reduced into the buffer that the round sends, without waiting for the send's
     acknowledgement. Send and receive of a round become ready together, and the send, the lower step, starts first.
     """
@@ -189,7 +190,7 @@ def _binomial(members: int, position: int, root: int) -> tuple[int, list[int]]:
 
 
 def binomial_broadcast(members: int, position: int, root: int, credit: bool) -> Steps:
-    """Down the tree, the child with the largest subtree first."""
+    """Down the tree, to the child with the largest subtree first."""
     parent, children = _binomial(members, position, root)
     rows: list[Row] = [] if parent < 0 else [(RECV, parent, 0, ())]
     received = () if parent < 0 else (0,)
@@ -197,19 +198,19 @@ def binomial_broadcast(members: int, position: int, root: int, credit: bool) -> 
 
 
 def binomial_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
-    """Up the tree, the child with the smallest subtree first."""
+    """Up the tree, from the child with the smallest subtree first."""
     parent, children = _binomial(members, position, root)
     rows: list[Row] = [(REDUCE, child, 0, ()) for child in children]
     return steps_of(rows if parent < 0 else [*rows, (SEND, parent, 0, range(len(children)))])
 
 
 def chain_parts(members: int) -> int:
-    """Parts of the buffer that follow one another along a chain."""
+    """Number of parts of the buffer that follow one another along a chain."""
     return min(CHAIN_PARTS_PER_MEMBER * members, CHAIN_PARTS_MAX)
 
 
 def _chain(members: int, upstream: int, downstream: int, receive: int, credit: bool) -> Steps:
-    """Receive each part from upstream and pass it on downstream; -1: there is nobody."""
+    """Receive each part from upstream and pass it on downstream; -1: the member is at this end of the chain."""
     both = upstream >= 0 and downstream >= 0
     stride = 2 if both else 1
     rows: list[Row] = []
@@ -237,7 +238,7 @@ def ring_reduce(members: int, position: int, root: int, credit: bool) -> Steps:
 
 
 def direct_gather(members: int, position: int, root: int, credit: bool) -> Steps:
-    """Every block straight to the root; block j is member j's."""
+    """Each block goes directly to the root; block j is member j's."""
     if position != root:
         return steps_of([(SEND, root, position, ())])
     others = [(root + away) % members for away in range(1, members)]
@@ -245,7 +246,7 @@ def direct_gather(members: int, position: int, root: int, credit: bool) -> Steps
 
 
 def direct_scatter(members: int, position: int, root: int, credit: bool) -> Steps:
-    """Every block straight from the root; block j is for member j."""
+    """Each block comes directly from the root; block j is for member j."""
     if position != root:
         return steps_of([(RECV, root, position, ())])
     others = [(root + away) % members for away in range(1, members)]
@@ -253,5 +254,5 @@ def direct_scatter(members: int, position: int, root: int, credit: bool) -> Step
 
 
 def no_steps() -> Steps:
-    """What the only member of a group does."""
+    """No steps, for the only member of a group."""
     return steps_of([])

@@ -1,10 +1,10 @@
-"""Proves of a set of templates, one per member, that it does its operation under every timing.
+"""Proof that a set of templates, one per member, does its operation under every timing.
 
-The steps of all members are one graph of events: a step becomes ready when its dependencies are done, a send
-starts once it is ready and its credit is there, a receive is done when it is ready, its message has been sent and
-the receives before it on its lane are done. If the graph has no cycle, nothing can deadlock. If every two
-accesses to a block of which one writes are ordered by the graph, all timings move the same contents, and playing
-one of them shows what every one of them does. `player` plays drawn and adversarial timings to test that argument.
+The steps of all members form one graph of events. A step becomes ready when its dependencies are done. A send starts
+once it is ready and its credit is there. A receive is done when it is ready, its message has been sent and the receives
+before it on its lane are done. If the graph has no cycle, no deadlock is possible. If the graph orders every two
+accesses to a block of which one writes, all timings move the same contents. Playing one timing then shows the result of
+all. `player` tests this argument with random and adversarial timings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a proven set of templates moves, per member."""
+    """Traffic of a proven set of templates, per member."""
 
     bytes_sent: list[int]
     messages_sent: list[int]
@@ -47,9 +47,9 @@ def check(
     credit: bool = False,
     splits: NDArray[np.int64] | None = None,
 ) -> Traffic:
-    """Lowers a collective for all members and proves it. `splits`: (members, members) bytes from i to j.
+    """Lower a collective for all members and prove it. `splits`: (members, members) bytes from i to j.
 
-    Raises CheckError with the first thing that is wrong.
+    Raises CheckError with the first problem.
     """
     templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits)
     meaning = meaning_of(op, templates, root)
@@ -83,7 +83,7 @@ def lower_all(
 
 
 def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning:
-    """What the operation means on the blocks of these templates."""
+    """Meaning of the operation on the blocks of these templates."""
     parts = templates[0].parts
     return Meaning(op, len(templates), templates[0].blocks // parts, parts, root)
 
@@ -123,10 +123,10 @@ def bytes_sent(
 def prove(
     meaning: Meaning, templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], eager: bool = False
 ) -> Traffic:
-    """Raises CheckError unless the templates do `meaning` under every timing; returns what they move.
+    """Traffic of the templates. Raises CheckError unless they do `meaning` under every timing.
 
-    `eager`: a send takes its copy of the block when it starts; otherwise nothing may write to the block before the
-    send is acknowledged or received.
+    `eager`: a send copies its block when it starts. Otherwise no step may write to the block before the send is
+    acknowledged or received.
     """
     events = prove_steps(meaning, expand(templates, sizes), sizes, eager)
     if meaning.op == "barrier":
@@ -142,9 +142,10 @@ def prove_steps(
     eager: bool,
     in_order: bool = True,
 ) -> _Events:
-    """`prove` of every member's steps, which may have some inside a member (`Step.source`); without a meaning, that
-    nothing deadlocks, overtakes or races. `in_order`: steps that become ready together start in step order. Raises
-    CheckError.
+    """`prove` for the steps of all members, some of which may be inside a member (`Step.source`).
+
+    Without a meaning, it proves that no step deadlocks, overtakes another or races. `in_order`: steps that become ready
+    together start in step order. Raises CheckError.
     """
     events = _ordered_events(members, eager, in_order)
     _check_races(events)
@@ -154,10 +155,10 @@ def prove_steps(
 
 
 def prove_order(op: str, templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]], root: int = 0) -> None:
-    """Of templates whose data moves between some members only (NCCL's nodes of several members): nothing deadlocks, no
-    message overtakes another of its lane, and no member is through before all have started whose data it ends with.
+    """Prove the order of templates whose data moves between some members only (NCCL's nodes of several members).
 
-    Raises CheckError.
+    No step deadlocks, and no message overtakes another of its lane. No member finishes before all members whose data it
+    ends with have started. Raises CheckError.
     """
     _check_starts(_ordered_events(expand(templates, sizes), eager=False), op, root)
 
@@ -172,11 +173,11 @@ def _ordered_events(members: list[list[Step]], eager: bool, in_order: bool = Tru
 
 
 class _Events:
-    """The graph of events: of every step `ready`, `started` (a send's start, a receive's readiness) and `done`.
+    """The graph of events. Each step has `ready`, `started` (a send's start, a receive's readiness) and `done`.
 
-    `before[event]` is the set, as bits, of what has happened before the event (or with it) under every timing:
-    steps that are done, then members that have started, then, if eager, sends that have started.
-    Events of step i are 3 i, 3 i + 1, 3 i + 2.
+    `before[event]` is the set, as bits, of what has happened before the event (or with it) under every timing. The bits
+    are steps that are done, then members that have started, then, if eager, sends that have started. Events of step i
+    are 3 i, 3 i + 1, 3 i + 2.
     """
 
     def __init__(self, members: list[list[Step]], eager: bool, in_order: bool) -> None:
@@ -218,7 +219,9 @@ class _Events:
         return edges
 
     def _add_eager_edges(self, edges: list[list[int]]) -> None:
-        """A member starts steps that become ready together in step order: a send goes before a later write."""
+        """Add the order of steps that become ready together: a member starts them in step order, a send before a later
+        write.
+        """
         by_block: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, step in enumerate(self.steps):
             if step.sends:
@@ -229,7 +232,7 @@ class _Events:
                     edges[3 * index + 2].append(3 * send + 1)
 
     def sort(self) -> None:
-        """Fills `order` and `before`. Raises CheckError if some event waits for itself."""
+        """Fill `order` and `before`. Raises CheckError if an event waits for itself."""
         edges = self._edges()
         waits = [len(found) for found in edges]
         after: list[list[int]] = [[] for _ in edges]
@@ -256,17 +259,19 @@ class _Events:
             raise CheckError(f"deadlock: {self.steps[stuck // 3]} waits for itself")
 
     def done_before(self, index: int, event: int) -> bool:
-        """Step `index` is done before the event."""
+        """Whether step `index` is done before the event."""
         return bool(self.before[event] >> index & 1)
 
     def read_before(self, send: int, event: int) -> bool:
-        """Send `send` is over with its block before the event."""
+        """Whether send `send` no longer needs its block at the event."""
         if self.eager:
             return self.done_before(len(self.steps) + len(self.members) + send, event)
         return self.done_before(send, event) or self.done_before(self.partner[send], event)
 
     def check_lane_order(self, lane: Lane, steps: list[Step]) -> None:
-        """Steps of one lane become ready in step order, so that the k-th send meets the k-th receive."""
+        """Raise CheckError unless the steps of a lane become ready in step order: then the k-th send meets the k-th
+        receive.
+        """
         for earlier, later in pairwise(steps):
             ready = 3 * self.index(later)
             if not all(self.done_before(dep, ready) for dep in self.deps(self.index(earlier))):
@@ -274,7 +279,7 @@ class _Events:
 
 
 def _match(members: list[list[Step]]) -> dict[Lane, tuple[list[Step], list[Step]]]:
-    """Sends and receives of every lane, in step order. Raises CheckError if they do not fit each other."""
+    """Sends and receives of every lane, in step order. Raises CheckError if they do not match."""
     lanes: dict[Lane, tuple[list[Step], list[Step]]] = defaultdict(lambda: ([], []))
     for step in (step for steps in members for step in steps if step.message):
         lanes[step.lane][0 if step.sends else 1].append(step)
@@ -290,7 +295,7 @@ def _match(members: list[list[Step]]) -> dict[Lane, tuple[list[Step], list[Step]
 
 
 def _check_races(events: _Events) -> None:
-    """Every two accesses to a block of which one writes are ordered; two reductions commute."""
+    """Raise CheckError unless accesses to a block, one of which writes, are ordered; two reductions commute."""
     accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for index, step in enumerate(events.steps):
         if step.source >= 0:
@@ -306,13 +311,15 @@ def _check_races(events: _Events) -> None:
 
 
 def _ordered(events: _Events, one: int, other: int) -> bool:
-    """Step `one` is over with the block before `other` touches it."""
+    """Whether step `one` no longer needs the block when `other` accesses it."""
     touches = 3 * other + (1 if events.steps[other].sends else 2)
     return events.read_before(one, touches) if events.steps[one].sends else events.done_before(one, touches)
 
 
 def _check_starts(events: _Events, op: str, root: int = 0) -> None:
-    """No member is through before every member has started whose data it ends with; at a barrier, before every one."""
+    """Check that no member finishes before all members have started whose data it ends with (in a barrier: all
+    members).
+    """
     everyone = range(len(events.members))
     for position, steps in enumerate(events.members):
         if op in ("broadcast", "scatter"):
@@ -328,7 +335,7 @@ def _check_starts(events: _Events, op: str, root: int = 0) -> None:
 
 
 def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]]) -> None:
-    """Plays the steps in the order found and compares what the members end with."""
+    """Play the steps in the order found and compare the members' final blocks with the meaning."""
     blocks = [meaning.before(position) for position in range(meaning.members)]
     flying: dict[int, Content] = {}
     for event in events.order:

@@ -1,4 +1,4 @@
-"""From an operation, an algorithm and a group to a template, and from a size to its table of block sizes."""
+"""Lowering: templates from an operation, an algorithm and a group; block sizes from a size."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=np.generic)
 
-CHANNELS_MAX = 64  # as NCCL's
+CHANNELS_MAX = 64  # as in NCCL
 
-# A collective whose share of one member (the block of a ring's step) is smaller than this takes the algorithm of
-# fewest rounds: half a packet at the usual MTU of 4096 B, below which a round's fixed cost outweighs its bytes.
+# A collective whose share of one member (the block of a ring's step) is smaller takes the algorithm with the fewest
+# rounds. The limit is half a packet at the usual MTU of 4096 B, below which a round's fixed cost outweighs its bytes.
 LATENCY_BOUND_SHARE_BYTES = 2048
 
 
 class LoweringError(ValueError):
-    """A collective that cannot be lowered: the message says which, what is wrong and what is allowed."""
+    """A collective that cannot be lowered; the message names it, the problem and the allowed values."""
 
 
 @dataclass(frozen=True)
 class _Symmetric:
-    """Members do the same, seen from their own position."""
+    """All members have the same steps, relative to their positions."""
 
     build: Callable[[int, bool], a.Steps]  # (members, credit)
     blocks: Callable[[int], int]  # members -> blocks per channel
@@ -40,7 +40,7 @@ class _Symmetric:
 
 @dataclass(frozen=True)
 class _Placed:
-    """What a member does depends on its position."""
+    """A member's steps depend on its position."""
 
     build: Callable[[int, int, int, bool], a.Steps]  # (members, position, root, credit)
     blocks: Callable[[int], int]
@@ -85,7 +85,7 @@ _TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
 # Operation -> algorithms; the first is for large sizes, the last for small ones.
 ALGORITHMS: dict[str, tuple[str, ...]] = {op: tuple(known) for op, known in _TABLE.items()}
 
-_ALWAYS_FIRST = ("all_to_all",)  # its direct form floods the receivers: only on request
+_ALWAYS_FIRST = ("all_to_all",)  # its direct form floods the receivers and must be requested
 
 
 def _find(op: str, algorithm: str) -> _Symmetric | _Placed:
@@ -126,9 +126,10 @@ def choose(op: str, members: int, size_bytes: int, requested: str | None = None)
 def lower(
     op: str, algorithm: str, members: int, position: int, channels: int = 1, root: int = 0, credit: bool = False
 ) -> Template:
-    """The template of the member at `position`; the same object for equal arguments, for all positions if symmetric.
+    """The template of the member at `position`.
 
-    A barrier uses one channel whatever `channels` says. Raises LoweringError.
+    Equal arguments return the same object, as do all positions of a symmetric algorithm. A barrier uses one channel
+    whatever `channels` is. Raises LoweringError.
     """
     found = _find(op, algorithm)
     _check(op, members, position, channels, root)
@@ -151,7 +152,7 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
         steps = found.build(members, credit)
     else:
         steps = found.build(members, position, root, credit)
-    # Step s of channel c is step s * channels + c: a window over the steps sees all channels advance.
+    # Step s of channel c is step s * channels + c, so that a window over the steps covers all channels.
     channel = np.tile(np.arange(channels), len(steps.action))
     deps = np.repeat(steps.deps, channels, axis=0)
     used = deps >= 0
@@ -177,7 +178,7 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
 
 
 def column(values: NDArray[np.integer], kind: type[T]) -> NDArray[T]:
-    """A column that nobody can change: templates are shared."""
+    """A read-only column, because templates are shared."""
     column = np.array(values, dtype=kind)
     column.setflags(write=False)
     return column
@@ -193,10 +194,10 @@ def block_sizes(
     root: int = 0,
     splits: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> NDArray[np.int64]:
-    """Bytes of each block at `position`: (template.blocks,), for the template that `lower` gives.
+    """Bytes of each block at `position`: (template.blocks,), for the template that `lower` returns.
 
-    `size_bytes` follows the convention of genie/workload/graph.py. `splits`, for an all-to-all-v, is (bytes to
-    each member, bytes from each member) and replaces `size_bytes`. Raises LoweringError.
+    `size_bytes` follows the convention of genie/workload/graph.py. `splits`, for an all-to-all-v, is (bytes to each
+    member, bytes from each member) and replaces `size_bytes`. Raises LoweringError.
     """
     found = _find(op, algorithm)
     _check(op, members, position, channels, root)

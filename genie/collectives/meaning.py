@@ -1,7 +1,7 @@
-"""What each operation means, independent of any algorithm: who holds what before, who must hold what after.
+"""Meaning of each operation, independent of any algorithm: the contents of all blocks before and after.
 
-The checkers compare with this. A block's content is a pair: which piece of data it is, and how often each member
-has contributed to it, as one integer with `COUNT_BITS` bits per member (adding contents adds counts).
+The checkers compare with this. A block's content is a pair: the piece of data, and the number of contributions of each
+member. The numbers are one integer with `COUNT_BITS` bits per member (adding contents adds counts).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Content: TypeAlias = "tuple[tuple[int, ...], int]"  # (piece of data, contributi
 
 
 class CheckError(Exception):
-    """A template set that does not do its operation: the message says where and what."""
+    """A template set that does not do its operation; the message names the place and the problem."""
 
 
 class Lane(NamedTuple):
@@ -40,7 +40,7 @@ class Lane(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of a template as one member takes it."""
+    """A step of a template, for one member."""
 
     position: int
     number: int
@@ -48,10 +48,10 @@ class Step(NamedTuple):
     lane: Lane
     block: int
     size_bytes: int
-    message: bool  # False: skipped on both ends, the block has no bytes
+    message: bool  # False: skipped at both ends, because the block has no bytes
     credit: bool
     deps: tuple[int, ...]
-    source: int = -1  # of a step inside the member: the block whose content is received; -1: the message
+    source: int = -1  # in a step inside the member, the block that is read; -1: the message
     after_sends: tuple[int, ...] = ()  # sends that must have started first
 
     @property
@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
 
 def expand(templates: Sequence[Template], sizes: Sequence[NDArray[np.int64]]) -> list[list[Step]]:
-    """Every member's steps. Raises CheckError if a template is malformed or does not fit the group."""
+    """Steps of every member. Raises CheckError if a template is malformed or does not fit the group."""
     return [_expand(template, sizes[at], at, len(templates)) for at, template in enumerate(templates)]
 
 
@@ -111,11 +111,11 @@ class Meaning:
         return sum(1 << (COUNT_BITS * member) for member in range(self.members))
 
     def before(self, position: int) -> list[Content | None]:
-        """Contents of the member's blocks when it starts; None: nothing yet."""
+        """Contents of the member's blocks when it starts; None: not written yet."""
         return self._contents(position, self._before)
 
     def after(self, position: int) -> list[Content | None]:
-        """Contents that the member's blocks must have in the end; None: anything."""
+        """Required contents of the member's blocks at the end; None: any."""
         return self._contents(position, self._after)
 
     def _contents(self, position: int, rule: Callable[[int, int, int], Content | None]) -> list[Content | None]:
@@ -158,7 +158,7 @@ class Meaning:
                 return origin(self.root) if row == position else None
             case "all_to_all":
                 source = row - self.members
-                if source < 0 or source == position:  # a member's own part stays where it is
+                if source < 0 or source == position:  # a member's own part does not move
                     return None
                 return (channel, source, position), 1 << (COUNT_BITS * source)
             case _:
@@ -173,7 +173,7 @@ class Meaning:
         return held[0], held[1] + message[1]
 
     def compare(self, position: int, blocks: Sequence[Content | None], sizes: NDArray[np.int64]) -> None:
-        """Raises CheckError unless the member's blocks that have bytes hold what they must."""
+        """Raise CheckError unless the member's blocks with bytes have the required contents."""
         for block, wanted in enumerate(self.after(position)):
             if wanted is None or sizes[block] == 0 or blocks[block] == wanted:
                 continue
@@ -187,7 +187,9 @@ class Meaning:
 def check_sizes(
     meaning: Meaning, sizes: Sequence[NDArray[np.int64]], size_bytes: int, splits: NDArray[np.int64] | None
 ) -> None:
-    """The blocks of every member cover its buffer, no byte more or less. `splits`: (members, members) bytes i -> j."""
+    """Raise CheckError unless the blocks of each member cover its buffer exactly. `splits`: (members, members) bytes i
+    -> j.
+    """
     for position, table in enumerate(sizes):
         if (table < 0).any():
             raise CheckError(f"member {position}: a block of negative size")

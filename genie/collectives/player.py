@@ -1,7 +1,7 @@
-"""Plays a set of templates under one timing, as a walker would, with the worst that a network may do.
+"""Player of a set of templates under one timing, as a walker plays them on the worst possible network.
 
-Messages of one lane stay in order, everything else happens in whatever order the policy picks: when a member
-starts, which lane delivers next, when an acknowledgement or a credit comes.
+Messages of one lane stay in order. The policy decides the order of all other events: starts of members, deliveries of
+lanes, acknowledgements and credits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from genie.collectives.template import Template
 
-# What may happen next: a member starts, a lane delivers, a send is acknowledged, a credit arrives.
+# Possible next events: a member starts, a lane delivers, a send is acknowledged, a credit arrives.
 Event: TypeAlias = "tuple[str, int | Lane | Step]"
-Message: TypeAlias = "tuple[Step, Content, int]"  # its send, its block's content, what its sender had heard
+Message: TypeAlias = "tuple[Step, Content, int]"  # its send, the content of its block, members known to its sender
 Policy: TypeAlias = "Callable[[list[Event], random.Random], int]"
 
 
@@ -44,7 +44,7 @@ def _late_acknowledgements(events: list[Event], draw: random.Random) -> int:
 
 
 def _late_member(events: list[Event], draw: random.Random) -> int:
-    """Member 0 starts when nobody else can go on."""
+    """Member 0 starts last, when no other member can go on."""
     others = [at for at, event in enumerate(events) if event != ("start", 0)]
     return draw.choice(others) if others else 0
 
@@ -66,9 +66,9 @@ def play(
     seed: int = 0,
     eager: bool = False,
 ) -> list[int]:
-    """Bytes that each member has sent once all are through. Raises CheckError for whatever went wrong.
+    """Bytes that each member has sent at the end. Raises CheckError for any failure.
 
-    `eager`: a send takes its copy of the block when it starts.
+    `eager`: a send copies its block when it starts.
     """
     group = _Group(meaning, [_Member(steps) for steps in expand(templates, sizes)], eager)
     draw = random.Random(seed)
@@ -89,12 +89,12 @@ class _Member:
             for dep in step.deps:
                 self.after[dep].append(step.number)
         self.done = [False] * len(steps)
-        self.unsent: dict[Lane, deque[int]] = defaultdict(deque)  # sends not yet started, in step order
-        self.expected: dict[Lane, deque[int]] = defaultdict(deque)  # receives not yet done, in step order
+        self.unsent: dict[Lane, deque[int]] = defaultdict(deque)  # sends that have not started, in step order
+        self.expected: dict[Lane, deque[int]] = defaultdict(deque)  # receives that are not done, in step order
         for step in steps:
             if step.message:
                 (self.unsent if step.sends else self.expected)[step.lane].append(step.number)
-        self.reading: dict[int, int] = defaultdict(int)  # block -> sends that may still have to read it
+        self.reading: dict[int, int] = defaultdict(int)  # block -> number of sends that may still read it
         self.bytes_sent = 0
 
 
@@ -109,7 +109,7 @@ class _Group:
         self.arrived: dict[Lane, deque[Message]] = defaultdict(deque)
         self.credits: dict[Lane, int] = defaultdict(int)
         self.heard = [0] * len(members)  # bits of the members that each one knows to have started
-        self.read: set[tuple[int, int]] = set()  # sends that are over with their block
+        self.read: set[tuple[int, int]] = set()  # sends that no longer need their block
 
     def happen(self, event: Event) -> None:
         kind, what = event
@@ -146,7 +146,7 @@ class _Group:
         return member.started and member.waits[step.number] == 0
 
     def _send(self, lane: Lane) -> None:
-        """Starts the lane's ready sends; one that is overtaken is an error."""
+        """Start the lane's ready sends; a send that is overtaken is an error."""
         member = self.members[lane.source]
         waiting = member.unsent[lane]
         for number in list(waiting):
@@ -173,7 +173,7 @@ class _Group:
         member = self.members[lane.target]
         while self.arrived[lane]:
             if not member.expected[lane]:
-                raise CheckError(f"lane {lane}: a message that nobody receives")
+                raise CheckError(f"lane {lane}: a message without a receive")
             step = member.steps[member.expected[lane][0]]
             if not self._ready(step):
                 return
@@ -190,7 +190,7 @@ class _Group:
             self._finish_step(step)
 
     def _release(self, send: Step) -> None:
-        """A send is over with its block when it is acknowledged or received, whichever is known first."""
+        """Free a send's block, on acknowledgement or receipt, whichever is known first."""
         key = (send.position, send.number)
         if key not in self.read:
             self.read.add(key)

@@ -1,4 +1,4 @@
-"""How many bytes each block of a collective has: one buffer split over blocks, and blocks over channels."""
+"""Block sizes of a collective: a buffer is split over blocks, and blocks over channels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-ELEMENT_BYTES = 4  # parts of a buffer begin at multiples of this, where it has that many elements
+ELEMENT_BYTES = 4  # parts of a buffer start at multiples of this, if it has enough elements
 
 
 def split(size_bytes: ArrayLike, parts: int) -> NDArray[np.int64]:
     """Sizes of `parts` consecutive parts of each buffer, first parts larger.
 
-    `size_bytes`: (...) buffers; returns (..., parts). Parts are whole elements and differ by at most one, the
-    odd bytes of a buffer among them. It depends on nothing else, so both ends of a message agree.
+    `size_bytes`: (...) buffers; returns (..., parts). Parts are whole elements and differ by at most one; one of them
+    also has the odd bytes of the buffer. The result depends only on the arguments, so both ends of a message agree.
     """
     elements, odd = np.divmod(np.asarray(size_bytes, np.int64)[..., None], ELEMENT_BYTES)
     each, larger = np.divmod(elements, parts)
@@ -39,7 +39,7 @@ def table(op: str, blocks: int, members: int, position: int, size_bytes: int) ->
 def split_table(members: int, splits: tuple[ArrayLike, ArrayLike]) -> NDArray[np.int64]:
     """`table` of an all-to-all-v: (2 * members,) from (bytes to each member, bytes from each member).
 
-    Raises ValueError if a list has not one size per member, or a negative one.
+    Raises ValueError unless each list has one size per member and none is negative.
     """
     sizes = [np.asarray(part, np.int64) for part in splits]
     for name, part in zip(("to", "from"), sizes, strict=True):

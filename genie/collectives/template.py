@@ -1,8 +1,8 @@
-"""The one data structure that every collective algorithm produces and both worlds expand.
+"""Templates: the data structure that every collective algorithm produces and both worlds expand.
 
-A template says what one member of a group does, step by step, without sizes: a step sends or receives one
-block with one peer, once the steps that it depends on are done. Block sizes sit in a table per collective
-instance (`block_sizes`), so that equal collectives of any size share one template.
+A template has the steps of one member of a group, without sizes. A step sends or receives one block with one peer, once
+the steps that it depends on are done. Block sizes are in a table per collective instance (`block_sizes`), so that equal
+collectives of any size share one template.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 class Action(IntEnum):
-    """What a step does with its block."""
+    """A step's action on its block."""
 
     SEND = 0  # send the block's current content to the peer
-    RECV = 1  # receive: the content replaces the block
-    REDUCE = 2  # receive: the content is reduced into the block
+    RECV = 1  # receive; the content replaces the block
+    REDUCE = 2  # receive; the content is reduced into the block
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """What one member does. Symmetric algorithms return one object for all members (`relative`).
+    """Steps of one member. Symmetric algorithms return one object for all members (`relative`).
 
     Peer and block of step s, for the member at `position` of a group of `members`:
-      relative:  peer = (position + peer[s]) % members, block = block_base[s] + (position + block[s]) % members
-      otherwise: peer = peer[s],                        block = block_base[s] + block[s]
+        relative:  peer = (position + peer[s]) % members, block = block_base[s] + (position + block[s]) % members
+        otherwise: peer = peer[s],                        block = block_base[s] + block[s]
     The k-th send to a peer on a channel is received by that peer's k-th receive from the sender on that channel,
     in step order. Receives from one peer on one channel complete in step order, so step order must agree with
-    the dependencies: sends to one peer on one channel become ready in step order under every timing, and so do
-    receives (`check` proves it). Whoever plays a template handles completions in the order in which they happen
-    and starts steps that become ready together in step order, early arrivals included.
+    the dependencies. Sends to one peer on one channel become ready in step order under every timing, and so do
+    receives (`check` proves it). A player handles completions in the order in which they happen. It starts steps
+    that become ready together in step order, early arrivals included.
     """
 
     algorithm: str
@@ -43,15 +43,15 @@ class Template:
     channels: int
     relative: bool
     blocks: int  # rows of the size table
-    parts: int  # how often the operation's own rows repeat in them: over channels, and over loops and slices
+    parts: int  # repetitions of the operation's own rows: over channels, and over loops and slices
     action: NDArray[np.uint8]  # (steps,) Action
     peer: NDArray[np.int32]  # (steps,)
     block_base: NDArray[np.int32]  # (steps,)
     block: NDArray[np.int32]  # (steps,)
     channel: NDArray[np.uint8]  # (steps,)
-    credit: NDArray[np.uint8]  # (steps,) 1: a send waits for its receiver's clear-to-send; set on both ends
+    credit: NDArray[np.uint8]  # 1: a send waits for its receiver's credit (clear-to-send); set at both ends
     dep_start: NDArray[np.int32]  # (steps + 1,) CSR over `deps`
-    deps: NDArray[np.int32]  # steps of this template that must be done first; each smaller than its own step
+    deps: NDArray[np.int32]  # earlier steps of this template that must be done first
     empty_messages: bool = False  # send blocks of 0 bytes too (barrier); otherwise both ends skip them
 
     def __len__(self) -> int:

@@ -1,1 +1,1 @@
-"""Files that people write: units, TOML read strictly with the line of each mistake, and hosts files."""
+"""Configuration files: units, strict TOML whose errors name the line, hosts files and NCCL's variables."""

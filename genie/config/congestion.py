@@ -1,6 +1,6 @@
-"""What a sender's congestion control is called, and its parameters, as strict structs; the same for both worlds.
+"""Names and parameters of congestion controls as strict structs, the same for both worlds.
 
-Names are those of the papers that `native/congestion/` cites; what a control does with them stands there.
+Names are those of the papers that `native/congestion/` cites; the algorithms are described there.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from genie.config.units import Duration, Rate, Size
 Share = Annotated[float, Meta(gt=0, le=1)]
 Positive = Annotated[float, Meta(gt=0, le=1000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-UNLIMITED_BPS = 100 * 10**9  # a line rate to start from where ports have none
+UNLIMITED_BPS = 100 * 10**9  # assumed line rate where ports have none
 UNITS = {Rate: "_bps", Duration: "_ps", Size: "_bytes"}
 
 
 class _Control(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """A control. Fields that are None keep the core's default, which the comment gives."""
+    """Common parameters of congestion controls. A field that is None keeps the core's default, given in its comment."""
 
-    cnp_interval: Duration | None = None  # 50us: least time between two notifications of one queue pair
-    base_round_trip: Duration | None = None  # the longest of the fabric, of full packets when it is idle
+    cnp_interval: Duration | None = None  # 50us: least time between two notifications (CNPs) of a queue pair
+    base_round_trip: Duration | None = None  # longest in the idle fabric, of full packets
 
 
 class NoControl(_Control, frozen=True, tag="none"):
@@ -31,14 +31,14 @@ class NoControl(_Control, frozen=True, tag="none"):
 
 
 class Window(_Control, frozen=True, tag="window"):
-    """So many bytes under way, at a rate of its own: a queue pair's rate limiter."""
+    """A limit on the bytes in flight, with a rate limiter for each queue pair."""
 
     window: Size | None = None  # the bandwidth-delay product
     rate: Rate | None = None  # the port's
 
 
 class Dcqcn(_Control, frozen=True, tag="dcqcn"):
-    """As its paper has it: notifications cut the rate, time and bytes raise it."""
+    """DCQCN as in its paper: notifications cut the rate; a timer and a byte counter raise it."""
 
     minimum_rate: Rate | None = None  # 10Mb/s
     additive: Rate | None = None  # 40Mb/s
@@ -51,7 +51,7 @@ class Dcqcn(_Control, frozen=True, tag="dcqcn"):
 
 
 class DcqcnTimer(_Control, frozen=True, tag="dcqcn-timer"):
-    """As network cards have it: cut at most once in an interval, raised by time alone."""
+    """DCQCN as in network cards: the rate is cut at most once in an interval and raised by time alone."""
 
     minimum_rate: Rate | None = None  # 100Mb/s
     additive: Rate | None = None  # 50Mb/s
@@ -64,11 +64,11 @@ class DcqcnTimer(_Control, frozen=True, tag="dcqcn-timer"):
     clamp_target: bool | None = None  # false
     window: Size | None = None  # none
     rate_window: bool | None = None  # false: the window shrinks with the rate
-    notify_in_acks: bool | None = None  # false: marks are said in acknowledgements, not in packets of their own
+    notify_in_acks: bool | None = None  # false: congestion marks are reported in ACKs instead of packets of their own
 
 
 class Hpcc(_Control, frozen=True, tag="hpcc"):
-    """By what every port on the way says of itself. Only the twin's switches do."""
+    """Control by the telemetry of each port on the path, which only the twin's switches send."""
 
     utilisation: Share | None = None  # 0.95
     stages: Count | None = None  # 0
@@ -78,7 +78,7 @@ class Hpcc(_Control, frozen=True, tag="hpcc"):
 
 
 class Timely(_Control, frozen=True, tag="timely"):
-    """By the gradient of round trips."""
+    """Control by the gradient of round-trip times."""
 
     low: Duration | None = None  # 50us
     high: Duration | None = None  # 500us
@@ -92,7 +92,7 @@ class Timely(_Control, frozen=True, tag="timely"):
 
 
 class Swift(_Control, frozen=True, tag="swift"):
-    """By the distance of the delay to a target."""
+    """Control by the difference between the delay and a target."""
 
     base_target: Duration | None = None  # 1.5 base round trips
     flow_range: Duration | None = None  # a base round trip
@@ -105,7 +105,7 @@ class Swift(_Control, frozen=True, tag="swift"):
 
 
 class Dctcp(_Control, frozen=True, tag="dctcp"):
-    """By the share of marked packets."""
+    """Control by the share of marked packets."""
 
     gain: Share | None = None  # 1/16
     additive: Positive | None = None  # 1 packet a round trip
@@ -114,7 +114,7 @@ class Dctcp(_Control, frozen=True, tag="dctcp"):
 
 
 class Nscc(_Control, frozen=True, tag="nscc"):
-    """By marks and delay together, after Ultra Ethernet's network signaled congestion control."""
+    """Control by marks and delay together, after Ultra Ethernet's network signaled congestion control."""
 
     target: Duration | None = None  # 3/4 of the base round trip
     proportional: Positive | None = None  # 4 packets a round trip
@@ -134,12 +134,12 @@ OF_CONNECTION = ("cnp_interval", "base_round_trip", "notify_in_acks")
 
 
 def name_of(control: Control) -> str:
-    """The name by which a fabric file asks for a control."""
+    """The control's name in a fabric file."""
     return str(control.__struct_config__.tag)
 
 
 def plain(control: Control) -> dict[str, int | float | str | bool]:
-    """A control as JSON has it: its kind and what is given, in b/s, ps and bytes."""
+    """A control as JSON: its kind and the parameters that are given, in b/s, ps and bytes."""
     given: dict[str, Any] = {field: getattr(control, field) for field in control.__struct_fields__}
     numbers = {
         field: int(value) if isinstance(value, Rate | Duration | Size) else value
@@ -150,15 +150,15 @@ def plain(control: Control) -> dict[str, int | float | str | bool]:
 
 
 def from_plain(values: dict[str, Any]) -> Control:
-    """The inverse of `plain`; nothing at all is no control."""
+    """The inverse of `plain`; an empty object is no control."""
     control: Control = msgspec.convert(values or {"kind": "none"}, Control, dec_hook=lambda unit, value: unit(value))
     return control
 
 
 def set_control(config: Any, control: Control, line_rate_bps: int, base_round_trip_ps: int, dilation: int = 1) -> None:
-    """Let the native `config` of a queue pair say so. Dilation stretches its times and divides its rates.
+    """Copy a control into the native `config` of a queue pair. Dilation stretches times and divides rates.
 
-    A line rate of 0 is unlimited: no rate below UNLIMITED_BPS means anything then.
+    A line rate of 0 is unlimited; rates are then relative to UNLIMITED_BPS.
     """
     name = name_of(control)
     congestion = config.congestion
@@ -175,13 +175,13 @@ def set_control(config: Any, control: Control, line_rate_bps: int, base_round_tr
     if dilation > 1:
         for owner in (congestion, parameters):
             _dilate(owner, dilation)
-    if hasattr(parameters, "minimum_rate_bps"):  # a default may be above what ports have
+    if hasattr(parameters, "minimum_rate_bps"):  # the default may be above the ports' rate
         parameters.minimum_rate_bps = min(parameters.minimum_rate_bps, congestion.line_rate_bps)
     config.congestion = congestion
 
 
 def _dilate(owner: Any, dilation: int) -> None:
-    """Times and rates of a native table but those that were given so."""
+    """Dilate all times and rates of a native table, except those that the caller has dilated already."""
     for name in dir(owner):
         value = getattr(owner, name)
         if name in ("line_rate_bps", "base_round_trip_ps"):

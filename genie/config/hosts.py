@@ -1,7 +1,7 @@
-"""Hosts files: where each rank runs, at which address and device, and on which port of the fabric.
+"""Hosts files: the host, address, device and fabric port of each rank.
 
-Both worlds read them: the live world takes addresses and devices, the twin takes fabric ports and the host
-latency that `genie calibrate` stored.
+Both worlds read them. The live world takes addresses and devices; the twin takes fabric ports and the host latency that
+`genie calibrate` stored.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 class HostsError(SettingsError):
-    """A hosts file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+    """A mistake in a hosts file: one line that names file, line, key and the allowed values (exit code 2)."""
 
 
 class Calibration(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a message costs on these hosts, measured beforehand. Spreads are half the distance between quartiles.
+    """Costs of a message on these hosts, measured beforehand. Spreads are half the distance between quartiles.
 
-    softroce's costs are all per packet; `message_latency_ns` is for NICs that acknowledge in hardware, written by hand.
+    softroce's costs are all per packet. `message_latency_ns` is for NICs that acknowledge in hardware, and is written
+    by hand.
     """
 
-    packet_latency_ns: Nanoseconds  # from a packet's arrival until the transport has dealt with it
+    packet_latency_ns: Nanoseconds  # from a packet's arrival until the transport has handled it
     packet_latency_spread_ns: Nanoseconds = 0
-    message_latency_ns: Nanoseconds = 0  # from a message's completion until what depended on it is posted
+    message_latency_ns: Nanoseconds = 0  # from a message's completion until the messages that depend on it are posted
     message_latency_spread_ns: Nanoseconds = 0
     samples: Annotated[int, Meta(ge=0, le=10**12)] = 0
     transport: str = "softroce"
-    rate: str = "unlimited"  # line rate that it was measured at
+    rate: str = "unlimited"  # line rate during the measurement
     dilation: Annotated[float, Meta(ge=1, le=DILATION_MAX)] = 1.0
-    scheduling: str = ""  # what the ranks got: SCHED_FIFO, SCHED_OTHER
+    scheduling: str = ""  # scheduling class of the ranks: SCHED_FIFO, SCHED_OTHER
     measured_at: str = ""  # ISO 8601
     commit: str = ""
 
 
 class HostEntry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One [[host]] of the file."""
+    """One [[host]] table of the file."""
 
-    # mpirun hands it to ssh, which takes a hyphen in front for an option, and splits its own list at commas.
+    # mpirun passes the name to ssh, which takes a leading hyphen for an option. mpirun also splits its list at commas.
     name: Annotated[
         str,
         Meta(
@@ -74,16 +75,17 @@ class HostEntry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         str | list[str],
         Meta(description='an IP address, one with {rank+1} or {index+1} in it such as "127.0.1.{rank+1}", or a list'),
     ]
-    transport: Literal["softroce", "verbs"] | None = None  # where a job mixes them; None: the run's own
-    # RDMA devices for verbs, as NCCL_IB_HCA has them: "mlx5_0:1", with {index} in it, or a list with one for each rank.
+    transport: Literal["softroce", "verbs"] | None = None  # in jobs that mix both; None: the run's own
+    # RDMA devices for verbs, in NCCL_IB_HCA's grammar: "mlx5_0:1", a text with {index}, or a list with one for each
+    # rank.
     device: Annotated[str | list[str] | None, Meta(description='such as "mlx5_0:1" or "mlx5_{index}", or a list')] = (
         None
     )
-    port: Annotated[str, Meta(min_length=1)] | None = None  # host of the fabric; may hold {rank} or {index}
+    port: Annotated[str, Meta(min_length=1)] | None = None  # host name in the fabric; may contain {rank} or {index}
 
 
 class HostsFile(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A hosts file as it is written."""
+    """A hosts file, as written."""
 
     host: Annotated[list[HostEntry], Meta(min_length=1, description="tables [[host]], one a host")]
     calibration: Calibration | None = None
@@ -91,23 +93,23 @@ class HostsFile(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs."""
+    """Host, address, device and fabric port of a rank."""
 
     rank: int
     host: str
-    address: str  # IPv4 or IPv6, of the data network
+    address: str  # IPv4 or IPv6 address in the data network
     device: str | None = None  # RDMA devices, in NCCL_IB_HCA's grammar
-    port: str | None = None  # name of a host of the fabric; None: the fabric's host of the rank's number
+    port: str | None = None  # name of a host of the fabric; None: the host with the rank's number
     transport: str | None = None  # softroce or verbs; None: the run's own
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """All ranks' places, in rank order, and what was measured about their hosts."""
+    """Places of all ranks, in rank order, and the calibration of their hosts."""
 
     places: tuple[Place, ...]
     calibration: Calibration | None = None
-    name: str = "loopback"  # of the file, for messages
+    name: str = "loopback"  # file name, for messages
 
     @property
     def ranks(self) -> int:
@@ -142,12 +144,12 @@ def load_hosts(path: Path) -> Hosts:
 
 
 def parse_hosts(text: str, name: str = "hosts.toml") -> Hosts:
-    """Check a hosts file's text; errors call it `name`. Raises HostsError."""
+    """Check the text of a hosts file; errors use `name` as the file's name. Raises HostsError."""
     return _places(Document(text, name, HostsError))
 
 
 def loopback_hosts(ranks: int, base: str = LOOPBACK_BASE) -> Hosts:
-    """`ranks` ranks on this machine, rank r at the address `base` + r. Raises HostsError when they leave 127/8."""
+    """`ranks` ranks on this machine, rank r at the address `base` + r. Raises HostsError if one is outside 127/8."""
     first = ipaddress.IPv4Address(base)
     addresses = [str(first + r) for r in range(ranks)]
     if ranks and not (ipaddress.IPv4Address(addresses[-1]).is_loopback and first.is_loopback):
@@ -156,10 +158,10 @@ def loopback_hosts(ranks: int, base: str = LOOPBACK_BASE) -> Hosts:
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
-    """Put [calibration] into a hosts file, in place of an earlier one; all other text stays as it is.
+    """Write [calibration] into a hosts file, replacing an earlier one; all other text stays as it is.
 
-    A link stays one, and the file's mode stays. Raises HostsError when the file cannot be read or has no place for the
-    table, OSError when the machine cannot write it.
+    A link remains a link, and the file's mode is kept. Raises HostsError when the file cannot be read or has no place
+    for the table, OSError when it cannot be written.
     """
     document = Document.open(path, HostsError)
     text = with_calibration(document.text, calibration)
@@ -180,7 +182,7 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 
 
 def with_calibration(text: str, calibration: Calibration) -> str:
-    """A hosts file's text with this [calibration], in place of an earlier one or at the end."""
+    """The text of a hosts file with this [calibration], in place of an earlier one or at the end."""
     values = msgspec.to_builtins(calibration)
     lines = ["[calibration]  # written by genie calibrate", *(f"{key} = {_literal(values[key])}" for key in values)]
     section = "\n".join(lines) + "\n"
@@ -191,7 +193,7 @@ def with_calibration(text: str, calibration: Calibration) -> str:
 
 
 def _literal(value: object) -> str:
-    return msgspec.json.encode(value).decode()  # numbers and plain strings are written alike in JSON and TOML
+    return msgspec.json.encode(value).decode()  # numbers and plain strings have the same form in JSON and TOML
 
 
 def _places(document: Document) -> Hosts:
@@ -276,7 +278,7 @@ def _device(document: Document, i: int, entry: HostEntry, rank: int, index: int)
 
 
 def _fill(document: Document, key: tuple[str | int, ...], text: str, rank: int, index: int) -> str:
-    """The text with {rank}, {rank+1}, {index} and {index+1} filled in."""
+    """The text with {rank}, {rank+1}, {index} and {index+1} replaced."""
     values = {"rank": rank, "index": index}
     filled = _TEMPLATE.sub(lambda match: str(values[match[1]] + int(match[2] or 0)), text)
     if "{" in filled or "}" in filled:

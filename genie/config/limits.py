@@ -1,5 +1,5 @@
-"""Limits that options, files and NCCL's variables share."""
+"""Limits shared by options, files and NCCL's variables."""
 
 from __future__ import annotations
 
-QUEUE_PAIRS_MAX = 128  # of a connection: NCCL_IB_QPS_PER_CONNECTION
+QUEUE_PAIRS_MAX = 128  # per connection: the limit of NCCL_IB_QPS_PER_CONNECTION

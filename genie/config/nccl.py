@@ -1,7 +1,7 @@
-"""NCCL's variables: what is set, where, and what it means for the messages that are sent.
+"""NCCL's variables: their values, their sources, and their effect on messages.
 
-Read as NCCL does: the environment, else `~/.nccl.conf` (or the file that NCCL_CONF_FILE names), else `/etc/nccl.conf`;
-files have lines of NAME=VALUE.
+They are read as NCCL reads them: the environment first, then `~/.nccl.conf` (or the file that NCCL_CONF_FILE names),
+then `/etc/nccl.conf`. Files have lines of NAME=VALUE.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.errors import InputError
 from genie.inputs.content import ContentError, read_bytes
 
 FILE_NAME = "NCCL_CONF_FILE"
@@ -20,15 +21,15 @@ SYSTEM_FILE = Path("/etc/nccl.conf")
 CHANNELS_MAX = 64
 BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 8 * 1024, 1 << 30
 CHUNK_MAX_BYTES = 1 << 30
-RAILS_CHANNELS = 2  # channels of each rank at a node's door, where nothing says how many
+RAILS_CHANNELS = 2  # default: channels for each rank of a node that has a NIC
 
 ALGORITHMS, OTHER_ALGORITHMS = ("ring", "tree"), ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 PROTOCOLS = ("simple", "ll128", "ll")  # in the order of preference
 
-# Collectives in channels, and those of grouped sends and receives.
+# Collectives that NCCL runs in channels, and those that it runs as grouped sends and receives.
 IN_CHANNELS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 IN_MESSAGES = frozenset({"all_to_all", "gather", "scatter"})
-# Those that decide messages, and of which collectives.
+# Variables that shape messages, and the collectives that they apply to.
 SHAPING = {
     "NCCL_ALGO": frozenset({"all_reduce"}),
     "NCCL_PROTO": IN_CHANNELS,
@@ -39,7 +40,7 @@ SHAPING = {
     "NCCL_PXN_DISABLE": frozenset({"all_to_all"}),
     "NCCL_CROSS_NIC": IN_CHANNELS,
 }
-# Settings of connections, of both transports.
+# Settings of connections, for both transports.
 CONNECTING = {"NCCL_IB_QPS_PER_CONNECTION": "queue_pairs", "NCCL_IB_SPLIT_DATA_ON_QPS": "split"}
 # Settings of RDMA devices; all but the first are numbers.
 HCA = "NCCL_IB_HCA"
@@ -53,12 +54,12 @@ DEVICE_SETTINGS = {
     "NCCL_IB_RETRY_CNT": "retry_count",
 }
 
-ENVIRONMENT = "environment"  # as a source
+ENVIRONMENT = "environment"  # the source of a variable
 SAME = "none: messages would be the same without it"
 
 
-class NcclVariableError(ValueError):
-    """A variable with a value that means nothing: one line that names it, where it is set and what is allowed."""
+class NcclVariableError(InputError, ValueError):
+    """A variable with an invalid value: one line that names it, where it is set and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -68,24 +69,30 @@ class Setting:
     name: str
     value: str
     source: str  # environment, or the file
-    effect: str  # what it does here; begins with "none" where it does nothing
+    effect: str  # effect on this run; begins with "none" where there is none
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a run makes of variables."""
+    """Facts of a run that decide the effect of variables."""
 
     shape: Mapping[str, Any] | None = None  # of NCCL's messages; None: --wire plain
-    operations: Collection[str] | None = None  # of its collectives; None: not known
-    verbs: bool = False  # some ranks are on RDMA devices
-    overruled: Mapping[str, str] = field(default_factory=dict)  # variable -> the option or file that stands above it
+    operations: Collection[str] | None = None  # names of its collectives; None: unknown
+    verbs: bool = False  # some ranks use RDMA devices
+    overruled: Mapping[str, str] = field(default_factory=dict)  # variable -> the option or file that takes precedence
 
 
 class NcclVariables(Mapping[str, str]):
-    """All variables whose names begin with NCCL_, by name. `warnings`: what was passed over, as NCCL does."""
+    """All variables whose names begin with NCCL_, by name.
+
+    `warnings`: sources that were skipped, as NCCL skips them.
+    """
 
     def __init__(self, environment: Mapping[str, str] | None = None, files: tuple[Path, ...] | None = None) -> None:
-        """Raises NcclVariableError when a file cannot be read or has a line that is no NAME=VALUE."""
+        """Read the variables.
+
+        Raises NcclVariableError when a file cannot be read or has a line that is not NAME=VALUE.
+        """
         environment = os.environ if environment is None else environment
         self._values: dict[str, str] = {}
         self.sources: dict[str, str] = {}
@@ -124,13 +131,13 @@ class NcclVariables(Mapping[str, str]):
         return len(self._values)
 
     def wrong(self, name: str, allowed: str) -> NcclVariableError:
-        """The error of a value that is not `allowed`."""
+        """The error for a value that is not `allowed`."""
         where = f'{name}="{self[name]}" ({self.sources[name]})'
         return NcclVariableError(f"{where}: must be {allowed}; unset it, or correct it")
 
 
 def _files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where variables may stand, the strongest first."""
+    """Files that may set variables, the strongest first."""
     named = environment.get(FILE_NAME, "")
     home = environment.get("HOME", "")
     own = Path(named) if named else Path(home or "/") / ".nccl.conf"
@@ -141,7 +148,7 @@ def _read(path: Path) -> dict[str, str]:
     try:
         lines = read_bytes(path).decode("utf-8", "replace").splitlines()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        raise  # NCCL does without it then
+        raise  # NCCL goes on without the file
     except ContentError as error:
         raise NcclVariableError(f"{path}: {error}") from error
     except OSError as error:
@@ -153,15 +160,15 @@ def _read(path: Path) -> dict[str, str]:
             continue
         name, equals, value = text.partition("=")
         if not equals:
-            raise NcclVariableError(f"{path}, line {number}: '{text}' is no NAME=VALUE")
+            raise NcclVariableError(f"{path}, line {number}: '{text}' is not NAME=VALUE")
         values[name.strip()] = value.strip()
     return values
 
 
 def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
-    """Channels, algorithm, protocol, buffer, chunks and relaying of NCCL's messages, as variables say.
+    """Channels, algorithm, protocol, buffer, chunks and relaying of NCCL's messages, from the variables.
 
-    Channels that nobody says are two for each rank at a node's door. Raises NcclVariableError.
+    The default is two channels for each rank of a node. Raises NcclVariableError.
     """
     lowest = _number(variables, "NCCL_MIN_NCHANNELS", 1, CHANNELS_MAX, 1)
     highest = _number(variables, "NCCL_MAX_NCHANNELS", 1, CHANNELS_MAX, CHANNELS_MAX)
@@ -173,15 +180,16 @@ def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
         "algorithm": _algorithm(variables),
         "protocol": _protocol(variables),
         "buffer_bytes": buffer_bytes,
-        # Not more than a step, as NCCL has it.
+        # At most a step, as in NCCL.
         "p2p_chunk_bytes": min(chunk_bytes, buffer_bytes // 8),
         "pxn": _number(variables, "NCCL_PXN_DISABLE", 0, 1, 0) == 0,
     }
 
 
 def connections_of(variables: NcclVariables, queue_pairs: int | None, split: bool | None) -> tuple[int, bool]:
-    """Queue pairs between two ranks, and whether each message goes over all of them; what is given stands above
-    variables. Raises ValueError.
+    """(queue pairs between two ranks, whether each message is split over all of them).
+
+    Arguments take precedence over variables. Raises ValueError.
     """
     if queue_pairs is None:
         queue_pairs = _number(variables, "NCCL_IB_QPS_PER_CONNECTION", 1, QUEUE_PAIRS_MAX, 1)
@@ -191,7 +199,7 @@ def connections_of(variables: NcclVariables, queue_pairs: int | None, split: boo
 
 
 def warnings_of(variables: NcclVariables) -> list[str]:
-    """What a person should know of variables beside their effects. Raises NcclVariableError."""
+    """Warnings about variables, apart from their effects. Raises NcclVariableError."""
     lowest = _number(variables, "NCCL_MIN_NCHANNELS", 1, CHANNELS_MAX, 1)
     highest = _number(variables, "NCCL_MAX_NCHANNELS", 1, CHANNELS_MAX, CHANNELS_MAX)
     if lowest <= highest:
@@ -201,7 +209,7 @@ def warnings_of(variables: NcclVariables) -> list[str]:
 
 
 def changes_of_files(settings: Iterable[Setting]) -> list[str]:
-    """What files of variables change, which nobody sees on the command line: a line for each file."""
+    """One line for each file of variables that changes the run, because the command line does not show it."""
     found: dict[str, list[str]] = {}
     for each in settings:
         if each.source != ENVIRONMENT and not each.effect.startswith("none"):
@@ -223,7 +231,7 @@ def _number(variables: NcclVariables, name: str, lowest: int, highest: int, defa
 
 
 def _size(variables: NcclVariables, name: str, lowest: int, highest: int, default: int) -> int:
-    """A number of bytes; K, M and G are 1024s."""
+    """A number of bytes; K, M and G are powers of 1024."""
     text = variables.get(name, "").upper()
     if not text:
         return default
@@ -238,9 +246,9 @@ def _size(variables: NcclVariables, name: str, lowest: int, highest: int, defaul
 
 
 def _names(variables: NcclVariables, name: str, known: tuple[str, ...]) -> set[str]:
-    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`; of lists by function, that of all-reduce.
+    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`. Of lists by function, all-reduce's counts.
 
-    `Ring;allreduce:Tree`: a list without a function is that of all functions that have none of their own.
+    `Ring;allreduce:Tree`: a list without a function applies to all functions without a list of their own.
     """
     allowed = set(known)
     lists = [part.rpartition(":") for part in variables.get(name, "").lower().split(";") if part.strip()]
@@ -255,7 +263,7 @@ def _names(variables: NcclVariables, name: str, known: tuple[str, ...]) -> set[s
 
 
 def _algorithm(variables: NcclVariables) -> str | None:
-    """ring or tree, where only one of them is allowed; None: by size."""
+    """ "ring" or "tree" where only one of them is allowed; None: chosen by size."""
     allowed = _names(variables, "NCCL_ALGO", (*ALGORITHMS, *OTHER_ALGORITHMS)) & set(ALGORITHMS)
     return allowed.pop() if len(allowed) == 1 else None
 
@@ -266,7 +274,7 @@ def _protocol(variables: NcclVariables) -> str:
 
 
 def settings_list(variables: NcclVariables, played: Played) -> list[Setting]:
-    """Every NCCL variable that is set, and whether it matters. Raises NcclVariableError."""
+    """Every NCCL variable that is set, with its effect. Raises NcclVariableError."""
     return [
         Setting(name, variables[name], variables.sources[name], _effect(name, variables, played))
         for name in sorted(variables)
@@ -285,7 +293,7 @@ def _effect(name: str, variables: NcclVariables, played: Played) -> str:
     if not variables[name]:
         return "none: it is empty"
     if name in played.overruled:
-        return f"none: {played.overruled[name]} says it"
+        return f"none: {played.overruled[name]} sets it"
     if name in CONNECTING:
         return f"queue pairs of each connection: {CONNECTING[name]} = {variables[name]}"
     if name in DEVICE_SETTINGS or played.shape is None:
@@ -299,7 +307,7 @@ def _effect_on_messages(
     if name == "NCCL_CROSS_NIC":
         return "none: rings leave a node by the NIC by which they enter it"
     if operations is not None and not SHAPING[name] & set(operations):
-        return f"none: it is of {', '.join(sorted(SHAPING[name]))}, and the workload has none"
+        return f"none: it applies to {', '.join(sorted(SHAPING[name]))}, and the workload has none"
     ranks_per_node = shape["ranks_per_node"]
     if name == "NCCL_PXN_DISABLE" and ranks_per_node == 1:
         return "none: one rank a node"

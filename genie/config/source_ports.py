@@ -1,9 +1,12 @@
-"""Which UDP source port a queue pair sends from: what ECMP hashes, so that it chooses the path through the fabric.
+"""UDP source ports of queue pairs. ECMP hashes them, so that they choose the path through the fabric.
 
-`pair`: each pair of ranks its own, the next if it is taken. `nccl`: as RDMA devices do for a flow label of 0, from the
-numbers of both queue pairs (`rdma_get_udp_sport` in Linux's ib_verbs.h), so that paths are spread as NCCL's are.
-`PORT`: one for all. `FIRST-LAST`: a sweep, one after another over all queue pairs. `pinned`: those that were chosen
-by the paths that they lead to.
+The rules are:
+  - `pair`: one port for each pair of ranks; the next if it is taken
+  - `nccl`: the port of an RDMA device with flow label 0, computed from the numbers of both queue pairs
+  (`rdma_get_udp_sport` in Linux's ib_verbs.h). Paths are then spread as NCCL's are.
+  - `PORT`: one port for all
+  - `FIRST-LAST`: a sweep, one port after another over all queue pairs
+  - `pinned`: ports chosen by the paths that they lead to
 """
 
 from __future__ import annotations
@@ -39,12 +42,12 @@ class SourcePorts:
         self._first, self._last = first, last
 
     def __contains__(self, port: int) -> bool:
-        """Whether the port is among those given by number."""
+        """Whether the port is among the ports given by number."""
         return self._first > 0 and self._first <= port <= self._last
 
     @property
     def exact(self) -> bool:
-        """Whether no other port will do."""
+        """Whether the rule allows no substitute for a port that is taken."""
         return self.rule not in (PAIR, PINNED) or bool(self._chosen)
 
     def port(self, rank: int, peer: int, connection: int, queue_pairs: int, own_qpn: int, peer_qpn: int) -> int:
@@ -60,7 +63,7 @@ class SourcePorts:
 
 
 def rdma_source_port(own_qpn: int, peer_qpn: int) -> int:
-    """The source port that RDMA devices use between two queue pairs whose flow label is 0."""
+    """The source port of an RDMA device between two queue pairs with flow label 0."""
     label = own_qpn * peer_qpn
     label ^= label >> 20
     label ^= label >> 40

@@ -1,4 +1,4 @@
-"""Reading TOML into strict structs, with errors that name the file, the line, the key and what is allowed."""
+"""Reading TOML into strict structs; errors name the file, the line, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from msgspec import inspect
 
 from genie.config.toml_lines import Key, key_lines
 from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
+from genie.errors import InputError
 from genie.inputs.printable import shown_value
 
 _PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
@@ -24,23 +25,23 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
 
-CHARACTERS_MAX = 32 * 2**20  # of a file: half a million cables, one by one
+CHARACTERS_MAX = 32 * 2**20  # of a file; enough for half a million cables, listed one by one
 
 T = TypeVar("T")
 
 
-class SettingsError(Exception):
-    """A mistake in a configuration file: one line that names file, line, key and what is allowed (exit code 2)."""
+class SettingsError(InputError):
+    """A mistake in a configuration file: one line that names file, line, key and allowed values (exit code 2)."""
 
 
 class Document:
-    """The text of a TOML file and where its keys are; `name` is how errors call it."""
+    """Text of a TOML file and the lines of its keys; `name` is the file's name in errors."""
 
     def __init__(self, text: str, name: str, error: type[SettingsError] = SettingsError) -> None:
         self.text = text
         self.name = name
         self._error = error
-        self._old_keys: dict[Key, Key] = {}  # new name -> as the file has it
+        self._old_keys: dict[Key, Key] = {}  # new name -> name in the file
         try:
             self.data: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as wrong:
@@ -50,7 +51,7 @@ class Document:
             if problem == "Cannot overwrite a value":
                 problem = "this key is given twice"
             raise error(f"{name}:{line}: is not TOML: {problem}") from wrong
-        except (ValueError, RecursionError) as wrong:  # numbers beyond Python's limit, nesting beyond its stack
+        except (ValueError, RecursionError) as wrong:  # integers beyond Python's limit, nesting beyond its stack
             problem = "values are nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
             raise error(f"{name}:1: is not TOML that can be read: {problem}") from wrong
 
@@ -64,7 +65,7 @@ class Document:
             raise error(f"{path}: cannot be read: {wrong.strerror}; give the path of a TOML file") from wrong
         except UnicodeDecodeError as wrong:
             raise error(f"{path}: is not text; give the path of a TOML file") from wrong
-        except ValueError as wrong:  # a null character, in a path that a file gives
+        except ValueError as wrong:  # a null character in a path given by a file
             raise error(f"{path}: cannot be read: {wrong}; give the path of a TOML file") from wrong
         if len(text) > CHARACTERS_MAX or text.startswith("\0"):
             if text.startswith("\0"):
@@ -73,7 +74,7 @@ class Document:
         return cls(text, str(path), error)
 
     def error(self, key: Key, problem: str) -> SettingsError:
-        """An error at `key`; keys that are not in the file are placed at the nearest table that is."""
+        """An error at `key`; for a key that is not in the file, at the nearest table that is."""
         return self._error(f"{self.name}:{self.line_of(key)}: {dotted(key)}{problem}")
 
     @cached_property
@@ -81,12 +82,12 @@ class Document:
         return key_lines(self.text)
 
     def line_of(self, key: Key) -> int:
-        """From 1, of a key or of the nearest table around it that is in the file."""
+        """Line, from 1, of a key or of the nearest table around it that is in the file."""
         lines, key = self._lines, self._in_file(key)
         return next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), 1)
 
     def rename(self, old: tuple[str, ...], new: str) -> None:
-        """Give the value at `old` the name `new`; errors at the new key are placed where the file has the old one."""
+        """Give the value at `old` the name `new`; errors at the new key show the line of the old one."""
         *tables, last = old
         data = self.data = deepcopy(self.data)
         for name in tables:
@@ -102,7 +103,7 @@ class Document:
         return key
 
     def convert(self, into: type[T]) -> T:
-        """The file as a strict struct. Raises the document's error for anything that does not fit."""
+        """The file as a strict struct. Raises the document's error for any value that does not fit."""
         try:
             return msgspec.convert(self.data, into, dec_hook=_parse_quantity)
         except msgspec.ValidationError as wrong:
@@ -128,9 +129,9 @@ class Document:
 
 
 class Tables(Document):
-    """Tables that no text has: given by a program, or those of a document with some values changed.
+    """Tables without a text: made by a program, or a document's tables with some values changed.
 
-    `places`: the keys of what was changed, and how an error names each, such as "sweep.toml:7: fabric.link.rate".
+    `places`: the keys of changed values, and the name of each in errors, such as "sweep.toml:7: fabric.link.rate".
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Tables(Document):
         self._places = dict(places or {})
 
     def error(self, key: Key, problem: str) -> SettingsError:
-        """An error at `key`: where it was changed, else where the document has it, else by its name alone."""
+        """An error at `key`: at its changed place, else at its line in the document, else by name only."""
         for changed, place in self._places.items():
             if key[: len(changed)] == changed:
                 below = dotted(key[len(changed) :])
@@ -161,9 +162,9 @@ class Tables(Document):
 
 
 def changed_tables(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy in which the values at dotted keys, such as "switch.buffer" or "topology.link.2.rate", are others.
+    """A copy with other values at dotted keys such as "switch.buffer" or "topology.link.2.rate".
 
-    None leaves a value out. Raises KeyError with the part of a dotted key below which nothing can be.
+    None removes a value. Raises KeyError with the part of a dotted key that cannot contain other keys.
     """
     copy: dict[str, Any] = deepcopy(dict(data))
     for dotted_key, value in changes.items():
@@ -188,18 +189,18 @@ def changed_tables(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 
 
 def parts_of(dotted_key: str) -> Key:
-    """The names of a dotted key; a number is the place in a list, from 0."""
+    """The names in a dotted key; a number is an index into a list, from 0."""
     return tuple(int(part) if part.isdecimal() else part for part in dotted_key.split("."))
 
 
 def _parse_quantity(kind: type, value: object) -> object:
     if kind in _PARSERS:
         return _PARSERS[kind](value)
-    raise NotImplementedError(kind)  # what msgspec asks a hook to raise for a type that is not the hook's
+    raise NotImplementedError(kind)  # msgspec requires this error for types that the hook does not handle
 
 
 def dotted(key: Key) -> str:
-    """A key in an error's words: `topology.link[2].rate`."""
+    """A key as errors show it: `topology.link[2].rate`."""
     text = "".join(f"[{part}]" if isinstance(part, int) or part == "..." else f".{part}" for part in key)
     return text.removeprefix(".")
 
@@ -214,7 +215,7 @@ def _value_at(data: Any, key: Key) -> Any:
 
 
 def _type_at(kind: Any, data: Any, key: Key) -> Any:
-    """The declared type at `key`; tagged unions are told apart by the data."""
+    """The declared type at `key`; the data decide between the members of a tagged union."""
     kind = _narrow(kind, data)
     if not key:
         return kind
@@ -252,7 +253,7 @@ def _keys(struct: Any) -> list[str]:
 
 
 def _allowed(kind: Any, name: Any) -> str:
-    """What may stand at a key of this type, in words."""
+    """Description of the allowed values of a key of this type."""
     members = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
     structs = [m for m in members if isinstance(m, type) and issubclass(m, msgspec.Struct)]
     tags = [str(s.__struct_config__.tag) for s in structs if s.__struct_config__.tag_field]

@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key stands. tomllib does not say, and an error message has to."""
+"""Lines of the keys in a TOML text, for error messages; tomllib does not report them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _NAMES = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*"
 _HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_NAMES})[ \t]*\]")
 _ASSIGNMENT = re.compile(rf"[ \t]*({_NAMES})[ \t]*=")
-# What can hide a bracket or a hash sign, then brackets, then a comment.
+# Strings, which may contain brackets and hash signs, then brackets, then comments.
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[\[\]{}]|#[^\n]*|\n',
     re.DOTALL,
@@ -18,13 +18,12 @@ _TOKEN = re.compile(
 
 
 def key_lines(text: str) -> dict[Key, int]:
-    """Line, from 1, of each table header and each assignment of a valid TOML text.
+    """Line, from 1, of each table header and each assignment in a valid TOML text.
 
-    Keys inside inline tables and inside arrays are not listed: the line of the enclosing assignment is the
-    best answer for them.
+    Keys in inline tables and in arrays are not listed; use the line of the enclosing assignment for them.
     """
     lines: dict[Key, int] = {}
-    counts: dict[Key, int] = {}  # elements seen of each array of tables
+    counts: dict[Key, int] = {}  # number of elements seen of each array of tables
     table: Key = ()
     for position, line in _statements(text):
         if header := _HEADER.match(text, position):
@@ -43,7 +42,7 @@ def key_lines(text: str) -> dict[Key, int]:
 
 
 def _statements(text: str) -> list[tuple[int, int]]:
-    """Offset and line number of each line that starts outside of a string or a bracket."""
+    """Offset and line number of each line that starts outside strings and brackets."""
     starts = [(0, 1)]
     depth, line = 0, 1
     for token in _TOKEN.finditer(text):
@@ -63,7 +62,7 @@ def _split(names: str) -> tuple[str, ...]:
 
 
 def _resolve(names: tuple[str, ...], counts: dict[Key, int]) -> Key:
-    """A header's names, with the number of the current element after each array of tables."""
+    """The names of a header, with the index of the current element after each array of tables."""
     key: Key = ()
     for name in names:
         key += (name,)
@@ -73,9 +72,9 @@ def _resolve(names: tuple[str, ...], counts: dict[Key, int]) -> Key:
 
 
 def table_span(text: str, table: Key) -> tuple[int, int] | None:
-    """Offsets of a table's header and of the end of its last assignment's line; None when it is not there.
+    """Offsets of a table's header and of the end of its last assignment's line; None if the table is absent.
 
-    Comments and blank lines after the last assignment belong to what follows.
+    Comments and blank lines after the last assignment belong to the text that follows.
     """
     statements = _statements(text)
     start: int | None = None

@@ -41,7 +41,7 @@ class Size(int):
 
 
 def parse_rate(value: object) -> Rate:
-    """Rate from "200Mb/s" or "unlimited"; a bare number has no unit. Raises ValueError."""
+    """Rate from "200Mb/s" or "unlimited"; a number needs a unit. Raises ValueError."""
     if value == "unlimited":
         return Rate(0)
     _refuse_bare(value)
@@ -49,7 +49,7 @@ def parse_rate(value: object) -> Rate:
 
 
 def parse_duration(value: object) -> Duration:
-    """Duration from "1.5us"; a bare number only when it is 0, as a unit may not be guessed. Raises ValueError."""
+    """Duration from "1.5us"; a number needs a unit unless it is 0. Raises ValueError."""
     _refuse_bare(value)
     return Duration(_scaled(value, DURATION_UNITS_PS | DURATION_ALIASES_PS, "ps", 0, DURATION_MAX_PS))
 
@@ -77,7 +77,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def _refuse_bare(value: object) -> None:
-    """A unit may not be guessed where people think in several; of sizes it is bytes."""
+    """Raise ValueError for a bare number where several units are common; a bare size is in bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value != 0:
         raise ValueError("has no unit")
 

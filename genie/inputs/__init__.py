@@ -1,1 +1,1 @@
-"""The ground floor of all readers: limits, text that is safe to print, and the last handler for faults of Genie."""
+"""Basics of all readers: size limits, text that is safe to print, and the last handler for internal errors."""

@@ -1,4 +1,4 @@
-"""Reading a file's bytes, plain or gzip, up to a limit that one option or environment variable raises."""
+"""Reading a file's bytes, plain or gzip, up to a limit that an option or an environment variable raises."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 LIMIT_VARIABLE = "GENIE_READ_LIMIT"
 CONTENT_MAX_BYTES = 1 << 30  # of a trace, after decompression
-JSON_MAX_BYTES = 1 << 28  # of a trace in JSON, whose objects take many times its bytes in memory
-TEXT_MAX_BYTES = 64 << 20  # of any other file: half a million cables take half of it
+JSON_MAX_BYTES = 1 << 28  # of a trace in JSON, whose objects take many times as much memory
+TEXT_MAX_BYTES = 64 << 20  # of any other file; half a million cables take half of it
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK_BYTES = 1 << 20
 
@@ -21,7 +21,7 @@ _LIMIT = re.compile(r"([0-9]{1,18})\s*(KiB|MiB|GiB|TiB|)")
 
 
 class ContentError(ValueError):
-    """Content that cannot be had: one line without the file's name; `offset`: bytes of content before it."""
+    """Content that cannot be read: one line without the file's name; `offset`: bytes of content before the error."""
 
     def __init__(self, problem: str, offset: int = 0) -> None:
         super().__init__(problem)
@@ -29,7 +29,7 @@ class ContentError(ValueError):
 
 
 def content_limit_bytes(default_bytes: int = CONTENT_MAX_BYTES) -> int:
-    """The limit of a trace's content: GENIE_READ_LIMIT, or the default. Raises ContentError."""
+    """The limit of a trace's content in bytes: GENIE_READ_LIMIT, or the default. Raises ContentError."""
     given = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not given:
         return default_bytes
@@ -43,7 +43,7 @@ def read_content(path: str | os.PathLike[str], default_bytes: int = CONTENT_MAX_
     """A trace's bytes, decompressed when it starts with gzip's magic. Raises ContentError, OSError."""
     limit_bytes = content_limit_bytes(default_bytes)
     with _opened(path) as file:
-        data = _read_up_to(file, limit_bytes)  # at once it would take memory for all of the limit
+        data = _read_up_to(file, limit_bytes)  # a single read would allocate memory for the whole limit
     if len(data) > limit_bytes:
         raise _too_long("the file", limit_bytes)
     return _gunzip(data, limit_bytes) if data.startswith(GZIP_MAGIC) else data
@@ -59,9 +59,9 @@ def read_bytes(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES) 
 
 
 def read_text(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES, *, encoding: str = "utf-8") -> str:
-    """The text of a file that is not a trace, lines ended by newlines alone.
+    """The text of a file that is not a trace, with line ends converted to newlines.
 
-    Raises ContentError when it has more than the limit, OSError, UnicodeDecodeError.
+    Raises ContentError when the file is longer than the limit, OSError, UnicodeDecodeError.
     """
     return read_bytes(path, limit_bytes).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -69,12 +69,12 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int = TEXT_MAX_BYTES, *
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return open(path, "rb")
-    except ValueError as error:  # a null character, in a path that a file gives
+    except ValueError as error:  # a null character in a path given by a file
         raise ContentError(f"the path cannot be used: {error}") from error
 
 
 def _read_up_to(file: BinaryIO, limit_bytes: int) -> bytes:
-    """As `read`, of special files too, which give what they have piece by piece."""
+    """At most the limit plus one byte, also from special files, whose reads return less than asked for."""
     parts, left = [], limit_bytes + 1
     while left and (part := file.read(min(left, CHUNK_BYTES))):
         parts.append(part)
@@ -89,7 +89,7 @@ def _gunzip(data: bytes, limit_bytes: int) -> bytes:
             while chunk := file.read1(CHUNK_BYTES):
                 content.write(chunk)
                 if content.tell() > limit_bytes:
-                    raise _too_long(f"what {len(data)} compressed bytes hold", limit_bytes)
+                    raise _too_long(f"the content of {len(data)} compressed bytes", limit_bytes)
     except EOFError as error:
         raise ContentError("the compressed file is cut", content.tell()) from error
     except (BadGzipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""The last handler: a fault of Genie becomes one line, and its traceback a file that the line names."""
+"""The last handler: an internal error becomes one line that names a file with the traceback."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from genie.inputs.printable import printable
 
-WORDS_MAX = 300  # of the error itself, in the line
+WORDS_MAX = 300  # of the error's own text, in the line
 
 
 def memory_limit_kib() -> int | None:
-    """The limit that `ulimit -v` shows in this process; None where there is no limit."""
+    """Memory limit of this process in KiB (`ulimit -v`); None without a limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit // 1024
 
 
 def memory_advice() -> str:
-    """Advice for when memory is too small."""
+    """Advice for a shortage of memory."""
     limit = memory_limit_kib()
     if limit is None:
         return "give a smaller input, fewer ranks on this machine, or more memory"
@@ -31,12 +31,12 @@ def memory_advice() -> str:
 
 
 def memory_line() -> str:
-    """The line about memory that ran out."""
+    """The line for a command that ran out of memory."""
     return f"memory ran out: {memory_advice()}"
 
 
 def fault_line(error: BaseException) -> str:
-    """The line about a fault of Genie. Writes the traceback to a file here, or else in the temporary folder."""
+    """The line for an internal error. Writes the traceback to a file here, or else in the temporary folder."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     words = printable(" ".join(_words(error).split()))
@@ -50,12 +50,14 @@ def fault_line(error: BaseException) -> str:
 
 
 def keep_traceback(text: bytes) -> str:
-    """Write a traceback to the first place that takes it; says where it is, or that it could not be written."""
+    """Write a traceback to the first place that takes it; return a phrase that names the file or says that none was
+    written.
+    """
     name = f"genie-fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     for folder in (_here, tempfile.gettempdir):
         try:
             path = Path(folder()) / name
-            with path.open("ab") as file:  # of several faults of a process, all
+            with path.open("ab") as file:  # several faults of a process share a file
                 file.write(text)
         except OSError:
             continue
@@ -64,7 +66,7 @@ def keep_traceback(text: bytes) -> str:
 
 
 def install_thread_handler() -> None:
-    """A thread that fails says so in the same line."""
+    """Report an error in a thread with the same line."""
     threading.excepthook = _of_thread
 
 
@@ -80,5 +82,5 @@ def _here() -> str:
 def _words(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # an error whose own words fail
+    except Exception:  # the error's own text cannot be made
         return "no words"

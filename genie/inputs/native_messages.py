@@ -1,4 +1,4 @@
-"""Messages that a library's native code prints about a damaged file, which Genie reports in a line of its own."""
+"""Suppression of messages that native libraries print about damaged files; Genie reports these in its own line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STANDARD_ERROR = 2  # its descriptor, whatever sys.stderr is
 
 @contextmanager
 def without_native_messages() -> Iterator[None]:
-    """Drops all that this process writes to the descriptor of standard error meanwhile."""
+    """Drop all that this process writes to the descriptor of standard error inside the context."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:

@@ -1,1 +1,1 @@
-"""What a run needs, resolved from options."""
+"""Everything that a run needs, resolved from options."""

@@ -1,4 +1,4 @@
-"""Whether a run learns its paths, and what its ranks need to know for it."""
+"""The plan by which a run learns its paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRACES = ("auto", "on", "off")
 
 
 def trace_problem(mode: str, source_ports: str) -> str:
-    """What is wrong with the options, "" when nothing is."""
+    """Return the error in the options, "" if there is none."""
     if mode not in TRACES:
         return f"--trace-paths {mode}: must be {', '.join(TRACES[:-1])} or {TRACES[-1]}"
     if mode == "off" and source_ports == PINNED:
@@ -24,7 +24,7 @@ def trace_problem(mode: str, source_ports: str) -> str:
 
 
 def trace_plan(mode: str, source_ports: str, fabric: Fabric | None, hosts: Hosts, ranks: int) -> TracePlan | None:
-    """None: paths are not learned. `mode`: auto learns them where the fabric has [addresses], or ports are pinned.
+    """Return the plan, or None if paths are not learned: auto needs [addresses] in the fabric, or pinned ports.
 
     Raises ValueError where there is nothing to learn.
     """

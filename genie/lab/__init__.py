@@ -1,4 +1,4 @@
-"""The lab: a fabric file's hosts, switches and cables out of network namespaces on this machine."""
+"""The lab: a fabric file's hosts, switches and cables as network namespaces on this machine."""
 
 from genie.lab.failure import LabError
 from genie.lab.faults import Change, Fault, change_of, changed, parse_change

@@ -1,4 +1,4 @@
-"""The fabric that a lab really is: what its file says as far as namespaces can do it, and in words what they cannot."""
+"""The fabric as built in a lab: the file as far as namespaces can model it, and sentences on what they cannot."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from simtwin.fabric.schema import (
     Switch,
 )
 
-TBF_HEADER_BYTES = 14  # that the kernel's token bucket counts beside IP
+TBF_HEADER_BYTES = 14  # Ethernet header, which the kernel's token bucket counts in addition to the IP packet
 QUEUE_BYTES = 4 * 1024 * 1024  # where the file sets no limit
 BUCKET_FRAMES = 2
-# What is late for its token is caught up as long as the bucket is not full: timers are late by as much.
+# Timers may be late by so much. A bucket of this size lets a port catch up at once with what the delay held back.
 BUCKET_NS = 250_000
-SPEED_MAX_BPS = 10**9  # up to which namespaces forward on most machines
+SPEED_MAX_BPS = 10**9  # the fastest link that namespaces can forward on most machines
 
 
 @dataclass(frozen=True)
 class AsBuilt:
-    """A fabric of named nodes and cables, with what the lab adds and without what it cannot do."""
+    """A fabric of named nodes and cables, with the lab's additions and without what the lab cannot model."""
 
     fabric: Fabric
-    cannot: tuple[str, ...]  # sentences
+    cannot: tuple[str, ...]  # sentences on what it cannot model
 
 
 def bucket_bytes(fabric: Fabric, rate_bps: int) -> int:
-    """Of a token bucket for which the file says nothing; 0 without a rate."""
+    """Return the size of a token bucket for which the file gives none; 0 without a rate."""
     if rate_bps == 0:
         return 0
     return max(BUCKET_FRAMES * frames_of(fabric).full_bytes, caught_up_bytes(rate_bps))
 
 
 def caught_up_bytes(rate_bps: int) -> int:
-    """What a timer that is late by BUCKET_NS has to send at once."""
+    """Return the bytes to send at once when a timer is late by BUCKET_NS."""
     return rate_bps * BUCKET_NS // 8_000_000_000
 
 
 def as_built(fabric: Fabric, network: Network, marks: bool = True) -> AsBuilt:
-    """The fabric as a lab has it; `network` is the fabric's own. Links and nodes keep names, numbers and lengths.
+    """Return the fabric as the lab builds it; `network`: the fabric's own. Nodes, links and lengths are kept.
 
-    `marks`: whether the machine lets the lab's switches mark.
+    `marks`: whether this machine lets the lab's switches set ECN marks.
     """
     cannot = tuple(_cannot(fabric, network, marks))
-    # What else [frame] may say is another simulator's: the lab's packets are RoCEv2's.
+    # Other keys of [frame] describe other simulators' frames: the lab's packets are RoCEv2's.
     frame = Frame(overhead_bytes=max(fabric.frame.overhead_bytes, TBF_HEADER_BYTES))
     fabric = msgspec.structs.replace(fabric, frame=frame)
     built = msgspec.structs.replace(
@@ -106,7 +106,7 @@ def _explicit(fabric: Fabric, network: Network) -> Explicit:
 
 
 def _queue_bytes(fabric: Fabric, network: Network, link: int) -> Size:
-    """What a switch's port may hold: its own buffer, or what dynamic thresholds leave to the only busy one."""
+    """Return a switch port's queue limit: its own buffer, or the dynamic threshold when no other port is busy."""
     held, switch = int(network.buffer_bytes[link]), fabric.switch
     limits = [] if held == UNLIMITED_BUFFER else [held]
     if switch.shared_buffer is not None and int(switch.shared_buffer) >= 0:
@@ -115,7 +115,7 @@ def _queue_bytes(fabric: Fabric, network: Network, link: int) -> Size:
 
 
 def _burst(fabric: Fabric, network: Network, link: int) -> Size | None:
-    """A host's own port has none in the twin's eyes: its soft NIC keeps the line rate, and the bucket never empties."""
+    """Return a link's burst for the twin; None on hosts' ports: soft NICs pace, so the bucket never empties."""
     rate_bps = int(network.rate_bps[link])
     if rate_bps == 0 or network.src_node[link] < network.hosts:
         return None
@@ -123,28 +123,28 @@ def _burst(fabric: Fabric, network: Network, link: int) -> Size | None:
 
 
 def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
-    """A sentence for each thing of the file that the lab does without, or has otherwise."""
+    """Yield a sentence for each setting of the file that the lab leaves out or models differently."""
     switch = fabric.switch
     if network.delay_ps.any():
-        yield "Links and switches have no delay: the lab's queues hold packets back for their rates only."
+        yield "Links and switches have no delay: the lab's queues delay packets for their rates only."
     if switch.shared_buffer is not None:
         yield (
-            "Switches share no buffer: each port has what dynamic thresholds leave to the only busy one, "
+            "Switches share no buffer: each port has what dynamic thresholds leave to the only busy port, "
             f"{format_size(_queue_bytes(fabric, network, _of_a_switch(network)))}."
         )
     elif (network.buffer_bytes[network.src_node >= network.hosts] == UNLIMITED_BUFFER).any():
         yield f"Buffers without limit hold {format_size(QUEUE_BYTES)} a port."
     if fabric.pfc is not None:
-        yield "There is no priority flow control: what finds no room is dropped."
+        yield "There is no priority flow control: packets that find no room are dropped."
     if switch.cut_through:
         yield "Switches store and forward: there is no cut-through."
     if switch.trimming:
-        yield "Packets are not trimmed: what finds no room is dropped."
+        yield "Packets are not trimmed: packets that find no room are dropped."
     if fabric.ecn is not None:
         yield (
             "ECN marks follow the queue that a packet joins, not the one that it leaves behind."
             if marks
-            else "Switches mark nothing: only root may load what does (eBPF)."
+            else "Switches set no ECN marks: only root may load the eBPF program that does."
         )
     if fabric.priority.data != fabric.priority.control:
         yield "All packets share one queue: there are no priorities."
@@ -161,7 +161,7 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
         if given := [key for key in keys if getattr(table, key) != getattr(type(table)(), key)]:
             yield f"[{type(table).__name__.lower()}] {', '.join(given)}: left out, {instead}."
     if fabric.frame.overhead_bytes < TBF_HEADER_BYTES:
-        yield f"Each packet counts {TBF_HEADER_BYTES} bytes beside IP, which the kernel's token buckets add."
+        yield f"Each packet counts {TBF_HEADER_BYTES} bytes besides IP, which the kernel's token buckets add."
     if (fastest := int(network.rate_bps.max(initial=0))) > SPEED_MAX_BPS:
         yield (
             f"Links of {format_rate(fastest)} are faster than most machines forward: scale the file's rates down, "

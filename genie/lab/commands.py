@@ -1,4 +1,4 @@
-"""A plan as what ip, tc, nft and marker.py read, node by node. Nothing is run here."""
+"""A plan as input for ip, tc, nft and marker.py, node by node. This module runs no command."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from genie.lab.faults import Fault, Faults
 from genie.lab.marker import Port
 from genie.lab.plan import DEVICE_MTU_BYTES, LabLink, Plan
 
-FIRST_FD = 100  # of the keeper: node n's namespace is held by file descriptor FIRST_FD + n
-PARTS = 1_000_000  # shares of packets are drawn in parts of this
+FIRST_FD = 100  # file descriptors of the keeper: FIRST_FD + n holds node n's namespace
+PARTS = 1_000_000  # resolution of random shares of packets
 
-# Paths by addresses and UDP ports, and answers to all probes of a path, from the port that a probe came by.
+# Paths by addresses and UDP ports; answers to all probes of a path, from the port that a probe arrived by.
 _SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
@@ -27,11 +27,11 @@ _SYSCTLS = {
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
 
-# The one core that takes what arrives at a node. Otherwise a packet waits at the core that sent it, and packets of a
-# sender that moves to another core overtake those that wait at the first. Only devices made later heed it.
+# The one core that processes packets arriving at a node. Otherwise a packet waits at the core that sent it. Packets of
+# a sender that moves to another core could then overtake those that wait at the first. Only devices made later use it.
 RPS_MASK = "net/core/rps_default_mask"
 
-# What follows where a kernel has no such setting; the others are as old as what else a lab needs.
+# The consequences where a kernel lacks a setting; other settings are as old as the lab's other requirements.
 _WITHOUT = {
     "net/ipv4/fib_multipath_hash_seed": "a flow's path is another one in every lab of the file (Linux before 6.11)",
     RPS_MASK: "packets of a flow may overtake each other when ranks move between cores (Linux before 6.3)",
@@ -40,28 +40,31 @@ _WITHOUT = {
 
 
 def without(missing_settings: Iterable[str]) -> Iterator[str]:
-    """Sentences on what a lab lacks because its kernel has no such settings (paths below /proc/sys)."""
+    """Yield sentences on what a lab lacks because its kernel has no such settings (paths below /proc/sys)."""
     for path in missing_settings:
         if follows := _WITHOUT.get(path):
             yield f"This kernel has no setting {path.replace('/', '.')}: {follows}."
 
 
 def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,)) -> dict[str, str]:
-    """Path below /proc/sys -> value, to be set before the node has devices. `cores`: that take packets in turn."""
-    forwards = "0" if node < plan.hosts else "1"  # hosts never do
-    # Switches must not choose alike, and a lab's paths must be the same each time.
+    """Return path below /proc/sys -> value, to be set before the node has devices.
+
+    `cores`: process the nodes' packets; nodes take them in turn.
+    """
+    forwards = "0" if node < plan.hosts else "1"  # hosts never forward
+    # Switches must hash differently, and a lab's paths must be the same each time.
     seed = zlib.crc32(plan.nodes[node].encode()) or 1
     core = core_mask(cores[node % len(cores)])
     return {**_SYSCTLS, RPS_MASK: core, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
 
 
 def core_mask(core: int) -> str:
-    """As the kernel writes sets of cores: words of 32 bits, the highest first."""
+    """Return a set of one core in the kernel's notation: words of 32 bits, the highest first."""
     return ",".join([f"{1 << core % 32:x}", *["00000000"] * (core // 32)])
 
 
 def cables(plan: Plan) -> list[str]:
-    """Lines for `ip -batch`, in a process that has the keeper's descriptors."""
+    """Return lines for `ip -batch`, in a process that has the keeper's descriptors."""
     lines = []
     for number, link in enumerate(plan.links[::2]):
         here, there = (f"netns /proc/self/fd/{FIRST_FD + node}" for node in (link.source, link.target))
@@ -74,12 +77,12 @@ def cables(plan: Plan) -> list[str]:
 
 
 def mac(cable: int, end: int) -> str:
-    """Ethernet address of a cable's end a (0) or b (1)."""
+    """Return the Ethernet address of a cable's end a (0) or b (1)."""
     return f"02:00:0a:{end:02x}:{cable // 256:02x}:{cable % 256:02x}"
 
 
 def interfaces(plan: Plan, node: int) -> list[str]:
-    """Lines for `ip -batch` in the node's namespace: addresses, and neighbours that nobody asks for."""
+    """Return lines for `ip -batch` in the node's namespace: addresses, and permanent neighbours that need no ARP."""
     lines = ["link set lo up"]
     for number, link in enumerate(plan.links):
         if link.source == node:
@@ -91,7 +94,7 @@ def interfaces(plan: Plan, node: int) -> list[str]:
 
 
 def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
-    """By node: lines for `ip -batch` that lead to every host address which can be reached."""
+    """Return, by node, lines for `ip -batch`: routes to every host address that can be reached."""
     tables = []
     for hops in plan.next_hops(down):
         lines = []
@@ -106,7 +109,7 @@ def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
 
 
 def bucket(link: LabLink, fault: Fault) -> str:
-    """A line for `tc -batch` in the namespace of the link's source: its rate now."""
+    """Return a line for `tc -batch` in the namespace of the link's source, which sets the link's rate."""
     rate_bps = _rate_bps(link, fault)
     if rate_bps == 0:
         return f"qdisc replace dev {link.device} root noqueue"
@@ -120,18 +123,18 @@ def _rate_bps(link: LabLink, fault: Fault) -> int:
 
 
 def _burst_bytes(link: LabLink, fault: Fault) -> int:
-    """A bucket made for the file's rate cannot reach a higher one."""
+    """Return the bucket's size: one made for the file's rate is too small for a higher one."""
     rate_bps, own_bytes = _rate_bps(link, fault), link.burst_bytes or 2 * (DEVICE_MTU_BYTES + 14)
     return max(own_bytes, caught_up_bytes(rate_bps)) if rate_bps > link.rate_bps else own_bytes
 
 
 def buckets(plan: Plan, node: int, faults: Faults) -> list[str]:
-    """Lines for `tc -batch` in the node's namespace."""
+    """Return lines for `tc -batch` in the node's namespace."""
     return [bucket(link, faults.get(link.name, Fault())) for link in plan.links if link.source == node]
 
 
 def marks(plan: Plan, node: int, faults: Faults) -> list[str]:
-    """Lines for `marker.py` in the node's namespace: the ports whose queues mark."""
+    """Return lines for `marker.py` in the node's namespace: the ports that set ECN marks."""
     lines = []
     for link in plan.links:
         if link.source == node and link.marks is not None:
@@ -152,14 +155,14 @@ def marks(plan: Plan, node: int, faults: Faults) -> list[str]:
 
 
 def filters(plan: Plan, node: int, faults: Faults) -> str:
-    """Text for `nft -f` in the node's namespace: what is wrong with links to it, when their packets arrive."""
+    """Return text for `nft -f` in the node's namespace: faults of links to it, applied when their packets arrive."""
     rules = [
         f'    iifname "{link.device}" {rule}\n'
         for link in plan.links
         if link.target == node
         for rule in _arrival_rules(faults.get(link.name, Fault()))
     ]
-    # Adding before deleting makes the deletion right whether the table is there or not.
+    # "add" first: so the deletion succeeds whether the table exists or not.
     text = "add table ip genie\ndelete table ip genie\n"
     if rules:
         chain = "  chain arrivals {\n    type filter hook prerouting priority raw; policy accept;\n"
@@ -168,7 +171,7 @@ def filters(plan: Plan, node: int, faults: Faults) -> str:
 
 
 def _arrival_rules(fault: Fault) -> list[str]:
-    """Packets that a link loses have taken its time."""
+    """Return rules for arriving packets, so that packets that a link loses have used its capacity."""
     rules = ["counter drop"] if fault.is_down else []
     if fault.mtu_bytes is not None:
         rules.append(f"ip length > {fault.mtu_bytes} counter drop")
@@ -180,5 +183,5 @@ def _arrival_rules(fault: Fault) -> list[str]:
 
 
 def _draw(share: float) -> str:
-    """A condition that holds for so many of the packets."""
+    """Return a condition that holds for this share of the packets."""
     return "" if share >= 1 else f"numgen random mod {PARTS} < {max(round(share * PARTS), 1)}"

@@ -1,4 +1,4 @@
-"""What is wrong with links on purpose: how people write it, and what it comes to."""
+"""Faults injected into a lab's links: their notation and their effect."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 
 
 class Fault(Struct, frozen=True, omit_defaults=True):
-    """What a direction of a cable has now beside its fabric file's values."""
+    """The faults of one direction of a cable, in addition to its fabric file's values."""
 
     rate_bps: int | None = None
     loss: float = 0.0  # share of the packets
     ecn: float = 0.0  # share of the ECN-capable packets that are marked
-    mtu_bytes: int | None = None  # larger IP packets are dropped without a word
+    mtu_bytes: int | None = None  # larger IP packets are dropped silently
     is_down: bool = False
 
     def words(self) -> str:
-        """As a line shows it; "" where nothing is wrong."""
+        """Return the fault in one line; "" where there is none."""
         said = []
         if self.rate_bps is not None:
             said.append(f"rate {format_rate(self.rate_bps)}")
@@ -49,19 +49,22 @@ Faults = Mapping[str, Fault]  # by link name
 
 @dataclass(frozen=True)
 class Change:
-    """A change of links' faults; what is None stays as it is."""
+    """A change of links' faults; a fault that is None stays unchanged."""
 
-    links: tuple[str, ...]  # names
+    links: tuple[str, ...]  # link names
     rate: str | None = None  # a rate, or a share of the file's such as "40%"
     loss: float | None = None
     ecn: float | None = None
     mtu_bytes: int | None = None
     is_down: bool | None = None
-    clears: bool = False  # first
+    clears: bool = False  # clear all faults first
 
 
 def parse_change(text: str, links: Sequence[LabLink]) -> Change:
-    """A change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction. Raises LabError."""
+    """Return a change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction.
+
+    Raise LabError.
+    """
     if not text.split():
         raise LabError(f"give a link and what is wrong with it: leaf0-spine1 and {GRAMMAR}")
     name, *words = text.split()
@@ -77,7 +80,7 @@ def parse_change(text: str, links: Sequence[LabLink]) -> Change:
 
 
 def change_of(name: str, links: Sequence[LabLink], *, where: str = "", **given: str | None) -> Change:
-    """A change from the words that were given for rate, loss, ecn, mtu, down, up, clear. Raises LabError."""
+    """Return a change from the values given for rate, loss, ecn, mtu, down, up, clear. Raise LabError."""
     words = {key: value for key, value in given.items() if value is not None}
     if not words:
         raise LabError(f"{where}{name}: nothing to set: give {GRAMMAR}")
@@ -100,7 +103,7 @@ def change_of(name: str, links: Sequence[LabLink], *, where: str = "", **given: 
 
 
 def directions_of(name: str, links: Sequence[LabLink], where: str = "") -> tuple[str, ...]:
-    """Names of the links that a person means: "leaf0->spine1", or "leaf0-spine1" for both. Raises LabError."""
+    """Return link names: one for "leaf0->spine1", both for "leaf0-spine1". Raise LabError for an unknown name."""
     known: dict[str, tuple[str, ...]] = {}
     for there, back in zip(links[::2], links[1::2], strict=True):
         known[there.name], known[back.name] = (there.name,), (back.name,)
@@ -114,7 +117,7 @@ def directions_of(name: str, links: Sequence[LabLink], where: str = "") -> tuple
 
 
 def rate_of(text: str, link: LabLink, where: str = "") -> int:
-    """Rate in b/s of a link, from "80Mb/s" or a share of the file's. Raises LabError."""
+    """Return a link's rate in b/s, from "80Mb/s" or a share of the file's. Raise LabError."""
     if share := _PERCENT.fullmatch(text.strip()):
         if link.rate_bps == 0:
             raise LabError(f"{where}rate {text}: {link.name} has no rate to take a share of: give one such as 80Mb/s")
@@ -132,7 +135,7 @@ def rate_of(text: str, link: LabLink, where: str = "") -> int:
 
 
 def changed(faults: Faults, changes: Iterable[Change], links: Sequence[LabLink]) -> dict[str, Fault]:
-    """The faults after changes; links without any are left out."""
+    """Return the faults after changes; links without any are left out."""
     after = dict(faults)
     by_name = {link.name: link for link in links}
     for change in changes:

@@ -1,8 +1,8 @@
-"""The process that holds a lab: its namespaces are file descriptors of this process, and end when it ends.
+"""The process that holds a lab: the lab's namespaces are its file descriptors, and end with it.
 
-Started by itself (`python -I -S keeper.py`) with nothing but the standard library, it reads what to build as one line
-of JSON, builds, answers with one line, and waits: for "stay", which lets it go on alone, or for the end of its input,
-with which it ends. As its namespaces have no names and no way out, nothing of a lab can be left over or meet another's.
+It runs as a script (`python -I -S keeper.py`) with only the standard library. It reads an order as one line of JSON,
+builds the lab, answers with one line, and waits. On "stay" it continues alone; at the end of its input it ends. The
+namespaces have no names and no way out: nothing of a lab can outlive it or meet another lab.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET, CLONE_NEWUSER of sched.h
 NEW_USER = 0x10000000
-LIMIT_S = 30.0  # of a command
+LIMIT_S = 30.0  # per command
 SWEEP_S = 3.0
-NOT_ALLOWED = 77  # with which marker.py ends
+NOT_ALLOWED = 77  # exit code of marker.py
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class BuildError(Exception):
-    """What could not be built, in one line; `status`: of the command that could not do it."""
+    """A failed build, in one line. `status`: of the command that failed."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -36,10 +36,10 @@ class BuildError(Exception):
 
 
 def main() -> None:
-    """Build what is asked for, answer, hold it until told otherwise."""
+    """Build the lab that the order describes, answer, and hold the lab until told otherwise."""
     os.chdir("/")
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever started it closes its input
+        signal.signal(number, signal.SIG_IGN)  # its starter closes its input instead
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     order = json.loads(sys.stdin.readline() or "null")
     if order is None:
@@ -52,7 +52,7 @@ def main() -> None:
             answer = {"error": str(failure)}
         except (OSError, subprocess.SubprocessError) as error:
             answer = {"error": f"the lab cannot be built: {error}"}
-        except Exception:  # a fault of ours: whoever asked keeps the traceback and says where
+        except Exception:  # an error of Genie: the starter keeps the traceback and names its file
             answer = {"error": "the lab cannot be built", "fault": traceback.format_exc()}
         print(json.dumps(answer), flush=True)
         if "error" not in answer and _told_to_stay():
@@ -74,7 +74,7 @@ def _told_to_stay() -> bool:
 
 
 def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
-    """Namespaces first, then cables, then what is in each of them; what this machine allows and lacks."""
+    """Build namespaces, then cables, then each node's settings; return what this machine allows and lacks."""
     is_allowed = _libc.unshare(NEW_NETWORK) == 0
     if not is_allowed:
         _become_root_of_a_user_namespace()
@@ -89,7 +89,7 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
         os.dup2(made, first + number)
         os.close(made)
         held.append(first + number)
-    _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")  # its own place, which is no node
+    _check(_libc.unshare(NEW_NETWORK), "network namespaces cannot be made")  # the keeper's own, not a node's
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     _run(held, order["cables"], "ip", "-batch", "-")
     for number, node in enumerate(nodes):
@@ -105,7 +105,7 @@ def _build(order: dict[str, Any], held: list[int]) -> dict[str, Any]:
 
 
 def _is_set(setting: Path, value: str) -> bool:
-    """Set what this kernel has, for this user."""
+    """Write a setting; return False where this kernel or user does not have it."""
     try:
         setting.write_text(value)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def _is_set(setting: Path, value: str) -> bool:
 
 
 def _marks(held: list[int], lines: str) -> bool:
-    """Make a switch's ports mark; False where that is for another user."""
+    """Make a switch's ports set ECN marks; return False where this user may not."""
     try:
         _run(held, lines, sys.executable, "-I", "-S", str(Path(__file__).with_name("marker.py")))
     except BuildError as refused:
@@ -141,14 +141,14 @@ def _become_root_of_a_user_namespace() -> None:
 
 
 def _go_on() -> None:
-    """End in mid-build when whoever asked for the lab is gone."""
+    """Raise BuildError in mid-build when the starter is gone."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     if ready:
-        raise BuildError("nobody waits for the lab any more")
+        raise BuildError("the process that asked for the lab is gone")
 
 
 def _run(held: list[int], text: str, *argv: str) -> None:
-    """A command of iproute2 or nftables that reads what to do."""
+    """Run a command of iproute2 or nftables with its input. Raise BuildError when it fails."""
     try:
         done = subprocess.run(
             argv, input=text, text=True, capture_output=True, pass_fds=held, timeout=LIMIT_S, check=False
@@ -166,7 +166,7 @@ def _check(result: int, text: str) -> None:
 
 
 def _end_processes_inside(held: list[int]) -> None:
-    """Kill what still runs in the namespaces: it would keep them."""
+    """Kill processes that still run in the namespaces: they would keep these alive."""
     inside = {os.fstat(number).st_ino for number in held}
     deadline = time.monotonic() + SWEEP_S
     while inside and time.monotonic() < deadline:
@@ -186,7 +186,7 @@ def _processes() -> list[int]:
 
 
 def _network_of(pid: int) -> int | None:
-    """Number of a process's network namespace; None when it is gone, or another's."""
+    """Return the inode of a process's network namespace; None when the process is gone or another user's."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:

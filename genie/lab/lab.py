@@ -1,4 +1,4 @@
-"""A lab that is up: where its ranks go, what is wrong with its links, what a run's record says of it."""
+"""A lab that is up: the places of its ranks, its links' faults, and its facts for a run's record."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Lab:
 
     @property
     def cannot(self) -> tuple[str, ...]:
-        """Sentences: what of its fabric file it does without, or has otherwise."""
+        """Sentences on what of its fabric file the lab leaves out or models differently."""
         return (*self.plan.built.cannot, *commands.without(self.state.missing_settings))
 
     @property
     def addresses(self) -> dict[str, list[str]]:
-        """By node name: its IP addresses, in the order of its cables."""
+        """Node name -> its IP addresses, in the order of its cables."""
         return self.plan.addresses
 
     @property
     def faults(self) -> Faults:
-        """By link name, as they were last set."""
+        """Link name -> fault, as last set."""
         return self.state.faults
 
     def places(self, ranks: int) -> Hosts:
-        """Rank r on host r, or as many ranks on each host as it takes. Raises LabError when that is no whole number."""
+        """Place rank r on host r, or equally many ranks on each host. Raise LabError when that is not possible."""
         hosts = self.plan.hosts
         if ranks > hosts and ranks % hosts:
             raise LabError(f"{self.state.fabric_path}: {ranks} ranks cannot be shared out among {hosts} hosts")
@@ -62,23 +62,23 @@ class Lab:
         return Hosts(tuple(places), self.state.calibration, f"the lab of {self.state.fabric_path}")
 
     def wrapper(self, ranks: int) -> tuple[str, ...]:
-        """What is put before each rank's command, so that it starts on its host."""
+        """Return the words in front of each rank's command that start it on its host."""
         host = f"$((${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}} / {self._ranks_a_host(ranks)} + {commands.FIRST_FD}))"
         return ("sh", "-c", f'exec {" ".join(self._entry(host))} "$@"', "sh")
 
     def inside(self, node: str, *argv: str) -> list[str]:
-        """The command line that runs `argv` on a host or switch. Raises LabError when there is none of that name."""
+        """Return the command line that runs `argv` on a host or switch. Raise LabError when there is no such node."""
         if node not in self.plan.nodes:
             raise LabError(f"{node}: no host or switch of {self.name}: give one of {', '.join(self.plan.nodes)}")
         return [*self._entry(str(commands.FIRST_FD + self.plan.nodes.index(node))), *argv]
 
     def set(self, changes: Sequence[Change]) -> None:
-        """Change links' faults while it runs. Raises LabError."""
+        """Change links' faults while the lab runs. Raise LabError."""
         self._set(lambda faults: changed(faults, changes, self.plan.links))
 
     @contextmanager
     def faults_injected(self, changes: Sequence[Change]) -> Iterator[None]:
-        """Other faults for a while: the links that changes name have theirs back afterwards."""
+        """Inject faults for the duration of the context; afterwards the changed links have their former faults."""
         before = dict(self.faults)
         names = {name for change in changes for name in change.links}
         try:
@@ -91,7 +91,7 @@ class Lab:
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
-        """No faults for a while."""
+        """Remove all faults for the duration of the context."""
         before = dict(self.faults)
         try:
             self._set(lambda _: {})
@@ -106,7 +106,7 @@ class Lab:
                 raise LabError(f"{self.name}: is down: genie lab up {self.state.fabric_path}")
             self.state = now
             after, known = change(now.faults), None if now.is_in_doubt else now.faults
-            now.is_in_doubt = True  # on disk first: whatever ends this half-way, the next change sets everything
+            now.is_in_doubt = True  # on disk first: if this is cut short, the next change sets everything anew
             state.save(now)
             try:
                 self._apply(known, after)
@@ -120,7 +120,7 @@ class Lab:
             state.save(now)
 
     def keep_calibration(self, calibration: Calibration) -> None:
-        """Note what a packet costs on its hosts, for the runs to come."""
+        """Keep the measured latency of the lab's hosts, for later runs."""
         with state.locked():
             if (now := state.load(self.name)) is not None:
                 now.calibration = calibration
@@ -128,7 +128,7 @@ class Lab:
                 self.state = now
 
     def facts(self) -> dict[str, Any]:
-        """What a run's record says of the lab it was in."""
+        """Return the facts about the lab for a run's record."""
         return {
             "name": self.name,
             "fabric": self.state.fabric_path,
@@ -159,8 +159,9 @@ class Lab:
         return [*words, f"--net=/proc/{pid}/fd/{descriptor}", "--"]
 
     def _apply(self, before: Faults | None, after: Faults) -> None:
-        """Make every node what it would be with other faults: only what differs is run; all of it where nobody knows
-        what there was before.
+        """Run the commands that differ between two sets of faults; all commands where the former faults are unknown.
+
+        Raise LabError.
         """
         known = _texts(self.plan, before) if before is not None else [{}] * len(self.plan.nodes)
         for name, was, now in zip(self.plan.nodes, known, _texts(self.plan, after), strict=True):
@@ -170,7 +171,7 @@ class Lab:
 
 
 def _texts(plan: Plan, faults: Faults) -> list[dict[tuple[str, ...], list[str]]]:
-    """By node: command line -> what it reads, in parts that may be read without the others."""
+    """Return, by node, command line -> its input, in parts that can be run independently."""
     routes = commands.routes(plan, frozenset(name for name, fault in faults.items() if fault.is_down))
     return [
         {
@@ -184,13 +185,13 @@ def _texts(plan: Plan, faults: Faults) -> list[dict[tuple[str, ...], list[str]]]
 
 
 def _with(faults: Faults, others: Faults, names: set[str]) -> dict[str, Fault]:
-    """Faults, with other ones on some links."""
+    """Return faults, with those of some links replaced."""
     kept = {name: fault for name, fault in faults.items() if name not in names}
     return kept | {name: others[name] for name in names if name in others}
 
 
 def environment() -> dict[str, str]:
-    """Of what builds and changes labs: Debian's users do not have its tools on their PATH."""
+    """Return the environment of commands that build and change labs: on Debian a user's PATH lacks them."""
     return {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"}
 
 

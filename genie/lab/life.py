@@ -1,4 +1,4 @@
-"""How labs come and go: built by a keeper process, found again, taken down."""
+"""The life of a lab: built by a keeper process, found again, taken down."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from genie.lab.state import MARK, State
 from simtwin.fabric.reading import parse_fabric
 
 BUILD_S = 60.0
-END_S = 8.0  # for a keeper to end what runs inside, and itself
+END_S = 8.0  # for a keeper to end the processes inside, and itself
 
 
 def up(fabric: Path) -> tuple[Lab, bool]:
-    """The lab of a fabric file, which stays until down(); whether it was up before. Raises LabError, FabricError."""
+    """Return a fabric file's lab, which stays until down(), and whether it was up. Raise LabError, FabricError."""
     name, text = state.name_of(fabric), _text(fabric)
     plan = _plan(text, fabric)
     with state.locked():
@@ -42,7 +42,10 @@ def up(fabric: Path) -> tuple[Lab, bool]:
 
 @contextmanager
 def up_for(fabric: Path) -> Iterator[Lab]:
-    """The lab of a fabric file as it is, or one that is built for this and ends with it, whatever happens."""
+    """Yield the fabric file's lab if it is up; otherwise build one that ends with the context in every case.
+
+    Raise LabError, FabricError.
+    """
     text = _text(fabric)
     if (lab := find(fabric, text)) is not None:
         yield lab
@@ -53,7 +56,7 @@ def up_for(fabric: Path) -> Iterator[Lab]:
 
 
 def find(fabric: Path, text: str | None = None) -> Lab | None:
-    """The lab of a fabric file that is up. `text`: what the file must hold. Raises LabError when it held otherwise."""
+    """Return the lab of a fabric file if it is up. `text`: the file's contents; LabError when the lab's differ."""
     lab = lab_named(state.name_of(fabric))
     if lab is not None and text is not None and lab.state.fabric_text != text:
         raise LabError(f"{fabric}: its lab was built before the file changed: genie lab down {fabric}, then up")
@@ -61,7 +64,7 @@ def find(fabric: Path, text: str | None = None) -> Lab | None:
 
 
 def lab_named(name: str) -> Lab | None:
-    """A lab that is up, by its name."""
+    """Return a lab by its name if it is up, else None."""
     found = state.load(name)
     if found is None or not found.is_built or not state.is_alive(found.pid, found.started):
         return None
@@ -69,20 +72,20 @@ def lab_named(name: str) -> Lab | None:
 
 
 def down(name: str) -> bool:
-    """Take a lab down, whatever state it is in; whether there was anything. Raises LabError."""
+    """Take a lab down, whatever state it is in; return whether there was any. Raise LabError."""
     with state.locked():
         state.sweep()
         return _remove(name)
 
 
 def names_of(fabric: Path) -> list[str]:
-    """Labs of a fabric file: the one that stays, and those of runs that are gone or that nobody can read about."""
+    """Return the names of a fabric file's labs: the lasting one, and those of ended or unreadable runs."""
     own = state.name_of(fabric)
     return [own, *(name for name in state.all_names() if name.startswith(f"{own}-run-") and not _has_owner(name))]
 
 
 def _has_owner(name: str) -> bool:
-    """Whether the run that a lab was built for is there."""
+    """Return whether the run that a lab was built for is still running."""
     try:
         found = state.load(name)
     except LabError:
@@ -92,7 +95,7 @@ def _has_owner(name: str) -> bool:
 
 @contextmanager
 def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> Iterator[Lab]:
-    """A new lab; unless it stays it ends with this."""
+    """Yield a new lab; unless it stays, it ends with the context."""
     known = State(
         name=name,
         fabric_path=str(fabric.resolve()),
@@ -124,7 +127,7 @@ def _built(name: str, fabric: Path, text: str, plan: Plan, *, stays: bool) -> It
 
 
 def _build(process: subprocess.Popen[bytes], known: State, plan: Plan) -> None:
-    """Have the keeper build what it is told, once it is noted that there is one."""
+    """Have the keeper build the lab, after noting in a file that it exists. Raise LabError."""
     known.pid, known.started = process.pid, state.started_at(process.pid)
     state.save(known)
     _say(process, json.dumps(_order(plan, known.name)))
@@ -165,7 +168,7 @@ def _order(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What a keeper says when it has built everything. Raises LabError when it has not."""
+    """Return the keeper's answer once it has built everything. Raise LabError when it has not."""
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], BUILD_S)
     line = process.stdout.readline() if ready else b""
@@ -182,7 +185,7 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """A keeper whose input is closed ends what runs inside, and itself; one that does not is ended."""
+    """Wait for a keeper whose input is closed, which ends the processes inside and itself; kill it after END_S."""
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
@@ -192,7 +195,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove(name: str) -> bool:
-    """End a lab's keeper, and what it had no time to end. The labs' files must be locked."""
+    """End a lab's keeper and its remaining processes; return whether there was a lab. The files must be locked."""
     found = state.load(name)
     if found is None:
         return False

@@ -1,9 +1,9 @@
-"""ECN marks as a switch's queue makes them: a small eBPF program before each port's token bucket.
+"""ECN marking as in a switch's queue: a small eBPF program in front of each port's token bucket.
 
-Started by itself (`python -I -S marker.py`) in a switch's network namespace, with lines of JSON as input: a port each.
-The bytecode is assembled here, so that no compiler is needed; loading it takes root. The program works out, as the
-token bucket behind it does, when the packet will leave, so that it knows the queue that the packet joins. It marks as
-random early detection does: none up to a length, all above another, and in between a share that grows.
+It runs as a script (`python -I -S marker.py`) in a switch's network namespace, with one port per line of JSON as input.
+The bytecode is assembled here, so that no compiler is needed; loading it needs root. Like the token bucket behind it,
+the program computes when the packet will leave, and thus the queue that the packet joins. It marks as in random early
+detection: no packet up to a minimum length, all above a maximum, and a growing share in between.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ _OK = 0  # TC_ACT_OK
 
 @dataclass(frozen=True)
 class Port:
-    """A port whose queue marks."""
+    """A port whose queue sets ECN marks."""
 
     device: str
-    rate_bps: int  # 0: unlimited, so that no queue comes about and nothing is marked
+    rate_bps: int  # 0: unlimited; then no queue forms and no packet is marked
     burst_bytes: int
     queue_bytes: int
-    overhead_bytes: int  # of a frame, beyond its Ethernet header
+    overhead_bytes: int  # per frame, beyond its Ethernet header
     minimum_bytes: int
     maximum_bytes: int
     probability: float  # at the maximum
 
 
 class Assembler:
-    """eBPF instructions, with jumps to labels."""
+    """Assembler of eBPF instructions, with jumps to labels."""
 
     def __init__(self) -> None:
         self._code: list[tuple[int, int, int, int | str, int]] = []
         self._labels: dict[str, int] = {}
 
     def label(self, name: str) -> None:
-        """Here."""
+        """Define a label at this position."""
         self._labels[name] = len(self._code)
 
     def emit(self, operation: int, target: int = 0, source: int = 0, offset: int | str = 0, value: int = 0) -> None:
-        """One instruction; an offset that is a name is a label further down."""
+        """Add one instruction; a named offset is a label further down."""
         self._code.append((operation, target, source, offset, value))
 
     def set64(self, target: int, value: int, source: int = 0) -> None:
-        """target = a constant of 64 bits, or with source = 1 a map's file descriptor."""
+        """Set target to a 64-bit constant, or with source = 1 to a map's file descriptor."""
         self.emit(0x18, target, source, 0, value & 0xFFFFFFFF)
         self.emit(0, 0, 0, 0, value >> 32 & 0xFFFFFFFF)
 
     def call(self, helper: int) -> None:
-        """r0 = helper(r1, ..., r5), which are lost."""
+        """r0 = helper(r1, ..., r5); the registers r1 to r5 are overwritten."""
         self.emit(0x85, value=helper)
 
     def bytes(self) -> bytes:
-        """As the kernel reads it."""
+        """Return the instructions as the kernel reads them."""
         whole = b""
         for at, (operation, target, source, offset, value) in enumerate(self._code):
             jump = self._labels[offset] - at - 1 if isinstance(offset, str) else offset
@@ -84,7 +84,7 @@ class Assembler:
 
 
 def program(port: Port, map_fd: int) -> bytes:
-    """The program of a port. Its map holds one number: when the bucket's debt is paid, in ns of the kernel's clock."""
+    """Return a port's program. Its map holds one number: when the bucket's debt is paid, ns of the kernel's clock."""
     it = Assembler()
     if port.rate_bps:
         _mark_by_queue(it, port, map_fd)
@@ -95,7 +95,7 @@ def program(port: Port, map_fd: int) -> bytes:
 
 
 def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
-    """All but the end of the program."""
+    """Add the program without its end."""
 
     def ns(size_bytes: float) -> int:
         return round(size_bytes * 8 * NS_PER_S / port.rate_bps)
@@ -109,13 +109,13 @@ def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
     it.emit(0x07, 2, value=-4)
     it.call(_LOOKUP)
     it.emit(0x15, 0, 0, "leave", 0)
-    it.emit(0xBF, 7, 0)  # r7 = where the number is
+    it.emit(0xBF, 7, 0)  # r7 = address of the number
     it.call(_CLOCK)
     it.emit(0xBF, 8, 0)  # r8 = now
     it.emit(0x79, 9, 7, 0)  # r9 = the number
     it.emit(0xBF, 1, 8)
     it.set64(2, ns(port.burst_bytes))
-    it.emit(0x1F, 1, 2)  # r1 = now - burst: a bucket that is full
+    it.emit(0x1F, 1, 2)  # r1 = now - burst: corresponds to a full bucket
     it.emit(0x3D, 9, 1, "busy")  # r9 >= r1
     it.emit(0xBF, 9, 1)
     it.emit(0x7B, 7, 9, 0)
@@ -125,11 +125,11 @@ def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
     it.set64(2, 8 * NS_PER_S)
     it.emit(0x2F, 1, 2)
     it.set64(2, port.rate_bps)
-    it.emit(0x3F, 1, 2)  # r1 = what the frame takes, in ns
+    it.emit(0x3F, 1, 2)  # r1 = the frame's duration, in ns
     it.emit(0x0F, 9, 1)
-    it.emit(0x1F, 9, 8)  # r9 = how long until it has left, with all before it; below 0 with tokens to spare
+    it.emit(0x1F, 9, 8)  # r9 = time until it has left, after all before it; negative with tokens to spare
     it.set64(2, ns(port.queue_bytes))
-    it.emit(0x6D, 9, 2, "leave")  # signed: no room, it will be dropped
+    it.emit(0x6D, 9, 2, "leave")  # signed: no room, the packet will be dropped
     it.emit(0xDB, 7, 1, 0, 0)  # atomically: the number += r1
     it.set64(2, ns(port.minimum_bytes))
     it.emit(0xDD, 9, 2, "leave")  # signed: at most the minimum
@@ -141,7 +141,7 @@ def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
     it.emit(0x1F, 9, 2)
     it.set64(2, round(slope * 2**12))
     it.emit(0x2F, 9, 2)
-    it.emit(0x77, 9, value=12)  # r9 = its share, in parts of 2^32
+    it.emit(0x77, 9, value=12)  # r9 = the share to mark, in parts of 2^32
     it.emit(0x3D, 0, 9, "leave")
     it.label("mark")
     it.emit(0xBF, 1, 6)  # the first two bytes of the IP header, to the stack
@@ -151,12 +151,12 @@ def _mark_by_queue(it: Assembler, port: Port, map_fd: int) -> None:
     it.emit(0xB7, 4, value=2)
     it.call(_LOAD_BYTES)
     it.emit(0x55, 0, 0, "leave", 0)
-    it.emit(0x69, 7, 10, -8)  # r7 = both, as the checksum has them
+    it.emit(0x69, 7, 10, -8)  # r7 = both, as the checksum covers them
     it.emit(0x71, 8, 10, -7)  # r8 = the second, with the ECN bits
     it.emit(0xBF, 1, 8)
     it.emit(0x57, 1, value=3)
-    it.emit(0x15, 1, 0, "leave", 0)  # not capable
-    it.emit(0x15, 1, 0, "leave", 3)  # marked before
+    it.emit(0x15, 1, 0, "leave", 0)  # not ECN-capable
+    it.emit(0x15, 1, 0, "leave", 3)  # already marked
     it.emit(0x47, 8, value=3)
     it.emit(0x73, 10, 8, -7)
     it.emit(0xBF, 1, 6)
@@ -187,7 +187,7 @@ def _bpf(command: int, attributes: bytes) -> int:
 
 
 def _load(port: Port) -> int:
-    """File descriptor of a port's program."""
+    """Return a file descriptor of a port's program. Raise OSError."""
     map_fd = _bpf(_MAP_CREATE, struct.pack("=5I", _ARRAY, 4, 8, 1, 0))
     code = program(port, map_fd)
     held, name = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"Apache-2.0")
@@ -214,7 +214,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def _ask(netlink: socket.socket, kind: int, body: bytes, flags: int = 0) -> int:
-    """A netlink request; 0 or the kernel's error number."""
+    """Send a netlink request; return 0 or the kernel's error number."""
     netlink.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST_ACK_CREATE | flags, 1, 0) + body)
     answer = netlink.recv(65536)
     number, got = struct.unpack_from("=H", answer, 4)[0], struct.unpack_from("=i", answer, 16)[0]
@@ -222,7 +222,7 @@ def _ask(netlink: socket.socket, kind: int, body: bytes, flags: int = 0) -> int:
 
 
 def attach(port: Port) -> None:
-    """Put a port's program before its queue, in place of an earlier one. Raises OSError."""
+    """Put a port's program in front of its queue, replacing an earlier one. Raise OSError."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         netlink.settimeout(10)
         netlink.bind((0, 0))
@@ -243,7 +243,7 @@ def attach(port: Port) -> None:
 
 
 def main() -> int:
-    """Attach to the ports that are asked for; EXIT_NOT_ALLOWED where only another user may."""
+    """Attach programs to the ports given on standard input; return EXIT_NOT_ALLOWED without the privilege."""
     for line in sys.stdin:
         try:
             attach(Port(**json.loads(line)))

@@ -1,7 +1,7 @@
-"""What a lab consists of: each node of the fabric's network with its addresses, each direction of a cable.
+"""The plan of a lab: each node of the fabric's network with its addresses, and each direction of a cable.
 
-Every host and every switch is a network namespace and every switch an IP router. A cable is a pair of virtual Ethernet
-devices with a /31 of its own, 10.0.CABLE.0 and .1: a host has .1 of its cables.
+Every host and every switch is a network namespace, and every switch is an IP router. A cable is a pair of virtual
+Ethernet devices with a /31 of its own, 10.0.CABLE.0 and .1; a host has .1 of its cables.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class LabLink:
     name: str  # "leaf0->spine1"
     source: int  # node
     target: int  # node
-    device: str  # at both ends
+    device: str  # name of the interface at both ends
     source_address: str
     target_address: str
     rate_bps: int  # 0: unlimited
     burst_bytes: int  # 0: none, where the rate is unlimited
     queue_bytes: int
-    overhead_bytes: int  # of a frame, beyond what the kernel counts itself
-    marks: tuple[int, int, float] | None = None  # queue in bytes above which some, and all are marked; share of some
+    overhead_bytes: int  # per frame, beyond what the kernel counts itself
+    marks: tuple[int, int, float] | None = None  # queue bytes above which some, and all are marked; share of some
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def fabric(self) -> Fabric:
-        """What the lab really is: what the twin plays."""
+        """The fabric as built, which the twin plays."""
         return self.built.fabric
 
     @property
@@ -66,14 +66,14 @@ class Plan:
 
     @cached_property
     def addresses(self) -> dict[str, list[str]]:
-        """By node name: its IP addresses, in the order of its cables."""
+        """Node name -> its IP addresses, in the order of its cables."""
         found: dict[str, list[str]] = {name: [] for name in self.nodes}
         for link in self.links:
             found[self.nodes[link.source]].append(link.source_address)
         return found
 
     def next_hops(self, down: frozenset[str] = frozenset()) -> list[dict[str, tuple[LabLink, ...]]]:
-        """By node: host address -> the links that lead there, as the twin's routing has them.
+        """Return, by node, host address -> the links that lead there, as in the twin's routing.
 
         `down`: names of links that routing has noticed to be down.
         """
@@ -89,9 +89,9 @@ class Plan:
 
 
 def plan_of(fabric: Fabric, *, marks: bool = True) -> Plan:
-    """The lab of a fabric that `simtwin.fabric.reading` has checked; `marks`: whether its switches may mark.
+    """Return the plan of a checked fabric (`simtwin.fabric.reading`). `marks`: whether its switches may set ECN marks.
 
-    Raises LabError when a machine cannot hold it.
+    Raise LabError when the fabric is too large for one machine.
     """
     network = build_network(fabric)
     cables = network.links // 2
@@ -108,7 +108,7 @@ def plan_of(fabric: Fabric, *, marks: bool = True) -> Plan:
 
 
 def addresses_of(cable: int, *, swapped: bool) -> tuple[str, str]:
-    """Of a cable's ends a and b; `swapped`: a has .1."""
+    """Return the addresses of a cable's ends a and b; `swapped`: a has .1."""
     base = f"10.{cable // 256}.{cable % 256}"
     return (f"{base}.1", f"{base}.0") if swapped else (f"{base}.0", f"{base}.1")
 
@@ -117,7 +117,7 @@ def _links(fabric: Fabric, network: Network) -> Iterator[LabLink]:
     queues = queues_of(fabric, network)
     for number in range(network.links):
         source, target = int(network.src_node[number]), int(network.dst_node[number])
-        # Of a cable between a host and a switch, the host has .1.
+        # On a cable between a host and a switch, the host has .1.
         a, b = (source, target) if number % 2 == 0 else (target, source)
         ends = addresses_of(number // 2, swapped=a < network.hosts <= b)
         here, there = ends if number % 2 == 0 else ends[::-1]

@@ -1,4 +1,4 @@
-"""What is known of labs outside of them: a file for each, written before anything is built."""
+"""State of labs on disk: a file for each, written before the lab is built."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from genie.config.hosts import Calibration
 from genie.lab.failure import EXIT_ENVIRONMENT, LabError
 from genie.lab.faults import Fault
 
-LOCK_S = 60.0  # longer than a lab takes to be built
-MARK = "GENIE_LAB"  # in the environment of what is started in a lab
+LOCK_S = 60.0  # longer than a lab takes to build
+MARK = "GENIE_LAB"  # in the environment of processes started in a lab
 
 
 class State(Struct, kw_only=True):
-    """A lab's file."""
+    """The contents of a lab's file."""
 
     name: str
     fabric_path: str
-    fabric_text: str  # as it was when the lab was built
-    mark: str  # in the environment of what runs inside
+    fabric_text: str  # when the lab was built
+    mark: str  # value of MARK in the environment of processes inside
     pid: int = 0  # of its keeper
-    started: str = ""  # when the keeper did, as the kernel tells processes of one number apart
+    started: str = ""  # the keeper's start, which distinguishes processes of one id
     is_built: bool = False
     in_user_namespace: bool = False
-    marks: bool = True  # whether its switches may
-    owner: int | None = None  # the process of the run that it was built for; None: it stays until it is taken down
-    owner_started: str = ""  # when that process did
-    missing_settings: list[str] = []  # that this kernel does not have: paths below /proc/sys
+    marks: bool = True  # whether its switches may set ECN marks
+    owner: int | None = None  # process of the run that the lab was built for; None: it stays until it is taken down
+    owner_started: str = ""  # start of that process
+    missing_settings: list[str] = []  # paths below /proc/sys that this kernel does not have
     faults: dict[str, Fault] = {}
-    is_in_doubt: bool = False  # a change of faults was cut short: links may have others
+    is_in_doubt: bool = False  # a change of faults was cut short: links may have other faults
     calibration: Calibration | None = None  # of its hosts, measured without faults
 
 
 def folder() -> Path:
-    """Where a user's labs are noted; made when it is not there. Raises LabError when it is somebody else's."""
+    """Return the folder of a user's lab files; make it if needed. Raise LabError when it is another user's."""
     if os.geteuid() == 0:
         path = Path("/run/genie/labs")
     elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
@@ -61,19 +61,19 @@ def folder() -> Path:
 
 
 def name_of(fabric: Path) -> str:
-    """A lab's name: the fabric file's, and a part that tells files of one name apart."""
+    """Return a lab's name: the fabric file's, and a hash that distinguishes files of one name."""
     path = fabric.resolve()
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:32]
     return f"{plain}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def path_of(name: str) -> Path:
-    """Of a lab's file."""
+    """Return the path of a lab's file."""
     return folder() / f"{name}.json"
 
 
 def save(state: State) -> None:
-    """Write a lab's file, whole or not at all."""
+    """Write a lab's file atomically. Raise LabError."""
     path = path_of(state.name)
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
@@ -84,7 +84,7 @@ def save(state: State) -> None:
 
 
 def load(name: str) -> State | None:
-    """A lab's file, None when there is none."""
+    """Return the contents of a lab's file, None when there is none. Raise LabError."""
     try:
         return msgspec.json.decode(path_of(name).read_bytes(), type=State)
     except FileNotFoundError:
@@ -94,20 +94,20 @@ def load(name: str) -> State | None:
 
 
 def sweep() -> None:
-    """Remove what processes have left that were killed while they wrote a lab's file."""
+    """Remove unfinished files of processes that were killed while writing a lab's file."""
     for part in folder().glob("*.part"):
         if not started_at(int(part.stem.rpartition(".")[2])):
             part.unlink(missing_ok=True)
 
 
 def all_names() -> list[str]:
-    """Of all labs that this user has."""
+    """Return the names of all labs of this user."""
     return sorted(path.stem for path in folder().glob("*.json"))
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Alone with the labs' files. Raises LabError when somebody else has them for long."""
+    """Lock the labs' files for the context. Raise LabError when another process holds the lock for LOCK_S."""
     path = folder()
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -126,12 +126,12 @@ def locked() -> Iterator[None]:
 
 
 def is_alive(pid: int, started: str) -> bool:
-    """Whether a process is the one that it was, and not another of its number."""
+    """Return whether a process is the given one, and not another with its id."""
     return bool(started) and started_at(pid) == started
 
 
 def started_at(pid: int) -> str:
-    """When a process started, "" when it is gone: boot and ticks since then, as /proc/PID/stat has them."""
+    """Return when a process started, as boot id and ticks since boot from /proc/PID/stat; "" when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

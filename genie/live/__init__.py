@@ -1,1 +1,1 @@
-"""The live world: rank worker, transports, clocks, launcher."""
+"""Live runs: rank process, transports, clocks, launcher."""

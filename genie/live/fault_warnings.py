@@ -1,4 +1,4 @@
-"""Faults without effect: said before a run as far as settings tell, and after it as far as its records do."""
+"""Warnings about faults without effect: before a run from its settings, after it from its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def faults_without_effect(settings: RunSettings) -> list[str]:
-    """A line for each fault of the plan that cannot change anything in this run, whatever its traffic is."""
+    """Return a line for each fault of the plan that cannot change anything in this run, whatever its traffic is."""
     faults, result = settings.faults, []
     for rate in faults.rate:
         if problem := _idle_rate(rate, settings.warmup, settings.warmup + settings.iterations):
@@ -34,7 +34,7 @@ def faults_without_effect(settings: RunSettings) -> list[str]:
 
 
 def _idle_rate(fault: RateFault, warmup: int, total: int) -> str:
-    """Why it has no effect that is judged, "" when it has."""
+    """Return why a rate fault has no effect on judged iterations; "" when it has one."""
     if fault.from_iteration >= total:
         played = f"iterations 0 to {total - 1}" if total > 1 else "iteration 0 only"
         return (
@@ -52,7 +52,10 @@ def missed_faults(
     paths: pl.DataFrame | None,
     counters: Sequence[Mapping[str, int] | None],
 ) -> list[str]:
-    """A line for each fault that the run's traffic did not meet, by its records. `counters`: a rank's, None if lost."""
+    """Return a line for each fault that the run's traffic did not meet, by its records.
+
+    `counters`: by rank; None for a rank whose counters are lost.
+    """
     pairs = set(transfers.select("src", "dst").unique().rows())
     senders, result = {src for src, dst in pairs if src != dst}, []
     named: list[tuple[str, int, int | None]] = [("rate", fault.rank, None) for fault in settings.faults.rate]

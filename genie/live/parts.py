@@ -1,33 +1,30 @@
-"""Files that ranks leave in the run folder while they run, and what the launcher and the ranks tell each other."""
+"""Files that ranks leave in the run folder while they run, and constants shared by the launcher and the ranks."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 
 from genie.live.settings import RunSettings
 
 LAUNCH_FILE = "launch.json"
 
-PARTS = "parts"  # the folder in which ranks leave, while they run:
+PARTS = "parts"  # the folder for files that ranks leave while they run
 
-CUT = ".cut"  # in the name of an iteration's records that were not played to the end
+CUT = ".cut"  # in the file name of an iteration's records when the iteration was not played to its end
 
 FACTS, FAILED, SIGN, RESERVE = ".facts.json", ".failed.json", ".pid", ".reserve"
 
-STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's sign: "NODE PID STATE"
+STARTING, RUNNING, FINISHED = "starting", "running", "finished"  # states in a rank's SIGN file: "NODE PID STATE"
 
-LOG_FILE = "mpirun.log"  # what mpirun and the ranks print: shown only when no rank says what went wrong
+LOG_FILE = "mpirun.log"  # output of mpirun and the ranks: shown only when no rank reports a failure
 
-LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which speaks for all ranks: "NODE PID NAMESPACE" of it
+LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which reports for all ranks: its "NODE PID NAMESPACE"
 
 LAUNCHER_GONE = "the launcher was killed"
 
-TOLD = "told to end by "  # a signal's name follows
-
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TOLD = "told to end by "  # followed by a signal's name
 
 
 def remove_parts(settings: RunSettings) -> None:
-    """Remove what ranks left while they ran, once the run folder holds it all."""
+    """Remove the files that ranks left while they ran, once the run folder holds their contents."""
     shutil.rmtree(settings.out_path / PARTS, ignore_errors=True)

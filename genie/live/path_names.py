@@ -1,4 +1,4 @@
-"""What the hops of a path are on the fabric: from the addresses that answered to the names of links."""
+"""Paths on the fabric from traceroute answers: the addresses of hops become node and link names."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import msgspec
 
 SILENT = ""  # a hop that did not answer
-STATES_MAX = 20_000  # of one search
+STATES_MAX = 20_000  # of one search; a larger one is given up
 
 
 class TracePlan(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the live world knows of the fabric's nodes, to learn the paths of queue pairs."""
+    """The part of the fabric that the live run knows, for naming the paths of queue pairs."""
 
-    hosts: list[str] = []  # by rank: the node that it is on; empty: no fabric
+    hosts: list[str] = []  # by rank: the node of its host; empty: no fabric
     nodes: dict[str, str] = {}  # IP address -> node
-    cables: list[tuple[str, str]] = []  # both ways
+    cables: list[tuple[str, str]] = []  # pairs of nodes
 
 
 class Graph:
-    """The fabric as paths cross it. Nodes without addresses forward without being a hop."""
+    """The fabric as a graph for path searches. A node without an address forwards without being a hop."""
 
     def __init__(self, plan: TracePlan) -> None:
         self._plan = plan
@@ -32,13 +32,13 @@ class Graph:
         self._hops = frozenset(plan.nodes.values()) - self._hosts
 
     def names(self, answers: Sequence[str]) -> list[str]:
-        """Node names of the addresses that answered; an unknown address stays an address, SILENT stays SILENT."""
+        """Return the node names of these addresses. An unknown address stays an address, and SILENT stays SILENT."""
         return [self._plan.nodes.get(address, address) for address in answers]
 
     def links(self, source: int, target: int, answers: Sequence[str]) -> list[str]:
-        """Links of the only shortest path from one rank's host to another's that has these hops.
+        """Return the links of the only shortest path between two ranks' hosts that has these hops.
 
-        Hops that are silent, or whose address nobody knows, may be any node. Empty: there is no such path, or several.
+        A hop that is silent, or whose address is unknown, matches any node. Return [] when no path fits, or several do.
         """
         if not self._plan.hosts:
             return []
@@ -54,7 +54,7 @@ class Graph:
                     if other == end and hop == len(known):
                         found += ways_on
                     elif other not in self._hosts and (at := self._next_hop(other, hop, known)) is not None:
-                        following[other, at] += ways_on[:2]  # two are as good as many: no path is the only one
+                        following[other, at] += ways_on[:2]  # two suffice to show that the path is not the only one
             if found:
                 return [f"{a}->{b}" for a, b in zip(found[0], found[0][1:], strict=False)] if len(found) == 1 else []
             if len(following) > STATES_MAX:
@@ -63,7 +63,7 @@ class Graph:
         return []
 
     def _next_hop(self, node: str, hop: int, known: list[str]) -> int | None:
-        """How many hops are behind a path that goes on to a node; None when it cannot."""
+        """Return the number of hops passed when a path goes on to `node`; None when it cannot go there."""
         if node not in self._hops:
             return hop
         return hop + 1 if hop < len(known) and known[hop] in ("", node) else None

@@ -1,4 +1,4 @@
-"""What a live run is: everything a rank needs to know, resolved, as it goes into launch.json and run.json."""
+"""Settings of a live run: everything a rank needs, resolved, as launch.json and run.json hold it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ from genie.record import LIVE, launch_mark
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
 EVERY_MAX = 10**9
-# The ICRC covers the IPv4 identification, which a UDP socket does not see. strict: see headers, which needs
-# CAP_NET_RAW; auto: where it is allowed and another stack takes part; plain: softroce's own identifications are
-# known, and of others any is taken that makes the ICRC right.
+# The ICRC covers the IPv4 identification, which a UDP socket does not see. strict: read the headers, which needs
+# CAP_NET_RAW; auto: strict where it is allowed and another stack takes part. plain: softroce's own identifications are
+# known, and for another stack's packets any identification that makes the ICRC right is accepted.
 ICRC_CHECKS = ("auto", "strict", "plain")
 
-Completion = Literal["auto", "poll", "channel"]  # channel: sleep until the device says that something is complete
+Completion = Literal["auto", "poll", "channel"]  # channel: sleep until the device reports a completion
 
 
 class RateFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rank's NIC runs at `factor` times its rate, in the iterations [from_iteration, until_iteration)."""
+    """The NIC of a rank runs at `factor` times its rate, in the iterations [from_iteration, until_iteration)."""
 
     rank: int
     factor: float
     from_iteration: int = 0
     until_iteration: int | None = None
-    from_s: float = 0.0  # in seconds from each such iteration's start
+    from_s: float = 0.0  # seconds from the start of each such iteration
     until_s: float | None = None
 
 
 class LossFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rank's NIC loses one of every n data packets to one peer, or to each; which one varies, alike in every run."""
+    """The NIC of a rank loses one of every `every` data packets to one peer, or to each peer.
+
+    Which packet is lost varies within a run, and is the same in every run.
+    """
 
     rank: int
     every: int
@@ -48,7 +51,7 @@ class LossFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DelayFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Packets from a rank to a peer come later."""
+    """Packets from a rank to a peer arrive `delay_us` later."""
 
     rank: int
     peer: int
@@ -56,7 +59,7 @@ class DelayFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CongestionFault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A rank's NIC without congestion control: it sends no ECN-capable packets and no CNPs, and slows for none."""
+    """The NIC of a rank has no congestion control: it sends no ECN-capable packets and no CNPs, and ignores CNPs."""
 
     rank: int
     control: Literal[False]
@@ -72,38 +75,38 @@ class Faults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class VerbsSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What --transport verbs asks of its devices; defaults are NCCL's."""
+    """Settings of `--transport verbs`; the defaults are NCCL's."""
 
     hca: str = ""  # devices to use, in NCCL_IB_HCA's grammar; "": all
-    gid_index: Annotated[int, Meta(ge=-1, le=65535)] = -1  # -1: found by version and address
+    gid_index: Annotated[int, Meta(ge=-1, le=65535)] = -1  # -1: chosen by RoCE version and address
     roce_version: Annotated[int, Meta(ge=1, le=2)] = 2
     traffic_class: Annotated[int, Meta(ge=0, le=255)] = 0
     service_level: Annotated[int, Meta(ge=0, le=15)] = 0
-    timeout: Annotated[int, Meta(ge=0, le=31)] = 20  # of an acknowledgement: 4.096 us x 2^timeout; 0: none
+    timeout: Annotated[int, Meta(ge=0, le=31)] = 20  # ACK timeout: 4.096 us x 2^timeout; 0: none
     retry_count: Annotated[int, Meta(ge=0, le=7)] = 7
-    rnr_retry: Annotated[int, Meta(ge=0, le=7)] = 7  # 7: without end
+    rnr_retry: Annotated[int, Meta(ge=0, le=7)] = 7  # 7: unlimited
     min_rnr_timer: Annotated[int, Meta(ge=0, le=31)] = 12  # code of table 45 of the InfiniBand specification: 0.64 ms
     huge_pages: bool = False
     numa_bind: bool = False  # run on the CPUs of the device's NUMA node, and take memory there
     completion: Completion = "auto"
-    signal_every: Annotated[int, Meta(ge=1, le=65535)] = 16  # work requests from one signal to the next, at most
-    send_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # work requests of a queue pair under way, at most
-    receive_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # receives that a queue pair has posted ahead, at most
+    signal_every: Annotated[int, Meta(ge=1, le=65535)] = 16  # work requests per signaled completion, at most
+    send_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # work requests in flight on a queue pair, at most
+    receive_depth: Annotated[int, Meta(ge=1, le=65535)] = 512  # receives posted ahead on a queue pair, at most
 
     def sleeps(self, spin: bool) -> bool:
-        """A rank waits in the kernel for completions; `spin`: there is a core for it to poll on."""
+        """Return whether a rank waits in the kernel for completions. `spin`: the rank has a core to poll on."""
         return self.completion == "channel" or (self.completion == "auto" and not spin)
 
 
 class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One live run."""
+    """Settings of one live run."""
 
-    schema: str = launch_mark(LIVE)  # of the launch file: says what kind of folder the run fills
+    schema: str = launch_mark(LIVE)  # of the launch file: the kind of run folder that the run writes
     workload: str
     out: str
     ranks: int
     addresses: list[str]
-    ports: list[str | None]  # the fabric's hosts that the ranks sit on
+    ports: list[str | None]  # by rank: its host in the fabric file; None: none
     host_names: list[str]
     rate_bps: int = 0
     dilation: int = 1
@@ -115,9 +118,9 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     channels: int = 1
     credit: bool = False
     algorithms: dict[str, str] = {}
-    nccl: NcclShape | None = None  # NCCL's messages; None: plain ones
-    nccl_variables: list[dict[str, str]] = []  # those that are set, and what they do here
-    mtu: int = 4096  # path MTU in bytes; 0: the largest that all paths of the job carry
+    nccl: NcclShape | None = None  # NCCL's message pattern; None: one plain message per transfer
+    nccl_variables: list[dict[str, str]] = []  # NCCL's environment variables that are set, and their effect here
+    mtu: int = 4096  # path MTU in bytes; 0: the largest that all paths of the run carry
     window_packets: int = 256
     ack_every_packets: int = 16
     ack_timeout_ns: int = 67_000_000
@@ -133,20 +136,21 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     faults: Faults = Faults()
     keep_trace: bool = False
     transport: str = "softroce"
-    transports: list[str] = []  # by rank, for jobs in which they differ; empty: `transport` everywhere
-    devices: list[str | None] = []  # by rank: which take the place of verbs.hca; empty: none
-    queue_pairs: int = 1  # between two ranks, of each transport
-    split: bool = False  # each message over all of them, instead of one message on each in turn
+    transports: list[str] = []  # by rank, for runs that mix transports; empty: `transport` everywhere
+    devices: list[str | None] = []  # by rank: devices that override verbs.hca; empty: none
+    queue_pairs: int = 1  # between two ranks, per transport
+    split: bool = False  # split each message over all of them, instead of sending whole messages on each in turn
     source_ports: str = "pair"  # of softroce: see genie/config/source_ports.py
-    trace: TracePlan | None = None  # learn the paths of queue pairs
+    trace: TracePlan | None = None  # learn the paths of queue pairs; None: do not
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
     congestion: dict[str, int | float | str | bool] = {}  # of softroce's senders: see config.congestion
-    base_round_trip_ps: int = 0  # of the fabric, for controls that ask for it
-    icrc: str = "auto"  # how softroce checks it, see ICRC_CHECKS
-    verify: bool = False  # every message has bytes of its own, which the receiver checks
+    base_round_trip_ps: int = 0  # of the fabric, for congestion controls that need it
+    icrc: str = "auto"  # softroce's check of the ICRC, see ICRC_CHECKS
+    verify: bool = False  # give every message bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
-    warnings: list[str] = []  # made while they were resolved, for run.json
-    lab: dict[str, Any] = {}  # that the ranks are in: its name, its faults, and what it cannot do
+    warnings: list[str] = []  # found while the settings were resolved, for run.json
+    command: str = ""  # that repeats the run; "" for a script
+    lab: dict[str, Any] = {}  # the lab that the ranks run in: its name, its faults, and what it cannot model
 
     @property
     def out_path(self) -> Path:
@@ -158,25 +162,25 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The transports that this job has."""
+        """The transports of this run."""
         return frozenset(self.transports or [self.transport])
 
     def transport_of(self, rank: int) -> str:
-        """`softroce` or `verbs`."""
+        """Return the transport of a rank: `softroce` or `verbs`."""
         return self.transports[rank] if self.transports else self.transport
 
     def device_of(self, rank: int) -> str:
-        """The RDMA devices that a rank may use, in NCCL_IB_HCA's grammar; "": all."""
+        """Return the RDMA devices that a rank may use, in NCCL_IB_HCA's grammar; "": all."""
         return (self.devices[rank] if self.devices else None) or self.verbs.hca
 
 
 def load_faults(path: Path, ranks: int) -> Faults:
-    """Read a fault plan. Raises ValueError that names the file, the place and what is allowed."""
+    """Read a fault plan. Raise ValueError that names the file, the place and the allowed values."""
     try:
         faults = msgspec.toml.decode(read_bytes(path), type=Faults)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # too long, no text, no TOML, or no fault plan
+    except (ValueError, RecursionError) as error:  # too long, not text, not TOML, or not a fault plan
         raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
     named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
     named += [("loss", entry.rank, entry.peer) for entry in faults.loss]
@@ -197,7 +201,7 @@ def load_faults(path: Path, ranks: int) -> Faults:
 
 
 def _wrong_values(faults: Faults) -> Iterator[tuple[str, int, str, object, str]]:
-    """Table, index, key, value and what is allowed, of values that mean nothing."""
+    """Yield table, index, key, value and allowed values of each value out of range."""
     for number, rate in enumerate(faults.rate):
         if not 0 < rate.factor <= 1:
             yield "rate", number, "factor", rate.factor, "above 0 and at most 1"

@@ -1,6 +1,6 @@
-"""What pages have in common: one file that needs nothing else, its style, figures, tips and swim lanes.
+"""Common parts of self-contained pages: style, figures, tooltips and swim lanes.
 
-A page is HTML parts made in Python (`parts`), data for its figures, and scripts that draw them (`document`).
+A page consists of HTML parts made in Python (`parts`), data for its figures, and scripts that draw them (`document`).
 """
 
 from genie.page.document import Asset, document

@@ -1,4 +1,4 @@
-"""A page as one file: style, text, data and scripts, nothing fetched from anywhere."""
+"""Assembly of a page as one file: style, text, data and scripts, with nothing fetched from elsewhere."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ BASE = "genie.page"
 def document(
     title: str, body: Iterable[str], data: Mapping[str, Any], assets: Sequence[Asset], generator: str = "genie"
 ) -> str:
-    """The page as text.
+    """The page as HTML text.
 
-    `title`: plain text; `body`: HTML of its parts in order; `data`: what scripts find as `data`; `assets`: the page's
-    own .css and .js, which come after the common ones and in this order; `generator`: the mark of the page's kind.
+    `title`: plain text; `body`: HTML of its parts in order; `data`: the scripts' variable `data`.
+
+    `assets`: the page's own .css and .js, placed after the common ones and in this order.
+
+    `generator`: the mark of the page's kind.
     """
     every = [(BASE, "assets/base.css"), (BASE, "assets/base.js"), *assets]
     style, script = ("\n".join(_text(it) for it in every if it[1].endswith(end)) for end in (".css", ".js"))
-    # "<" as an escape, so that no name in the data can end the script element.
+    # Escape "<", so that no name in the data can end the script element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     shown = "\n".join(part for part in body if part)
     return (

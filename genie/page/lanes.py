@@ -1,4 +1,4 @@
-"""Slices of swim lanes, kept few whatever the size of the run."""
+"""Slices of swim lanes, bounded in number whatever the size of the run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-SHORTEST_PART = 2000  # of the whole: what takes less is put together with its neighbours
+SHORTEST_PART = 2000  # of an iteration: nodes shorter than this part are merged with their neighbours
 NAME_LETTERS_MAX = 80
 
-Slice = list[Any]  # lane, row, kind, start, end, all there (ns), name: as lanes.js draws them
+Slice = list[Any]  # lane, row, kind, start, end, time when all had arrived (ns), name: as lanes.js draws them
 
 
 def lane_slices(
     timeline: pl.DataFrame, row_of_rank: Mapping[int, int], lane: int = 0, lane_of_kind: Mapping[str, int] | None = None
 ) -> list[Slice]:
-    """What the ranks of one iteration did, as slices. `timeline`: as run folders have it, rows of all ranks.
+    """The actions of the ranks in one iteration, as slices. `timeline`: rows of all ranks, as run folders have it.
 
-    `lane`: in which all is drawn that `lane_of_kind` has no other for.
-    Nodes that are shorter than a 2000th of the iteration are one slice with the others of their kind that begin in
+    `lane`: the lane of kinds that `lane_of_kind` lacks.
+
+    A node shorter than a 2000th of the iteration is merged with others. They have the same rank and kind, and begin in
     the same 2000th.
     """
     import polars as pl

@@ -1,4 +1,4 @@
-"""HTML of what pages are made of. Whatever is given as text is escaped; what is called `html` is not."""
+"""HTML parts of pages. Arguments are escaped, except those called `html`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TABLE_ROWS_MAX = 2_000
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", rest_is_in: str = "") -> str:
-    """Cells that are numbers are aligned right. `rest_is_in`: where rows are that are too many to show."""
+    """A table; numbers are aligned right. `rest_is_in`: the file with the rows beyond TABLE_ROWS_MAX."""
     shown = list(rows)
     lines = ["<table>"]
     if caption:
@@ -29,13 +29,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "
 
 
 def as_table(header: Sequence[str], rows: Iterable[Sequence[Any]], rest_is_in: str = "") -> str:
-    """A figure's numbers, for those who read and do not look."""
+    """A figure's numbers as a folded table, for screen readers and exact values."""
     shown = table(header, rows, rest_is_in=rest_is_in)
     return f'<details><summary>The same as a table</summary><div class="scroll" tabindex="0">{shown}</div></details>'
 
 
 def facts(entries: Iterable[tuple[str, str, str]]) -> str:
-    """Tiles of (label, value, what else there is to say)."""
+    """Tiles of (label, value, explanation)."""
     tiles = (
         f'<div class="fact"><span class="label">{escape(label)}</span><b>{escape(value)}</b>'
         f"<span>{escape(more)}</span></div>"
@@ -45,7 +45,7 @@ def facts(entries: Iterable[tuple[str, str, str]]) -> str:
 
 
 def select(name: str, label: str, values: Iterable[str], chosen: str, words: Mapping[str, str] | None = None) -> str:
-    """A choice with the id `name`; `words`: how values are shown that are not shown as they are."""
+    """A drop-down list with the id `name`; `words`: value → text shown instead of it."""
     options = "".join(
         f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>'
         f"{escape((words or {}).get(value, value))}</option>"
@@ -63,7 +63,7 @@ def key(**colours: str) -> str:
 
 
 def section(title: str, why: str, *html: str, name: str = "") -> str:
-    """A heading, a line under it that says how to read what follows, and that."""
+    """A section: heading, a line on how to read it, and its content."""
     identity = f' id="{name}"' if name else ""
     line = f'<p class="why">{escape(why)}</p>' if why else ""
     return f"<section{identity}><h2>{escape(title)}</h2>{line}{''.join(html)}</section>"

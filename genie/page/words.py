@@ -1,4 +1,4 @@
-"""Quantities in words, the same on every page and in every sentence."""
+"""Quantities as text, formatted alike on every page and in every sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def percent(fraction: float | None) -> str:
 
 
 def share(fraction: float) -> str:
-    """As `percent`, with two digits where it is small: `0.0034` → `0.34 %`."""
+    """As `percent`, with two digits for small fractions: `0.0034` → `0.34 %`."""
     if 0 < fraction < 0.0005:
         return "below 0.1 %"
     return f"{100 * fraction:.2g} %" if fraction < 0.0995 else percent(fraction)
@@ -26,7 +26,7 @@ def times(slow_down: float) -> str:
 
 
 def duration(duration_ns: float) -> str:
-    """With three digits and a unit that fits."""
+    """Duration with three digits and a suitable unit."""
     for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(duration_ns) >= limit:
             return f"{three_digits(duration_ns / limit)} {unit}"
@@ -34,7 +34,7 @@ def duration(duration_ns: float) -> str:
 
 
 def amount(size_bytes: float) -> str:
-    """Bytes in binary units."""
+    """Bytes with three digits, in binary units."""
     for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= limit:
             return f"{three_digits(size_bytes / limit)} {unit}"

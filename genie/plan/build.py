@@ -1,4 +1,4 @@
-"""From a workload to a plan: collectives bound to templates, size tables and tags, nodes bound to resources."""
+"""Building a plan: collectives get templates, size tables and tags; nodes get resources."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from genie.collectives import LoweringError, Template, block_sizes, choose, lowe
 from genie.collectives.msccl.algorithm import lower_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import lower_nccl
+from genie.inputs.spelling import option
 from genie.plan.groups import colours
 from genie.plan.lowering import Lowering, check_groups, members_per_node
 from genie.plan.sequence import sequence_numbers
@@ -22,19 +23,19 @@ from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 Slots = Literal["streams", "astra"]
 Splits: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64]] | None"
 
-TIME_MAX_PS = 1 << 62  # so that sums of two times still fit in 64 bits
+TIME_MAX_PS = 1 << 62  # so that sums of two times fit in 64 bits
 MESSAGE_MAX_BYTES = (1 << 31) - 1  # of one RDMA message (InfiniBand Architecture Specification 1, section 9.2.8)
 CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
 
 
 @dataclass
 class Plan:
-    """The native plan and what is needed to read its records again."""
+    """The native plan, and the data needed to interpret its records."""
 
     native: genie_core.Plan
     ranks: list[int]  # in the native plan's order
     slots: Slots
-    algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for the record
+    algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for run.json
     message_max_bytes: int
 
 
@@ -48,11 +49,13 @@ def build_plan(
 ) -> Plan:
     """Bind every rank's graph.
 
-    `slots`: "streams" runs one node at a time on each stream, "astra" has one CPU, one compute and one
-    communication slot (None: streams where the trace has them). `release_ns`: rank -> (n,) earliest start of every
-    node, -1 to leave the node out; dependencies and slots are then dropped, because the times already
-    contain their effect. `time_factor` stretches compute (dilation). Raises WorkloadError when a node cannot be
-    played.
+    `slots`: "streams" runs one node at a time on each stream; "astra" has one CPU, one compute and one communication
+    slot (None: streams where the trace has them).
+
+    `release_ns`: rank -> (n,) earliest start of every node, -1 to leave the node out. Dependencies and slots are then
+    dropped, because the times already include their effect.
+
+    `time_factor` stretches compute (dilation). Raises WorkloadError when a node cannot be played.
     """
     lowering = lowering or Lowering()
     if not 1 <= lowering.channels <= CHANNELS_MAX:
@@ -75,7 +78,7 @@ def build_plan(
 
 @dataclass
 class _Bound:
-    """Per node: what binding adds to the graph."""
+    """Columns per node that binding adds to the graph."""
 
     template_id: NDArray[np.int32]
     sizes_start: NDArray[np.int64]
@@ -101,7 +104,7 @@ class _Builder:
         self._table_at: dict[bytes, int] = {}
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
-        # With NCCL's messages: how many members of each group a node has.
+        # With NCCL's messages: number of members of each group on a node.
         per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
         self._local = [members_per_node(group.ranks, per_node) for group in workload.groups]
         self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
@@ -142,7 +145,7 @@ class _Builder:
         if not 0 <= graph.peer[row] < self.workload.world_size:
             raise WorkloadError(f"{where}: peer {graph.peer[row]} is not a rank of 0..{self.workload.world_size - 1}")
         if graph.peer[row] == graph.rank:
-            raise WorkloadError(f"{where}: a message to its own rank; nothing of it would be on the network: remove it")
+            raise WorkloadError(f"{where}: a message to its own rank; no data would be on the network: remove it")
         if not 0 <= graph.size_bytes[row] <= MESSAGE_MAX_BYTES:
             raise WorkloadError(f"{where}: a message of {graph.size_bytes[row]} bytes; allowed: 0..{MESSAGE_MAX_BYTES}")
 
@@ -249,7 +252,7 @@ class _Builder:
             first = graph.node_id[np.flatnonzero(duration_ns < 0)[0]]
             raise WorkloadError(
                 f"rank {graph.rank}: {missing} compute nodes have no duration (first: node {first}); "
-                "give --compute roofline:TFLOPS,GBPS"
+                f"give {option('compute')} roofline:TFLOPS,GBPS"
             )
         longest_ns = int(max(duration_ns.max(initial=0), 0 if release_ns is None else release_ns.max(initial=0)))
         if longest_ns * 1000 * time_factor > TIME_MAX_PS:
@@ -259,7 +262,7 @@ class _Builder:
             )
         release = np.zeros(len(graph), np.int64)
         if release_ns is not None:
-            # Nodes that were left out end at once; times already contain what dependencies and slots did.
+            # Nodes that are left out end at once; the times already include the effect of dependencies and slots.
             played = release_ns >= 0
             kind = np.where(played, kind, np.uint8(Kind.META)).astype(np.uint8)
             release = np.where(played, release_ns, 0)
@@ -285,7 +288,7 @@ class _Builder:
 
 
 def _slots_of(graph: RankGraph, slots: Slots) -> NDArray[np.int32]:
-    """The resource of every node: receives and metadata take none."""
+    """The resource of every node; receives and metadata take none."""
     comm = (graph.kind == Kind.SEND) | (graph.kind == Kind.COLL) | (graph.kind == Kind.MEM)
     compute = graph.kind == Kind.COMP
     slot = np.full(len(graph), -1, np.int32)

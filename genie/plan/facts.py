@@ -18,7 +18,7 @@ PACKAGES = ("genie-fabric", "numpy", "polars", "mpi4py", "mpich", "protobuf")
 
 @cache
 def commit() -> str | None:
-    """Commit of the checkout that this code runs from; None when it is installed elsewhere."""
+    """Commit of the checkout that this code runs from; None for an installed package."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -33,7 +33,7 @@ def commit() -> str | None:
 
 
 def facts_of_build() -> dict[str, Any]:
-    """Version of everything, when and where."""
+    """Versions of all parts, machine and time."""
     versions = {}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Communicators in a plan: which small number tells two groups apart on the wire."""
+"""Numbers of communicators in a plan, which tell groups apart on the wire."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from genie.workload.graph import Group
 
 
 def colours(groups: Sequence[Group]) -> list[int]:
-    """A number per group such that groups that share a member differ: greedy, in the given order.
+    """A number for each group; groups that share a member have different numbers (greedy, in the given order).
 
-    Messages carry it instead of a global number: the many disjoint tensor-parallel groups of a large job
-    share one colour, so 10 bits are enough.
+    Messages carry it instead of a global number. The many disjoint tensor-parallel groups of a large job share one
+    number, so 10 bits are enough.
     """
     used: dict[int, int] = {}  # rank -> bit set of colours
     result = []

@@ -1,4 +1,4 @@
-"""How collectives become messages."""
+"""Settings for the conversion of collectives into messages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.nccl.shape import NcclShape
+from genie.inputs.spelling import option
 from genie.workload.graph import Workload, WorkloadError
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """`nccl`: NCCL's messages; without it one message a step of the algorithms in `genie.collectives.lower`."""
+    """Lowering settings.
+
+    `nccl`: NCCL's messages. Without it, each step of the algorithms in `genie.collectives.lower` is one message.
+    """
 
     channels: int = 1
     credit: bool = False
-    # Operation -> algorithm, or "msccl:" and the path of an MSCCL file; the others choose by size.
+    # Operation -> algorithm, or "msccl:" and the path of an MSCCL file; other operations choose by size.
     algorithms: dict[str, str] = field(default_factory=dict)
     nccl: NcclShape | None = None
 
@@ -27,26 +31,26 @@ class Lowering:
         return {op: name.removeprefix(PREFIX) for op, name in self.algorithms.items() if name.startswith(PREFIX)}
 
     def facts(self) -> dict[str, Any]:
-        """For run.json: what two runs must have in common to be compared."""
+        """Settings for run.json that two runs must share to be compared."""
         if self.nccl is None:
             return {"wire": "plain", "channels": self.channels, "credit": self.credit, "algorithms": self.algorithms}
         return {"wire": "nccl", **asdict(self.nccl)}
 
 
 def check_groups(lowering: Lowering, workload: Workload) -> None:
-    """Raises WorkloadError for an MSCCL file that no group of the workload could ever use, and MscclError."""
+    """Raise WorkloadError for an MSCCL file that fits no group of the workload, and MscclError."""
     for op, path in lowering.msccl_files.items():
         members = load_msccl(path).file.members
         sizes = sorted({len(group.ranks) for group in workload.groups})
-        if sizes and members not in sizes:  # a bench's workload comes later than its settings
+        if sizes and members not in sizes:  # a bench's settings exist before its workload
             raise WorkloadError(
                 f"{path}: is for {members} members, and {workload.name} has groups of {', '.join(map(str, sizes))} "
-                f"only: leave --algorithm {op}={path} out"
+                f"only: leave {option('algorithm')} {op}={path} out"
             )
 
 
 def members_per_node(ranks: Sequence[int], ranks_per_node: int) -> int:
-    """How many members of a group each node has, if all have as many and they are in order; otherwise 1.
+    """Number of a group's members on each node, if all nodes have as many and they are in order; otherwise 1.
 
     With 1 every hop crosses the fabric.
     """

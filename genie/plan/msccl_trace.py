@@ -1,4 +1,4 @@
-"""An MSCCL algorithm as a trace: every chunk that it sends is a SEND on one rank and a RECV on another."""
+"""An MSCCL algorithm as a trace: each chunk that it sends is a SEND on one rank and a RECV on another."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from genie.plan.tags import CHANNELS_MAX
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, RankGraph, Workload, WorkloadError
 
-# NCCL's FIFO between two GPUs has 8 slots: a thread block has as many messages under way. Each is a stream, because a
-# stream holds a node until it is over.
+# NCCL's FIFO between two GPUs has 8 slots, so a thread block has 8 messages in flight. Each slot is a stream, because a
+# stream runs one node at a time.
 SLOTS = 8
 GROUP_NAME = "0"
 
 
 def msccl_workload(algorithm: MscclAlgorithm, size_bytes: int, reduction_ns: int = 0) -> Workload:
-    """One collective of `size_bytes` (convention: genie/workload/graph.py) among all ranks, in its messages.
+    """One collective of `size_bytes` (convention: genie/workload/graph.py) among all ranks, as its messages.
 
-    `reduction_ns`: what a GPU takes to reduce a chunk, as a compute node (0: no such nodes). Copies take nothing.
-    Raises WorkloadError for a size that does not fall into the algorithm's chunks, or whose chunks are no message.
+    `reduction_ns`: time of a GPU to reduce a chunk, as a compute node (0: no such nodes). Copies take no time. Raises
+    WorkloadError for a size that does not divide into the algorithm's chunks, or whose chunks are larger than a
+    message.
     """
     file = algorithm.file
     chunk_bytes = algorithm.chunk_bytes(size_bytes)
@@ -45,12 +46,12 @@ class _Rank:
         self.builder = RankBuilder(rank)
         self.chunk_bytes, self.reduction_ns = chunk_bytes, reduction_ns
         self.first_compute_stream = thread_blocks * SLOTS
-        self.order: dict[int, int] = {}  # thread block -> its number among those with messages
-        self.messages: Counter[tuple[object, ...]] = Counter()  # of each lane, and of each thread block
+        self.order: dict[int, int] = {}  # thread block -> its index among those with messages
+        self.messages: Counter[tuple[object, ...]] = Counter()  # messages of each lane, and of each thread block
 
     def build(self, moves: list[Move]) -> RankGraph:
-        """The graph; nodes in the order of the moves."""
-        over: list[frozenset[int]] = []  # of each move: nodes that end no later than it
+        """The graph, with nodes in the order of the moves."""
+        over: list[frozenset[int]] = []  # for each move, the nodes that end no later than it
         for move in moves:
             deps: frozenset[int] = frozenset().union(*(over[dep] for dep in move.deps))
             over.append(self._node(move, deps))

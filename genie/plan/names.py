@@ -1,4 +1,4 @@
-"""Names for people: the native core speaks of node rows, the trace of ids and names."""
+"""Names of nodes in messages: the native core has rows, the trace has ids and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which collective of its group a node is: what the timelines call `seq`, and what the ranks match by."""
+"""Sequence numbers of collectives in their group: the timelines' `seq`, by which ranks match them."""
 
 from __future__ import annotations
 

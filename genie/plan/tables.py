@@ -1,4 +1,4 @@
-"""From a walker's records to the tables of a run folder, the same for both worlds."""
+"""Conversion of a walker's records into the tables of a run folder, the same for both worlds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genie.workload.graph import Kind, Op, RankGraph, Workload
 if TYPE_CHECKING:
     import polars as pl
 
-Records = Mapping[str, Mapping[str, NDArray[Any]]]  # what the native walker gives: nodes, sends, receives
+Records = Mapping[str, Mapping[str, NDArray[Any]]]  # from the native walker: nodes, sends, receives
 
 KIND_NAMES = [kind.name.lower() for kind in Kind]
 OP_NAMES = {int(op): op.name.lower() for op in Op if op is not Op.NONE}
@@ -23,7 +23,7 @@ JOIN_KEYS = ("iteration", "src", "dst", "group_number", "seq", "tag", "order")
 
 
 def _ns(times_ps: NDArray[Any], divisor: int) -> NDArray[Any]:
-    """Picoseconds to whole nanoseconds, undilated; -1 (not yet) stays, and nothing else becomes it."""
+    """Picoseconds to whole nanoseconds, undilated; -1 (not yet) is kept, and no other value becomes -1."""
     times = np.asarray(times_ps, np.int64)
     ns = times // (1000 * divisor)
     return np.where(times == NOT_YET, NOT_YET, np.where(ns == NOT_YET, NOT_YET - 1, ns))
@@ -64,9 +64,9 @@ def timeline_of(
 
 
 def _orders(graph: RankGraph, node: NDArray[np.int32], kind: Kind) -> NDArray[np.int64]:
-    """Per record of a node of `kind`: which message of its peer and tag it is, from 0.
+    """For each record of a node of `kind`: the index, from 0, of its message among those of its peer and tag.
 
-    Records are in the order in which nodes started, and that is the order in which messages match.
+    Records are in the order in which nodes started, which is the order in which messages match.
     """
     order = np.zeros(len(node), np.int64)
     count: dict[tuple[int, int], int] = {}

@@ -1,8 +1,9 @@
-"""Message tags: the 32 bits that a WRITE_WITH_IMM carries, and by which a receiver finds its receive.
+"""Message tags: the 32 bits that a WRITE_WITH_IMM carries, by which a receiver finds its receive.
 
-bit 31: a receiver's clear-to-send (set by the walker)   bit 30: a collective's message
-collective: 29..20 colour of the group, 19..6 number of the collective in its group modulo 2^14, 5..0 channel
-send/recv:  29..0 the trace's own tag
+The bits are:
+    bit 31: a receiver's clear-to-send (set by the walker)   bit 30: a collective's message
+    collective: 29..20 colour of the group, 19..6 number of the collective in its group modulo 2^14, 5..0 channel
+    send/recv:  29..0 the trace's own tag
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run is a folder: how it is written and read, the same for both worlds. The schemas of its tables: `schemas`."""
+"""Run folders: writing and reading them, for both worlds. `schemas` has the columns of their tables."""
 
 from genie.record.atomic_write import atomic_file, final_name, is_special, unwritable, write_atomically
 from genie.record.contents import (

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and the line for what the machine cannot write."""
+"""Atomic writing of files, and the error for a file that cannot be written."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 
 from genie.record.errors import RecordWriteError
 
-_PART = re.compile(r"\.[0-9]+\.part$")  # behind a file's name while a process writes it
+_PART = re.compile(r"\.[0-9]+\.part$")  # suffix of a file that a process is writing
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def unwritable(path: Path | str, error: OSError) -> RecordWriteError:
-    """What was to be written, why the machine cannot, and what to do."""
+    """The error for a file that cannot be written: its path, the cause and advice."""
     advice = "free some space or choose another -o" if error.errno in _FULL else "choose another -o"
     return RecordWriteError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
 
 
 def is_special(path: Path) -> bool:
-    """A terminal, a pipe or another device, or a link into /dev or /proc: nothing there can be replaced."""
+    """Whether a path is a device, a pipe or a link into /dev or /proc, which cannot be replaced."""
     return path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write a file beside its place, then put it there: a failure leaves what was there before.
+    """Write a file beside its place, then rename it: a failure leaves the earlier file as it was.
 
-    What is no file, or a link into /dev or /proc, is written as it is. Raises RecordWriteError.
+    Devices, pipes and links into /dev or /proc are written in place. Raises RecordWriteError.
     """
     content = data.encode() if isinstance(data, str) else data
     try:
         if is_special(path):
             path.write_bytes(content)
             return
-        place = Path(os.path.realpath(path))  # what a link leads to
+        place = Path(os.path.realpath(path))  # target of a link
         part = place.with_name(f"{place.name}.{os.getpid()}.part")
         try:
             part.write_bytes(content)
@@ -52,7 +52,7 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A place beside a file for what takes its place at the end, or is removed when writing fails."""
+    """A path beside a file; it replaces the file at the end and is removed on failure."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield part
@@ -63,5 +63,5 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def final_name(name: str) -> str:
-    """What a file that a killed process has left half written was to be called; any other's own name."""
+    """Strip the `.PID.part` suffix of an unfinished write."""
     return _PART.sub("", name)

@@ -1,4 +1,4 @@
-"""Which files each kind of output folder has, and what in a folder is not Genie's."""
+"""Contents of each kind of output folder, and the files in one that are not Genie's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Contents:
-    """Contents of a kind of folder: files with the kind of their mark, folders with their kind."""
+    """Contents of a kind of folder: file name → kind of its mark, folder name → its kind."""
 
     files: dict[str, str]
     folders: dict[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ _TABLES = {name: name.partition(".")[0] for name in (*RUN_FILES[1:], PATHS_FILE,
 
 
 def launch_mark(kind: str) -> str:
-    """The mark of the launch file in a folder of a kind."""
+    """The mark of the launch file in a folder of this kind."""
     return mark(f"{kind}-launch")
 
 
@@ -53,7 +53,7 @@ CONTENTS = {
         {"live": LIVE, "twin": TWIN, "calibration": CALIBRATION},
     ),
 }
-# Folders that are there while ranks run, beside their launch file, and the names in them.
+# Temporary folders beside the launch file while ranks run, and the names in them.
 _WORKING = {
     "parts": re.compile(
         r"(\d{5,}(-\d{5,}(\.cut)?)?|lines|progress)(\.next)?\.(npz|pid|reserve|(facts|failed)\.(json|reserve))|mpirun\.log"
@@ -82,9 +82,9 @@ def strangers(folder: Path, kind: str) -> list[Path]:
 
 
 def _is_half_written(path: Path, contents: Contents) -> bool:
-    """Whether a killed process left a file of Genie's half written: empty, or with the beginning that it gives to it.
+    """Whether a file is an unfinished write of a killed process: empty, or with the right beginning.
 
-    A table has its mark at its end: its beginning counts beside a file with a mark.
+    The mark of a table is at its end. Its first bytes count as the beginning if a file with a mark lies beside it.
     """
     name = final_name(path.name)
     if path.is_symlink() or name == path.name or name not in contents.files:

@@ -1,4 +1,4 @@
-"""Run folders: how one is prepared and written. Their files: `contents`; reading them: `reading`."""
+"""Run folders: preparing and writing them. `contents` lists their files; `reading` reads them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def prepare_folder(path: Path, kind: str) -> None:
-    """Make `path` an empty folder of a kind (`contents`), replacing an earlier one of that kind, and hold it.
+    """Make `path` an empty folder of a kind (`contents`), replacing an earlier one of that kind, and lock it.
 
-    Nothing is deleted that Genie did not write there for this kind of folder: a file is known by the mark inside it.
+    Only files that Genie wrote there for this kind of folder are deleted; each is recognised by its mark.
 
     Raises:
-        RecordError: it holds other files, or another process writes to it.
-        RecordWriteError: it cannot be written.
+        RecordError: the folder contains other files, or another process writes to it.
+        RecordWriteError: the folder cannot be written.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -41,7 +41,7 @@ def prepare_folder(path: Path, kind: str) -> None:
             )
         for name in CONTENTS[kind].folders:
             if (path / name).is_dir():
-                lock_folder(path / name)  # no other process writes there either
+                lock_folder(path / name)  # no other process writes there
         for entry in path.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -55,15 +55,15 @@ def prepare_folder(path: Path, kind: str) -> None:
 
 
 def refuse_foreign(path: Path, kind: str) -> None:
-    """Raises RecordError where there is something else than a file that Genie wrote with a mark of this kind."""
+    """Raise RecordError if `path` exists and is not a file that Genie wrote with a mark of this kind."""
     if (path.exists() or path.is_symlink()) and kind_of(path) != kind:
         raise RecordError(f"{path}: is not a file that Genie wrote there; move it, or choose another output")
 
 
 def replace_own(path: Path, data: bytes | str, kind: str) -> None:
-    """Write a file with a mark of its kind, in place of an earlier one of that kind only.
+    """Write a file with a mark of its kind, replacing an earlier one of that kind only.
 
-    What is not a regular file, such as /dev/stdout, is written as it is. Raises RecordError for any other file there,
+    Special files such as /dev/stdout are written in place. Raises RecordError if there is any other file,
     RecordWriteError when it cannot be written.
     """
     if not is_special(path):
@@ -72,7 +72,7 @@ def replace_own(path: Path, data: bytes | str, kind: str) -> None:
 
 
 def refuse_inputs_in(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
-    """Raises RecordError when an input (its name in an error, and its path) lies in an output folder."""
+    """Raise RecordError when an input, given as (its name in an error, its path), lies in the output folder."""
     folder = out.resolve()
     for name, path in inputs:
         place = path.resolve()
@@ -91,8 +91,10 @@ def write_run(
     fabric: str | None = None,
     kind: str | None = None,
 ) -> None:
-    """Write a run folder; `run.json` last, so that a folder that has one is complete. Without room for all of it
-    nothing of it is left. `kind`: of the folder; default: the world that `info` names. Raises RecordWriteError.
+    """Write a run folder, `run.json` last, so that a folder with a `run.json` is complete.
+
+    Without room for all files none is left. `kind`: of the folder; the default is the world that `info` names. Raises
+    RecordWriteError.
     """
     from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -110,7 +112,7 @@ def write_run(
 
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if fabric is not None:  # first: beside its mark a table that is half written is known
+        if fabric is not None:  # first: its mark identifies an unfinished table beside it
             put("fabric.toml", marked_text("fabric", fabric))
         for name, (table, schema) in tables.items():
             if table is not None:
@@ -126,7 +128,7 @@ def write_run(
 
 
 def _parquet(table: pl.DataFrame, schema: pl.Schema, kind: str) -> bytes:
-    """The table as a file's bytes with its mark: of a full disk Python says more than the writer does."""
+    """The table as bytes of a file with its mark. Python's error on a full disk is clearer than the writer's."""
     buffer = io.BytesIO()
     table.select(list(schema)).cast(schema).write_parquet(buffer, metadata={"schema": mark(kind)})
     return buffer.getvalue()

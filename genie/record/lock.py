@@ -1,4 +1,4 @@
-"""Folders that one process writes at a time: a lock on the folder itself, which ends with the process."""
+"""Locks on output folders: one process writes a folder at a time; a lock ends with its process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from genie.record.errors import RecordError
 
-_WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # on folders of NFS, for example
+_WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # for example on NFS folders
 _held: dict[Path, int] = {}  # folder -> descriptor that locks it
 
 
 def lock_folder(path: Path) -> None:
-    """Keep other processes out of a folder, until `unlock_folders` or the end of this process.
+    """Keep other processes out of a folder until `unlock_folders` or the end of this process.
 
-    A process writes one run at a time: with the next folder it lets go of those that are not around it. Where the file
-    system has no locks, nobody is kept out. Raises RecordError when another process has the folder.
+    A process writes one run at a time, so locking a folder releases all others except those that contain it. File
+    systems without locks give no protection. Raises RecordError when another process holds the lock.
     """
     path = path.resolve()
     for other in [other for other in _held if other not in path.parents]:
@@ -37,21 +37,24 @@ def lock_folder(path: Path) -> None:
 
 
 def unlock_folders() -> None:
-    """All that this process holds."""
+    """Release all locks of this process."""
     while _held:
         os.close(_held.popitem()[1])
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder that is removed afterwards: should this process be killed, by the next one that wants such a folder."""
+    """A temporary folder, removed afterwards.
+
+    If this process is killed, the next process that asks for a folder with this prefix removes it.
+    """
     _sweep(prefix)
     made: list[Path] = []
     descriptor = None
-    try:  # at once, as a signal may come at any time
+    try:  # before the folder is made, because a signal may come at any time
         while True:
             made.append(Path(tempfile.mkdtemp(prefix=prefix)))
-            with suppress(BlockingIOError, FileNotFoundError):  # swept before it was locked
+            with suppress(BlockingIOError, FileNotFoundError):  # another process may remove it before it is locked
                 descriptor = _locked(made[-1])
                 if made[-1].is_dir():
                     break
@@ -64,7 +67,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _sweep(prefix: str) -> None:
-    """Remove this user's temporary folders that nobody holds."""
+    """Remove this user's temporary folders that no process has locked."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             if folder.lstat().st_uid != os.geteuid() or (descriptor := _locked(folder)) is None:
@@ -74,7 +77,10 @@ def _sweep(prefix: str) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that locks a folder; None where there are no locks. Raises BlockingIOError when another has it."""
+    """A descriptor that locks a folder; None without support for locks.
+
+    Raises BlockingIOError when another holds it.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,13 @@
-"""Marks in the files that Genie writes. Genie replaces a file only when it finds its own mark there, of the same kind.
+"""Marks in the files that Genie writes. Genie replaces a file only when it finds its own mark of the same kind.
 
-A mark is `genie.KIND.VERSION`: the `schema` of a JSON object or of the first line of JSON lines, a page's generator,
-metadata of a Parquet table, the session's name in a Perfetto trace, the first line of other text. Text that people
-edit has a digest beside its mark: once edited, it is theirs.
+A mark is `genie.KIND.VERSION`. Its place depends on the format:
+  - JSON and JSON lines: the `schema` of the object or of the first line
+  - HTML: the generator
+  - Parquet: the table's metadata
+  - Perfetto trace: the session's name
+  - other text: the first line
+
+Text that people edit has a digest beside its mark. An edited file no longer matches and is not replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
-HEAD_BYTES = 4096  # a mark lies in the first of them; in a table's footer, anywhere
-TEXT_BYTES_MAX = 64 << 20  # of a text whose digest is compared
+HEAD_BYTES = 4096  # a mark lies in these first bytes; in a Parquet footer, anywhere
+TEXT_BYTES_MAX = 64 << 20  # largest text whose digest is compared
 
 _MARK = rb"genie\.([a-z-]+)\.[0-9]+"
 _JSON = re.compile(rb'\s*\{\s*"schema":\s*"' + _MARK + rb'"')
@@ -37,12 +42,12 @@ def marked_json(kind: str, fields: Mapping[str, Any]) -> str:
 
 
 def marked_text(kind: str, text: str) -> str:
-    """Text that people may edit, below a comment with its mark and its digest."""
+    """Text that people may edit, with a first comment line that has the mark and a digest."""
     return f"# {mark(kind)} sha256:{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of a file that Genie wrote; None for all other files, links and folders, and for edited text."""
+    """The kind of a file that Genie wrote; None for other files, edited text, links and folders."""
     try:
         if path.is_symlink() or not path.is_file():
             return None
@@ -52,7 +57,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def has_mark(path: Path, kind: str) -> bool:
-    """Whether a file begins with a mark of a kind, whole or not."""
+    """Whether the beginning of a file, complete or not, has the mark of this kind."""
     return mark(kind).encode() in _head(path)
 
 
@@ -78,7 +83,7 @@ def _trace(path: Path) -> str | None:
 
 
 def _parquet(path: Path) -> str | None:
-    """A table ends with its footer, the footer's length (4 bytes, little-endian) and `PAR1`."""
+    """Kind of a Parquet table, whose file ends with the footer, its length (4 bytes, little-endian) and `PAR1`."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if size < 12:

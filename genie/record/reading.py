@@ -1,4 +1,4 @@
-"""Reading run folders: what is missing, damaged or cannot be is said once, here, with its file and place."""
+"""Reading run folders. All checks for missing, damaged or impossible data are here; errors name file and place."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 JSON_MAX_BYTES = 256 << 20
-RENAMED = {"remarks": "warnings"}  # fields of older run folders
+RENAMED = {"remarks": "warnings"}  # old name → new name of fields in older run folders
 RANKS_MAX = 1 << 20
-TIME_MAX_NS = 1 << 53  # 104 days, so that sums and differences stay whole in doubles
+TIME_MAX_NS = 1 << 53  # 104 days, so that sums and differences are exact in doubles
 SIZE_MAX_BYTES = 1 << 60
 COUNT_MAX = 1 << 62
-# Columns compress well, but not a table of distinct rows: more rows than these are no run of ours.
+# Columns compress well, but distinct rows do not: a table with more rows than this is not from a run.
 ROWS_FREE, ROWS_PER_BYTE = 1 << 20, 64
 
-# Columns that may be null, and least and largest values; the other columns of integers are from 0 to COUNT_MAX.
+# Columns that may be null. Integers are from 0 to COUNT_MAX unless a limit below says otherwise.
 _NULL = {
     "timeline": {"op", "group", "seq"},
     "transfers": {"group", "seq"},
@@ -43,7 +43,7 @@ _NULL = {
 }  # fmt: skip
 _RANKS = ("rank", "src", "dst")
 _SIZES = ("size_bytes", "queue_bytes", "longest_queue_bytes", "sent_bytes")
-_FREE = ("node_id",)  # any number of 64 bits
+_FREE = ("node_id",)  # any 64-bit number
 
 Rank = Annotated[int, Meta(ge=0, lt=RANKS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
@@ -69,7 +69,7 @@ class _Host(Struct):
 
 
 class _Info(Struct):
-    """The fields of run.json that other modules read, as far as they are there."""
+    """Fields of run.json that other modules read; all are optional."""
 
     world: str = ""
     level: str = ""
@@ -137,7 +137,7 @@ class _Link(Struct):
 
 
 class _Counters(Struct):
-    """The fields of counters.json that other modules read, as far as they are there."""
+    """Fields of counters.json that other modules read; all are optional."""
 
     ranks: list[dict[str, Annotated[int, Meta(ge=-COUNT_MAX, le=COUNT_MAX)]] | None] | None = None
     devices: list[_Device] | None = None
@@ -156,11 +156,13 @@ class Run:
     timeline: pl.DataFrame
     transfers: pl.DataFrame
     counters: dict[str, Any]
-    paths: pl.DataFrame | None = None  # where they are known
+    paths: pl.DataFrame | None = None  # None where unknown
 
     @cached_property
     def series(self) -> pl.DataFrame | None:
-        """Read when it is asked for, as it may have millions of rows; None without. Raises RecordError."""
+        """The series table, read on first use because it may have millions of rows; None without one. Raises
+        RecordError.
+        """
         from genie.record.schemas import SERIES_SCHEMA
 
         path = self.path / SERIES_FILE
@@ -168,7 +170,7 @@ class Run:
 
 
 def open_run(path: Path) -> Run:
-    """Read a run folder. Raises RecordError naming what is missing, damaged or cannot be."""
+    """Read a run folder. Raises RecordError that names missing, damaged or impossible data."""
     from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
     for name in RUN_FILES:
@@ -185,7 +187,7 @@ def open_run(path: Path) -> Run:
 
 
 def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
-    """A JSON object whose fields are as `kind` has them, where it names them. Raises RecordError."""
+    """Read a JSON object; the fields that `kind` declares must have their types. Raises RecordError."""
     try:
         value = json.loads(read_bytes(path, JSON_MAX_BYTES), parse_constant=_no_number)
     except (OSError, ValueError, RecursionError, ContentError) as error:
@@ -198,31 +200,31 @@ def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
     if kind is not None:
         try:
             msgspec.convert(value, kind)
-        except (ValueError, RecursionError) as error:  # half of a letter (a lone surrogate), too
+        except (ValueError, RecursionError) as error:  # msgspec also refuses lone surrogates
             raise RecordError(f"{path}: is damaged: {_one_line(error)}; make the run again") from error
     return _readable(path, value)
 
 
 def _readable(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """The object without its mark. Raises RecordError for one of a later version."""
+    """The object without its mark. Raises RecordError for the mark of a later version."""
     found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", str(value.pop("schema", "")))
     if found and int(found[1]) > SCHEMA_VERSION:
-        raise RecordError(f"{path}: was written by a later Genie (schema {found[1]}): read it with that one")
+        raise RecordError(f"{path}: was written by a later Genie (schema {found[1]}): read it with that version")
     return value
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _read_table(path: Path, schema: pl.Schema) -> pl.DataFrame:
     import polars as pl
 
     try:
-        with without_native_messages():  # of a damaged table polars may panic, and print that
+        with without_native_messages():  # polars may panic on a damaged table and print messages
             size_bytes, rows = path.stat().st_size, _rows_of(path)
             if rows > ROWS_FREE + ROWS_PER_BYTE * size_bytes:
-                raise RecordError(f"{path}: says that it has {rows} rows in {size_bytes} bytes: it is damaged")
+                raise RecordError(f"{path}: claims {rows} rows in {size_bytes} bytes: it is damaged")
             table = pl.read_parquet(path)
     except RecordError:
         raise

@@ -1,1 +1,1 @@
-"""A verdict's pages and files."""
+"""Pages and files of a verdict: report.html, the Perfetto trace and metrics."""

@@ -1,7 +1,7 @@
 """A run or a verdict as metrics in Prometheus' text format, for the textfile collector of node_exporter.
 
-One file is one run: the next run's file replaces it, so that a metric that is gone ends. Labels stay few: nothing has a
-label for each message, collectives are put together by size, and only the groups that move most have a name.
+One file is one run: the next run's file replaces it, so that a metric without a value ends. Labels stay few. Messages
+have no labels, collectives are grouped by size, and only the groups that move most data have a name.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from prometheus_client.registry import Collector
 from genie.record import METRICS_FILE, RecordError, Run, mark, open_run, read_object, replace_own
 from genie.verdict.decompose import bus_bytes
 
-# Name -> what it says. Counters get `_total` behind their name.
+# Name -> help text. Names of counters get the suffix `_total`.
 METRICS = {
     "genie_run_complete": "1 when the run was played to its end, 0 when not.",
     "genie_run_timestamp_seconds": "When the run was recorded, in seconds since 1970.",
     "genie_run_ranks": "Ranks of the run.",
-    "genie_run_iterations": "Iterations that count: played to the end, warm-up left out.",
+    "genie_run_iterations": "Iterations that count: played to the end, without warm-up iterations.",
     "genie_exit_code": "Exit code of the command that wrote this file: 0 pass, 1 fail, 4 inconclusive, 2 usage, 3 "
     "environment.",
-    "genie_iteration_seconds": "How long an iteration takes; quantile over the iterations that count.",
+    "genie_iteration_seconds": "Duration of an iteration; quantile over the iterations that count.",
     "genie_collective_busbw_bytes_per_second": "Bus bandwidth by nccl-tests' convention from the last rank's arrival "
     "on, median; size_bucket is the largest size in it.",
-    "genie_excess_ratio": "How much longer than in the twin collectives were on the wire: 0.1 is 10 %.",
+    "genie_excess_ratio": "Median excess of collectives' time on the wire over the twin's: 0.1 is 10 %.",
     "genie_verdict_result": "1 for the verdict's result: pass, fail or inconclusive.",
-    "genie_judged_ratio": "Share that the verdict judged of kind nics, links between switches, or tiers of them.",
-    "genie_suspect": "How many times longer than its peers a suspect takes, beside the twin.",
-    "genie_counter_amiss": "By how much a counter grew that should not have; 3 is the worst severity.",
+    "genie_judged_ratio": "Share of judged components by kind: nics, links between switches, or tiers of such links.",
+    "genie_suspect": "Measured over simulated time of a suspect, relative to its peers: 2 is twice as long.",
+    "genie_counter_amiss": "Growth of a counter that should not grow; 3 is the worst severity.",
 }
 COUNTERS = {
-    "genie_counter": "By how much a counter of a device grew in the run; one that did not grow is not here.",
-    "genie_retransmitted_packets": "Packets that a rank on softroce sent again.",
+    "genie_counter": "Growth of a device's counter during the run; counters that did not grow are left out.",
+    "genie_retransmitted_packets": "Packets that a rank on softroce retransmitted.",
 }
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 BUCKETS = ((1 << 16, "64KiB"), (1 << 20, "1MiB"), (1 << 24, "16MiB"), (1 << 28, "256MiB"))
 LARGER = "larger"
-GROUPS_MAX = 16  # by name; the others are one
+GROUPS_MAX = 16  # with names; the others are one
 OTHER_GROUPS = "other"
 SUSPECTS_MAX = 32
 AMISS_MAX = 64
-RANKS_MAX = 256  # of more, only those that sent again
+RANKS_MAX = 256  # above it, only ranks that retransmitted
 LABELS = ("run", "workload", "fabric")
 
 
@@ -77,7 +77,7 @@ class _Suspect(Struct):
 
 
 class _Verdict(Struct):
-    """Parts of verdict.json that metrics read, as far as they are there."""
+    """Fields of verdict.json that metrics read, where present."""
 
     result: str = ""
     runs: _Runs | None = None
@@ -87,7 +87,7 @@ class _Verdict(Struct):
 
 @dataclass
 class Source:
-    """Input of metrics."""
+    """Input of the metrics of one run."""
 
     name: str  # label `run`
     workload: str = ""
@@ -95,11 +95,11 @@ class Source:
     run: Run | None = None  # None: nothing was recorded
     verdict: dict[str, Any] | None = None  # verdict.json
     exit_code: int | None = None
-    timestamp_s: float = field(default_factory=time.time)  # of when there is no run
+    timestamp_s: float = field(default_factory=time.time)  # for a folder without a run
 
 
 def read_source(folder: Path) -> Source:
-    """A run folder, or a folder with a verdict, as genie validate and genie diff write them. Raises RecordError."""
+    """Read a run folder, or a folder with a verdict from genie validate or genie diff. Raises RecordError."""
     source = Source(folder.resolve().name)
     path = folder / "verdict.json"
     runs: dict[str, Any] = {}
@@ -121,14 +121,14 @@ def read_source(folder: Path) -> Source:
 
 
 def write_metrics(path: Path, source: Source) -> None:
-    """Write the file at once and whole, in place of other metrics of Genie's only. Raises RecordError."""
+    """Write the file atomically, replacing other metrics of Genie only. Raises RecordError."""
     registry = CollectorRegistry()
     registry.register(_Families(source))
     try:
         families = generate_latest(registry)
     except UnicodeEncodeError as error:
         raise RecordError(
-            f"{path}: a name in the record has half of a letter (a lone surrogate): make it again"
+            f"{path}: a name in the record has a lone surrogate (half of a character); make the run again"
         ) from error
     replace_own(path, f"# {mark(METRICS_FILE)}\n".encode() + families, METRICS_FILE)
 
@@ -214,19 +214,19 @@ def _recorded_at(info: dict[str, Any], otherwise_s: float) -> float:
 
 
 def counted(run: Run) -> pl.DataFrame:
-    """Rows of the iterations that count: after the warm-up, with no node that was not ended."""
+    """Rows of the iterations that count: after the warm-up iterations, with all nodes ended."""
     timeline = run.timeline.filter(pl.col("iteration") >= int(run.info.get("warmup", 0)))
     return timeline.filter((pl.col("end_ns") >= 0).all().over("iteration"))
 
 
 def iteration_spans_s(played: pl.DataFrame) -> list[float]:
-    """How long each iteration took on all ranks together."""
+    """Duration of each iteration over all ranks, in seconds."""
     spans = played.group_by("iteration").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
     return [span / 1e9 for span in spans["span"].to_list()]
 
 
 def bus_bandwidths(played: pl.DataFrame) -> dict[tuple[str, str, str], float]:
-    """(operation, group, size bucket) -> bytes/s, the median over collectives."""
+    """(operation, group, size bucket) -> bus bandwidth in bytes/s, the median over collectives."""
     table = (
         played.filter((pl.col("kind") == "coll") & (pl.col("size_bytes") > 0))
         .group_by("iteration", "group", "seq")
@@ -256,17 +256,17 @@ def bus_bandwidths(played: pl.DataFrame) -> dict[tuple[str, str, str], float]:
 
 
 def bucket_of(size_bytes: int) -> str:
-    """The bucket's largest size in words."""
+    """Name of the size bucket, which is its largest size."""
     return next((words for largest, words in BUCKETS if size_bytes <= largest), LARGER)
 
 
 def of_softroce(run: Run) -> dict[tuple[str, str, str], int]:
-    """(host, "softroce", counter) -> the sum over the host's ranks on softroce, where it grew."""
+    """(host, "softroce", counter) -> sum over the host's ranks on softroce, where it grew."""
     hosts = {each["rank"]: str(each.get("host") or "") for each in run.info.get("hosts") or [] if "rank" in each}
     total: Counter[tuple[str, str, str]] = Counter()
     for rank, counters in enumerate(run.counters.get("ranks") or []):
         if counters and "retransmitted" in counters:
             for name, value in counters.items():
-                if not name.endswith("_ns"):  # the worst of something
+                if not name.endswith("_ns"):  # a maximum
                     total[hosts.get(rank, ""), "softroce", name] += value
     return {key: value for key, value in total.items() if value}

@@ -1,4 +1,4 @@
-"""report.html: one page that needs nothing else, the verdict first, every figure also as a table."""
+"""report.html: a self-contained page with the verdict first and every figure also as a table."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PAGE_KIND = "verdict-page"
 
 
 def write_report(path: Path, verdict: Verdict, live: Run, twin: Run) -> None:
-    """Write the page, in place of another verdict's only. Raises RecordError."""
+    """Write the page, replacing another verdict's page only. Raises RecordError."""
     replace_own(path, report(verdict, live, twin), PAGE_KIND)
 
 
 def report(verdict: Verdict, live: Run, twin: Run) -> str:
-    """The page as text."""
+    """The page as HTML text."""
     data = page_data(verdict, live, twin)
     body = (
         _head(verdict),
@@ -54,7 +54,7 @@ def _head(verdict: Verdict) -> str:
         cost = (
             f"<p>An iteration takes <b>{duration(total)}</b>, {duration(verdict.cost.iteration_ns)} "
             f"({percent(verdict.cost.fraction)}) more than the <b>{duration(verdict.cost.iteration_without_ns)}</b> "
-            "that a repair would leave.</p>"
+            "expected after a repair.</p>"
         )
         if verdict.cost.carriers:
             rows = [[collective_name(it), duration(it.extra_ns), percent(it.share)] for it in verdict.cost.carriers]
@@ -89,7 +89,7 @@ def _facts(verdict: Verdict) -> str:
             (
                 "Noise",
                 f"{100 * noise.spread:.1f} %",
-                "usual change of a rank beside its peers, from one repetition to the next",
+                "usual change of a rank relative to its peers, from one repetition to the next",
             ),
             (
                 "Whole fleet",
@@ -122,7 +122,7 @@ def _suspects(verdict: Verdict) -> str:
         [suspect.name, suspect.kind, ", ".join(map(str, suspect.ranks)), suspect.evidence, "; ".join(suspect.also)]
         for suspect in verdict.suspects
     ]
-    header = ["suspect", "kind", "ranks", "evidence", "what the data cannot tell from it"]
+    header = ["suspect", "kind", "ranks", "evidence", "would look the same"]
     return section("Suspects", "", table(header, rows), name="suspects")
 
 
@@ -170,9 +170,9 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
     choice = select("parts-choice", "iteration", data["parts"], chosen, CHOICES)
     legend = key(wait="var(--wait)", wire="var(--wire)", excess="var(--excess)")
     return section(
-        "Where each collective's time went",
-        "Wait: for the last rank to arrive, the mean over ranks. Wire: what the twin takes once all are there. "
-        "Excess: what the network added to that (dashed: it was faster).",
+        "Wait, wire and excess of each collective",
+        "Wait: for the last rank to arrive, the mean over ranks. Wire: the twin's time once all have arrived. "
+        "Excess: the time that the network added to that (dashed: it was faster).",
         f'<div class="key">{choice}{legend}</div><figure id="parts"></figure>',
         as_table(header, rows, REST_IS_IN),
     )
@@ -187,7 +187,7 @@ def _lanes(data: dict[str, Any]) -> str:
         twin_collective="var(--twin)",
     )
     return section(
-        "Both worlds on one origin",
+        "Timelines of the live run and its twin",
         f"Each rank: measured above, simulated below. {_kept(data)}"
         "timeline.pftrace has every node, for ui.perfetto.dev.",
         f'<div class="key">{choice}{legend}</div><figure id="lanes"></figure>',
@@ -195,12 +195,12 @@ def _lanes(data: dict[str, Any]) -> str:
 
 
 def _kept(data: dict[str, Any]) -> str:
-    """Says so when not all ranks or iterations are drawn."""
+    """A sentence on how many ranks and iterations are drawn, "" when all are."""
     shown, ranks = len(data["lane_ranks"]), data["ranks"]
     kept, iterations = len(data["lanes"]), max(len(data["iterations"]), 1)
     parts = [f"{shown} of {ranks} ranks"] if shown < ranks else []
     parts += [f"{kept} of {iterations} iterations"] if kept < iterations else []
-    return f"{' and '.join(parts)} are kept here. " if parts else ""
+    return f"{' and '.join(parts)} are drawn here. " if parts else ""
 
 
 def _pairs(data: dict[str, Any]) -> str:
@@ -216,7 +216,7 @@ def _pairs(data: dict[str, Any]) -> str:
     when = f", {data['windowLabel']}" if data["windowLabel"] else ""
     return section(
         "Excess from rank to rank",
-        f"How much longer than in the twin a message was under way, in percent, beside others of its size{when}. "
+        f"How much longer than in the twin a message took, in percent, relative to others of its size{when}. "
         "A row is a slow sender, a column a slow receiver. A ring shows each rank's link to its neighbour.",
         '<figure id="pairs"></figure>',
         as_table(["from", "to", "excess", "transfers"], rows, REST_IS_IN),
@@ -224,7 +224,7 @@ def _pairs(data: dict[str, Any]) -> str:
 
 
 def _warnings(verdict: Verdict) -> str:
-    """The components that are not judged and why, then what the runs and their data give reason to say."""
+    """The warnings: components that are not judged, then warnings of the runs and about their data."""
     judged = verdict.judged
     parts = [part for part in (judged.nics, judged.links) if part is not None and not part.is_whole]
     warnings = [f"{part.words()} judged; not judged: {part.reasons()}" for part in parts]
@@ -244,7 +244,7 @@ def _evidence(verdict: Verdict) -> str:
         if entry["late_ns_per_iteration"] > 0:
             warnings.append(
                 f"rank {entry['rank']} came last to {entry['collectives']} collectives and computed "
-                f"{duration(entry['late_ns_per_iteration'])} an iteration longer than the middle rank: not the network"
+                f"{duration(entry['late_ns_per_iteration'])} an iteration longer than the median rank: not the network"
             )
     bounds = [[name, percent(bound)] for name, bound in verdict.upper_bound.items()]
     others = table(["component", "slower than its peers by at most"], bounds, rest_is_in=REST_IS_IN)

@@ -1,4 +1,4 @@
-"""Data of a report's figures, as plain lists, kept small whatever the size of the run."""
+"""Data of a report's figures, bounded in size whatever the size of the run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from genie.verdict.decompose import Collective
     from genie.verdict.model import Verdict
 
-PARTS_MAX = 40  # bars of one figure
+PARTS_MAX = 40  # bars in one figure
 LANE_RANKS_MAX = 32
 SLICES_MAX = 24_000  # over all kept iterations
-PAIR_BYTES_MIN = 1024  # a transfer of the pair, on average: less tells of the hosts' wake-ups, not of the network
+PAIR_BYTES_MIN = 1024  # mean of a pair's transfers: smaller ones show the hosts' wake-ups, not the network
 PAIR_RANKS_MAX = 128
 
 
 def page_data(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
-    """Data of all figures; names are those that the page's script reads."""
+    """Data of all figures, under the names that the page's script reads."""
     window = suspect_window(verdict)
     data: dict[str, Any] = {
         "iterations": [
@@ -50,7 +50,7 @@ def page_data(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
 
 
 def suspect_window(verdict: Verdict) -> list[int] | None:
-    """First and last iteration of the first suspect, if it was not slow all the time."""
+    """[first, last] iteration in which the first suspect was slow; None without suspects or judged iterations."""
     judged = [item.iteration for item in verdict.iterations]
     if not verdict.suspects or not judged:
         return None
@@ -60,7 +60,7 @@ def suspect_window(verdict: Verdict) -> list[int] | None:
 
 
 def window_label(verdict: Verdict) -> str:
-    """Names the shaded stretch."""
+    """Label of the shaded window in the figure."""
     if not verdict.suspects:
         return ""
     first = verdict.suspects[0]
@@ -80,7 +80,7 @@ def title(item: Collective) -> str:
 
 
 def _part(name: str, items: list[Collective]) -> dict[str, Any]:
-    """Medians over the given occurrences of one collective."""
+    """Medians over the given occurrences of one collective, in ns."""
     return {
         "name": name,
         "wait": int(median(sum(i.wait_ns) / len(i.wait_ns) for i in items)),
@@ -91,7 +91,7 @@ def _part(name: str, items: list[Collective]) -> dict[str, Any]:
 
 
 def parts(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
-    """Choice ("median", or an iteration) → bars in the order of play, the greatest PARTS_MAX of them."""
+    """Choice ("median", or an iteration) → bars in the order of play, at most PARTS_MAX of them, the largest."""
     groups: dict[tuple[str, int], list[Collective]] = {}
     for item in verdict.collectives:
         groups.setdefault((item.group, item.seq), []).append(item)
@@ -113,7 +113,7 @@ def parts(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
 
 
 def lanes(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
-    """Slices of both worlds for as many iterations as the page can hold, the telling ones first."""
+    """Slices of both worlds for as many iterations as the page can hold, the most telling ones first."""
     judged = [item.iteration for item in verdict.iterations] or sorted(set(live.timeline["iteration"].to_list()))[-1:]
     window = suspect_window(verdict)
     telling = [window[0], max(judged[0], window[0] - 1)] if window else []
@@ -157,7 +157,7 @@ def pairs(verdict: Verdict, live: Run, twin: Run) -> dict[str, Any]:
     column = {rank: index for index, rank in enumerate(ranks)}
     excess: list[list[float | None]] = [[None] * len(ranks) for _ in ranks]
     count = [[0] * len(ranks) for _ in ranks]
-    # Of a pair with messages large and small, the large ones tell: each counts by its time in the twin.
+    # For a pair with large and small messages, the large ones decide: each is weighted by its time in the twin.
     table = (
         standardise(transfers)
         .group_by("src", "dst", "bin")

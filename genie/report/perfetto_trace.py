@@ -19,14 +19,14 @@ PIDS = {"live": 1, "twin": 2}
 TITLES = {"live": "live (measured)", "twin": "twin (simulated)"}
 SEQUENCE = 1
 KIND = "timeline-trace"
-LANES_MAX = 16  # per rank: nodes that overlap in time need lanes of their own
+LANES_MAX = 16  # per rank: overlapping nodes need lanes of their own
 GAP_NS = 1_000_000  # between iterations, which all start at 0
 
 
 def write_perfetto(path: Path, live: Run, twin: Run) -> None:
-    """Write the trace; iteration after iteration, both worlds from one origin in each. Raises OSError.
+    """Write the trace, iteration after iteration, with one origin for both worlds in each.
 
-    An earlier trace of two worlds is replaced, and no other file: RecordError.
+    Replaces an earlier trace of two worlds and no other file. Raises OSError, and RecordError for another file.
     """
     offsets = iteration_offsets(live, twin)
     refuse_foreign(path, KIND)
@@ -37,7 +37,9 @@ def write_perfetto(path: Path, live: Run, twin: Run) -> None:
 
 
 def iteration_offsets(live: Run, twin: Run) -> dict[str, dict[int, int]]:
-    """World → iteration → where it starts, in ns. A twin that did not follow stands beside the first judged one."""
+    """World → iteration → its start, in ns. The iterations of a twin that did not follow start beside the first judged
+    one.
+    """
     spans: dict[int, int] = {}
     beside = {int(i): int(i) for i in twin.timeline["iteration"].unique()}
     if not twin.info.get("follow", False) and beside:
@@ -57,7 +59,9 @@ def iteration_offsets(live: Run, twin: Run) -> dict[str, dict[int, int]]:
 
 
 def lanes_of(rows: list[dict[str, Any]]) -> list[int]:
-    """A lane for each row (in order of start) such that slices of one lane do not overlap; the last lane may."""
+    """A lane for each row, given in order of start, so that slices of one lane do not overlap; in the last lane they
+    may.
+    """
     ends: list[int] = []
     result = []
     for row in rows:
@@ -99,7 +103,7 @@ def _write_world(writer: _Writer, world: str, run: Run, offsets: dict[str, dict[
 
 
 def _describe(writer: _Writer, pid: int, rank: int, lane: int, described: set[int]) -> int:
-    """The track of a rank's lane, written when it is first used."""
+    """Number of the track of a rank's lane; writes its descriptor on first use."""
     tid = 1000 * pid + rank * LANES_MAX + lane + 1
     track = (pid << 40) + tid
     if lane not in described:
@@ -131,7 +135,7 @@ def _write_slice(writer: _Writer, track: int, row: dict[str, Any], shift: int) -
 
 
 class _Writer:
-    """Packets of one sequence; names are written once and referred to by number."""
+    """Packets of one sequence; names are written once and then referred to by number."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._builder = StreamingTraceProtoBuilder(file)
@@ -175,7 +179,7 @@ class _Writer:
         return packet
 
     def _number(self, packet: Any, table: str, name: str) -> int:
-        """The name's number in a table of interned names, which the packet introduces if it is new."""
+        """Number of a name in a table of interned names; a new name is added to the packet."""
         number = self._names.get((table, name))
         if number is None:
             number = self._names[(table, name)] = len(self._names) + 1

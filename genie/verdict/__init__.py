@@ -1,4 +1,4 @@
-"""Verdict: compares the two worlds' timelines, splits wait, wire and excess, and says who is to blame."""
+"""Verdict: compare the timelines of the live run and its twin, split wait, wire and excess, and name suspects."""
 
 from genie.verdict.compatibility import VerdictError
 from genie.verdict.judge import judge

@@ -1,4 +1,4 @@
-"""Bring the two worlds together: the same collective, the same transfer, the same iteration in one row."""
+"""Match a live run with its twin: a row for each collective and each transfer of an iteration."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TRANSFER_KEY = ["src", "dst", "group", "order"]
 
 @dataclass
 class Aligned:
-    """The judged iterations of both worlds, matched.
+    """The judged iterations of the live run and its twin, matched.
 
-    `collectives`: a row per (iteration, group, seq), with lists in the order of `ranks`:
-      op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
-    `transfers`: a row per (iteration, src, dst, group, order); order is the collective's seq, or the sender's node of
-      a single message (group null): size_bytes, live_busy, twin_busy, twin_post, retransmits,
-      twin_retransmits, messages, live_answer, twin_answer
+    `collectives`: a row per (iteration, group, seq), with these columns, lists in the order of `ranks`:
+        op, size_bytes, ranks, live_start, live_end, twin_start, twin_end
+    `transfers`: a row per (iteration, src, dst, group, order), with these columns:
+        size_bytes, live_busy, twin_busy, twin_post, retransmits, twin_retransmits, messages, live_answer, twin_answer
+    `order` is the collective's seq, or the sender's node of a single message (group null).
     """
 
     ranks: list[int]
@@ -33,15 +33,16 @@ class Aligned:
     collectives: pl.DataFrame
     transfers: pl.DataFrame
     coverage: dict[str, int] = field(default_factory=dict)
-    # direction -> ranks that moved payload in the live run, matched or not
+    # direction -> ranks that sent or received payload in the live run, matched or not
     moved: dict[str, frozenset[int]] = field(default_factory=dict)
 
 
 def align(live: Run, twin: Run) -> Aligned:
-    """Match the iterations that ended after warm-up with the twin's: same numbers if it followed, else its first.
+    """Match the live iterations that ended after warm-up with the twin's.
 
-    Both tables are empty where ranks do not communicate. Raises VerdictError when the runs have no iteration or nothing
-    of their communication in common, or the twin is not a twin of this run.
+    A twin that followed the run has the same iteration numbers; of any other twin the first iteration counts. Both
+    tables are empty where ranks do not communicate. Raises VerdictError when no iteration ended, the runs share no
+    iteration or communication, or the twin is not a twin of this run.
     """
     check_settings(live, twin)
     warmup = int(live.info.get("warmup", 0))
@@ -49,14 +50,17 @@ def align(live: Run, twin: Run) -> Aligned:
     ended = _ended(live, twin)
     iterations = sorted(i for i, whole in ended.iter_rows() if whole and i >= warmup)
     if not iterations:
-        raise VerdictError(f"{live.path}: no iteration ended after the {warmup} of warm-up; run with more --iterations")
+        raise VerdictError(
+            f"{live.path}: no iteration ended after the {warmup} warm-up iterations; run with more --iterations"
+        )
     if twin.timeline.is_empty():
         raise VerdictError(f"{twin.path}: the timeline is empty; run genie simulate again")
     if follow:
         iterations = [i for i in iterations if i in set(twin.timeline["iteration"].to_list())]
         if not iterations:
             raise VerdictError(
-                f"{twin.path}: followed another run, no iteration in common; simulate with --follow LIVE"
+                f"{twin.path}: followed another run and has no iteration in common with this one; "
+                "simulate with --follow LIVE"
             )
     twin_iterations = iterations if follow else [int(twin.timeline["iteration"].min())]  # type: ignore[arg-type]
     on = ["iteration"] if follow else []
@@ -106,7 +110,7 @@ def align(live: Run, twin: Run) -> Aligned:
 
 
 def _ended(live: Run, twin: Run) -> pl.DataFrame:
-    """(iteration, ended): all nodes of all ranks. A rank that neither world has rows of plays nothing."""
+    """(iteration, ended): whether all nodes of all ranks ended; ranks without rows in both runs do not count."""
     ranks = {*live.timeline["rank"].unique().to_list(), *twin.timeline["rank"].unique().to_list()}
     return live.timeline.group_by("iteration").agg(
         ((pl.col("end_ns") >= 0).all() & (pl.col("rank").n_unique() == len(ranks))).alias("ended")
@@ -133,7 +137,7 @@ def _collectives(timeline: pl.DataFrame, world: str) -> pl.DataFrame:
 
 
 def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Payload between two ranks, with the key that both worlds share."""
+    """Payload between two different ranks, with the key that both worlds share."""
     return transfers.filter((pl.col("src") != pl.col("dst")) & (pl.col("size_bytes") > 0)).select(
         "iteration",
         "src",
@@ -148,6 +152,6 @@ def _transfers(transfers: pl.DataFrame) -> pl.DataFrame:
         "busy_ns",
         "retransmits",
         "messages",
-        # Time that the acknowledgement of the last message took, by the two ends' clocks; unknown: 0.
+        # Time that the acknowledgement of the last message took, by the clocks of the two ends; 0 where unknown.
         pl.when(pl.col("last_ns") < 0).then(0).otherwise(pl.col("acked_ns") - pl.col("last_ns")).alias("answer_ns"),
     )

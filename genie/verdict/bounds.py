@@ -1,4 +1,4 @@
-"""Claims of a pass: by how much each rank's NIC may still be slower than its peers, and which are not judged."""
+"""Upper bounds of a pass: by how much each NIC or link may still be slower than its peers, and which are not judged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPPOSITE = {"egress": "ingress", "ingress": "egress"}
 
 @dataclass(frozen=True)
 class NotJudged:
-    """A direction in which a rank moved payload and no bound of its slow-down could be had."""
+    """A direction in which a rank moved payload and that has no bound of its slow-down."""
 
     rank: int
     direction: str
@@ -42,15 +42,15 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the ranks that are not accused."""
+    """Bounds of the NICs that are not accused."""
 
-    upper: dict[str, float | None]  # "rank 3 egress" -> slow-down that it surely does not exceed; None: too few units
-    little: tuple[str, ...]  # those of them with so little traffic that only this bound speaks for them
+    upper: dict[str, float | None]  # "rank 3 egress" -> 95 % upper bound of the slow-down; None: too few units
+    little: tuple[str, ...]  # NICs of `upper` with so little traffic that they have only this bound and no test
     not_judged: tuple[NotJudged, ...]
 
 
 def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[str, int]]) -> Bounds:
-    """95 % upper bounds of every NIC's slow-down in each direction in which it moved payload, but for the accused.
+    """95 % upper bounds of each NIC's slow-down in each direction in which it moved payload, without the accused.
 
     A rank that moves little is left out of the tests, which need all ranks to be equally noisy. Its bound needs only
     its own noise.
@@ -79,7 +79,7 @@ def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[st
 
 
 def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:
-    """95 % upper bound of the slow-down beside its peers of every NIC in the series, but for the accused."""
+    """95 % upper bound of the slow-down relative to its peers of each NIC in the series, without the accused."""
     result: dict[str, float | None] = {}
     for direction, part in series.items():
         if len(part.ranks) < 3:
@@ -96,14 +96,14 @@ def _upper(values: NDArray[np.float64]) -> float | None:
 
 
 class _OwnBounds:
-    """Bounds of ranks that are in no series: their transfers beside their peers' of the same collective or size."""
+    """Bounds of ranks that are in no series: their transfers relative to peers' of the same collective or size."""
 
     def __init__(self, aligned: Aligned) -> None:
         self._aligned = aligned
         self._transfers: pl.DataFrame | None = None
 
     def of(self, rank: int, direction: str, part: Series) -> tuple[float | None, str]:
-        """(upper bound, None with too few units; "") or (None, why there is none)."""
+        """(upper bound or None with too few units, "") or (None, why there is no bound)."""
         peers = [peer for peer in part.ranks if peer != rank]
         if len(peers) < 2:
             return None, "no peers"
@@ -118,8 +118,11 @@ class _OwnBounds:
 
 
 def _beside(mine: pl.DataFrame, theirs: pl.DataFrame, end: str) -> NDArray[np.float64]:
-    """(u,) ln slow-down of a rank's transfers, by bytes, over the median of its peers' in the same collective, or of
-    the same size where the collective has few of them; a value for each unit that has any.
+    """(u,) ln slow-down of a rank's transfers relative to its peers, averaged by bytes; a value for each unit with
+    data.
+
+    The baseline is the median of the peers in the same collective. Where the collective has few of them, it is the
+    median of the peers' transfers of the same size.
     """
     together, alike = ["iteration", "group", "item"], ["iteration", "bin"]
     middle = pl.col("ratio").median()
@@ -147,16 +150,16 @@ def _beside(mine: pl.DataFrame, theirs: pl.DataFrame, end: str) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class JudgedLinks:
-    """Bounds of the links between switches, and those that have none."""
+    """Bounds of the links between switches, and the links without one."""
 
-    upper: dict[str, float | None]  # of those that surely are no slower than matters
-    unsure: tuple[str, ...]  # tested, and may be
-    slow: tuple[str, ...]  # those of them that look it, and are neither rejected nor explained by a suspect
-    few: tuple[str, ...]  # of too few pairs of ranks to be told from the ends of their paths
-    untested: tuple[str, ...]  # too few of their tier, or too little traffic, to be tested
-    accused: tuple[str, ...]  # a suspect, or what the data cannot tell from one
-    same: tuple[tuple[str, ...], ...]  # that end-to-end data cannot tell apart
-    problem: str  # why none is judged
+    upper: dict[str, float | None]  # link -> bound below the practical size
+    unsure: tuple[str, ...]  # tested, with a bound at or above the practical size
+    slow: tuple[str, ...]  # of `unsure`: measured at or above it, but neither rejected nor explained by a suspect
+    few: tuple[str, ...]  # used by too few pairs of ranks to be told from the ends of their paths
+    untested: tuple[str, ...]  # too few links in their tier, or too little traffic
+    accused: tuple[str, ...]  # suspects, and links that the data cannot tell from one
+    same: tuple[tuple[str, ...], ...]  # links that end-to-end data cannot tell apart
+    problem: str  # why no link is judged
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -168,7 +171,7 @@ class JudgedLinks:
         }
 
     def notes(self) -> list[str]:
-        """Warnings, none without paths."""
+        """Warnings; none where paths are not known."""
         result = []
         if self.problem:
             result.append(f"links are not accused, only ends: {self.problem}")
@@ -184,7 +187,7 @@ class JudgedLinks:
 def judged_links(
     known_paths: KnownPaths, tiers: dict[str, Series], suspects: list[Suspect], practical: float
 ) -> JudgedLinks:
-    """95 % upper bounds of the links between switches, the suspects' columns left out."""
+    """95 % upper bounds of the links between switches, without the suspects' columns."""
     accused = {link for suspect in suspects for link in suspect.links}
     upper: dict[str, float | None] = {}
     unsure: list[str] = []
@@ -216,13 +219,13 @@ def judged_links(
 
 
 def named(items: list[str]) -> str:
-    """The first few, and how many more."""
+    """The first NAMED_MAX items, and how many more there are."""
     more = f" and {len(items) - NAMED_MAX} more" if len(items) > NAMED_MAX else ""
     return ", ".join(items[:NAMED_MAX]) + more
 
 
 def reasons_named(not_judged: list[NotJudged]) -> str:
-    """`rank 0 ingress (no peers)`, ranks of one reason together."""
+    """`rank 0 ingress (no peers)`; ranks with the same reason are listed together."""
     by_reason: dict[str, list[str]] = {}
     for entry in not_judged:
         by_reason.setdefault(entry.reason, []).append(entry.name)

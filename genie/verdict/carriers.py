@@ -1,4 +1,4 @@
-"""Which collectives carry what a slow component costs."""
+"""Collectives that carry the cost of a slow component."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
     from genie.verdict.decompose import Collective
 
-SHARE_MIN = 0.05  # of the whole cost: less is not worth a word
+SHARE_MIN = 0.05  # of the whole cost: a smaller part is not reported
 Key = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """A collective of each iteration, and what it adds to what the iteration takes."""
+    """A collective that every iteration has, and the time that it adds to an iteration."""
 
     op: str
     group: str
     seq: int
     size_bytes: int
-    extra_ns: int  # the median over iterations
-    share: float  # of the cost of an iteration
+    extra_ns: int  # median over iterations
+    share: float  # of an iteration's cost
 
 
 def carriers_of(collectives: Iterable[Collective], level: float, cost_ns: int) -> list[Carrier]:
-    """Those that take more than the twin's time at the fleet's own `level`, the one that takes most first.
+    """Collectives that take longer than the twin's time at the fleet's own `level`, the largest part first.
 
-    Their parts add up to no more than `cost_ns`, what an iteration takes more.
+    Their parts add up to `cost_ns` at most, the extra time of an iteration.
     """
     by_iteration: dict[int, list[Collective]] = defaultdict(list)
     for item in collectives:
@@ -53,20 +53,20 @@ def carriers_of(collectives: Iterable[Collective], level: float, cost_ns: int) -
 
 
 def parts_of(items: list[Collective], level: float) -> list[float]:
-    """By collective of one iteration: its part of the time in which some take longer than in the twin.
+    """For each collective of one iteration: its part of the time in which some take longer than in the twin.
 
-    Time in which another is on the wire as the twin says adds nothing to the iteration; where several take longer at
-    once, each has an even part.
+    Time in which another collective is on the wire as simulated adds nothing to the iteration. Where several take
+    longer at the same time, each has an equal part.
     """
     expected = [item.start_ns + item.wire_ns * level for item in items]
-    moments: list[tuple[float, int, int]] = []  # time, change of those as expected, change of those beyond
+    moments: list[tuple[float, int, int]] = []  # time, change of the number on time, change of the number overdue
     for item, due in zip(items, expected, strict=True):
         end = item.start_ns + item.measured_ns
         moments += [(item.start_ns, 1, 0), (due, -1, 0)]
         if end > due:
             moments += [(due, 0, 1), (end, 0, -1)]
     moments.sort()
-    times, spent = [0.0], [0.0]  # what each of those beyond has spent until then
+    times, spent = [0.0], [0.0]  # time that one overdue collective has been charged until then
     as_expected = beyond = 0
     for time, more_expected, more_beyond in moments:
         alone = 1 / beyond if beyond and not as_expected else 0.0

@@ -1,4 +1,4 @@
-"""Is the twin a twin of this run? Ranks, lowering, collectives and messages, and whom it followed."""
+"""Checks that the twin is a twin of this run: ranks, lowering, collectives, messages, and the run that it followed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class VerdictError(RecordError):
-    """Two runs that cannot be compared: the message says what is wrong and what to do."""
+    """The two runs cannot be compared; the message says why and what to do."""
 
 
 LOWERING_OPTIONS = {
@@ -27,9 +27,10 @@ LOWERING_OPTIONS = {
 
 
 def check_settings(live: Run, twin: Run) -> None:
-    """Raises VerdictError when the runs say of themselves that they played different things.
+    """Raise VerdictError when the recorded settings of the two runs differ.
 
-    Compared is what both record. The workload's path is not: a folder that was moved holds the same traces.
+    Only settings that both runs record are compared. The workload's path is not: a folder that was moved holds the same
+    traces.
     """
     for run, world, command in ((live, "live", "run"), (twin, "twin", "simulate")):
         if (is_world := run.info.get("world", world)) != world:
@@ -71,8 +72,9 @@ def _shown(value: Any) -> str:
 
 
 def check_nodes(live: Run, twin: Run, iteration: int, twin_iteration: int) -> None:
-    """Raises VerdictError unless both worlds communicate alike in an iteration that ended in both: the same ranks in
-    the same collectives and messages of the same sizes.
+    """Raise VerdictError unless both worlds communicate alike in an iteration that ended in both.
+
+    Alike: the same ranks take part in the same collectives and messages of the same sizes.
     """
     ran, simulated = _communication(live, iteration), _communication(twin, twin_iteration)
     on = ["rank", "kind", "group", "order"]
@@ -96,7 +98,7 @@ def check_nodes(live: Run, twin: Run, iteration: int, twin_iteration: int) -> No
 
 
 def _communication(run: Run, iteration: int) -> pl.DataFrame:
-    """A row per rank and collective, send or receive of an iteration."""
+    """A row for each rank's collective, send or receive of an iteration."""
     kinds = ["coll", "send", "recv"]
     return run.timeline.filter((pl.col("iteration") == iteration) & pl.col("kind").is_in(kinds)).select(
         "rank",
@@ -113,11 +115,11 @@ def _communication(run: Run, iteration: int) -> pl.DataFrame:
 
 
 def check_followed(live: Run, twin: Run, iterations: list[int]) -> None:
-    """Raises VerdictError when the twin followed another run.
+    """Raise VerdictError when the twin followed another run.
 
-    A rank's first communication of an iteration starts in the twin to the nanosecond when it did in the run that the
-    twin followed, whatever the fabric; later ones may be held up by earlier ones. The recorded path is no proof: it
-    is as the user wrote it.
+    A rank's first communication of an iteration starts at the same nanosecond in the twin and in the run that it
+    followed, whatever the fabric. Later ones may be delayed by earlier ones. The recorded path proves nothing: it is as
+    the user wrote it.
     """
     ran, simulated = _first_starts(live, iterations), _first_starts(twin, iterations)
     both = ran.join(simulated, on=["iteration", "rank"], suffix="_twin")
@@ -127,6 +129,6 @@ def check_followed(live: Run, twin: Run, iterations: list[int]) -> None:
 
 
 def _first_starts(run: Run, iterations: list[int]) -> pl.DataFrame:
-    """(iteration, rank, start_ns) of each rank's first communication."""
+    """(iteration, rank, start_ns) of each rank's first communication in an iteration."""
     moving = pl.col("kind").is_in(["coll", "send", "recv"]) & pl.col("iteration").is_in(iterations)
     return run.timeline.filter(moving).group_by("iteration", "rank").agg(pl.col("start_ns").min())

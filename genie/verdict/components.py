@@ -1,4 +1,4 @@
-"""Components to accuse: each rank's NIC in each direction, hosts and switches with several ranks, and their names."""
+"""Components that may be accused: NICs in each direction, hosts, switches and links, with their names."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attachment:
-    """How a rank hangs on the fabric: names from the runs, "" where none says."""
+    """Names of a rank's place on the fabric, from both runs; "" where neither run records one."""
 
     rank: int
     host: str  # on the fabric
     nic: str
     link: str
     switch: str
-    machine: str  # that ran it: one may stand for many hosts of the fabric
+    machine: str  # that ran the rank; one machine may play many hosts of the fabric
 
 
 def attachments(live: Run, twin: Run, ranks: list[int]) -> dict[int, Attachment]:
-    """Names of every rank's place. The twin knows the fabric, the live run its machines."""
+    """Names of each rank's place. The twin knows the fabric, the live run its machines."""
     fabric, machines = _by_rank(twin), _by_rank(live)
     result = {}
     for rank in ranks:
@@ -48,26 +48,27 @@ def _by_rank(run: Run) -> dict[int, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Component:
-    """Transfers that share something: `kind` nic, path, host, switch or link; `direction` egress, ingress or, of what
-    lies between switches, the tier.
+    """A part of the fabric that some transfers share.
+
+    `kind` is nic, path, host, switch or link. `direction` is egress or ingress, or the tier for links between switches.
     """
 
     kind: str
     direction: str
     ranks: tuple[int, ...]
-    peer: int = -1  # the receiver of a path
+    peer: int = -1  # receiver of a path
     name: str = ""  # of a host, switch or link
     columns: tuple[int, ...] = ()  # of links between switches
-    pairs: frozenset[tuple[int, int]] = frozenset()  # that pass them
-    alike: tuple[tuple[str, str], ...] = ()  # kind and name of what else has the same columns
+    pairs: frozenset[tuple[int, int]] = frozenset()  # pairs of ranks whose transfers pass these links
+    alike: tuple[tuple[str, str], ...] = ()  # (kind, name) of other components with the same columns
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its columns in its series."""
+        """The component's columns in its series."""
         return self.columns or self.ranks
 
     def touches(self) -> pl.Expr:
-        """Which transfers pass it."""
+        """Expression for the transfers that pass the component."""
         if self.columns:
             number = pl.col("src").cast(pl.Int64) * 2**32 + pl.col("dst")
             return number.is_in([src * 2**32 + dst for src, dst in sorted(self.pairs)])
@@ -76,9 +77,11 @@ class Component:
         return mine & (pl.col("dst") == self.peer) if self.kind == "path" else mine
 
     def delays(self) -> pl.Expr:
-        """Which transfers pass it, or have acknowledgements that do and that their times may hold (`one_way`).
+        """Expression for transfers that pass the component, or whose measured times may include acknowledgements that
+        pass it.
 
-        An acknowledgement goes as its receiver's own transfers to the sender do.
+        An acknowledgement takes the path of its receiver's own transfers to the sender. `one_way` removes its time
+        where it can.
         """
         if self.columns:
             back = replace(self, pairs=frozenset((dst, src) for src, dst in self.pairs))
@@ -90,8 +93,10 @@ class Component:
 
 
 def components(series: dict[str, Series], attached: dict[int, Attachment], known_paths: KnownPaths) -> list[Component]:
-    """All hypotheses that are tested: single NICs, then sets of ranks that share a host or a switch; then links between
-    switches, cables with both directions, and switches without hosts.
+    """All hypotheses to test.
+
+    NICs come first, then hosts and switches with several ranks. Links, cables with both directions, and switches
+    without hosts follow.
     """
     result = []
     for direction, part in series.items():
@@ -115,7 +120,7 @@ def components(series: dict[str, Series], attached: dict[int, Attachment], known
 
 
 def _between_switches(part: Series, known_paths: KnownPaths) -> list[Component]:
-    """Of one tier. What has the same columns is one component."""
+    """Components of one tier. Links with the same columns are one component."""
     if len(part.ranks) < TIER_MIN:
         return []
     columns = [column for column in known_paths.columns if column.number in part.ranks]
@@ -147,7 +152,7 @@ def _of_column(column: Column) -> Component:
 
 
 def singles_of(component: Component, known_paths: KnownPaths | None) -> list[Component]:
-    """The NICs of a host or switch, the columns of a cable or switch: each alone."""
+    """The parts of a component, each alone: NICs of a host or switch, columns of a cable or switch."""
     if component.columns and known_paths is not None:
         columns = [column for column in known_paths.columns if column.number in component.columns]
         return [Component("link", component.direction, (), -1, "", (it.number,), it.pairs) for it in columns]
@@ -155,12 +160,14 @@ def singles_of(component: Component, known_paths: KnownPaths | None) -> list[Com
 
 
 def of_few(known_paths: KnownPaths | None) -> list[Component]:
-    """Links that are never accused, because too few paths show them, and may explain the same."""
+    """Links with too few paths to be accused, which may explain the same transfers."""
     return [_of_column(column) for column in (known_paths.few if known_paths else ())]
 
 
 def pointed_at(component: Component, known_paths: KnownPaths) -> Component:
-    """A component of links named as what probes point at, and the others only where they do not."""
+    """A component of links under the name of the link that probes point at; other names remain where probes do not
+    decide.
+    """
     if not component.columns:
         return component
     every = ((component.kind, component.name), *component.alike)
@@ -170,7 +177,7 @@ def pointed_at(component: Component, known_paths: KnownPaths) -> Component:
 
 
 def other_way(component: Component, known_paths: KnownPaths) -> Component | None:
-    """The other direction of a link that probes point at, where they point at that too."""
+    """The other direction of a link that probes point at, where they point at that direction too."""
     a, arrow, b = component.name.partition("->")
     back = f"{b}->{a}"
     column = next((column for column in known_paths.columns if back in column.links), None)
@@ -183,7 +190,7 @@ def other_way(component: Component, known_paths: KnownPaths) -> Component | None
 
 
 def cable(*links: Component) -> Component:
-    """Both directions as one."""
+    """A cable: both directions as one component."""
     columns = tuple(sorted({column for link in links for column in link.columns}))
     pairs = frozenset(pair for link in links for pair in link.pairs)
     return replace(links[0], name=cable_of(links[0].name), columns=columns, pairs=pairs, alike=())

@@ -1,7 +1,7 @@
 """Coverage: how many NICs and links between switches a run has judged, which ones it has not, and why.
 
-A component is judged that the run accuses, or shows to be no slower than its peers by a size that matters. A NIC counts
-with its cable and its switch port, in each direction in which its rank moves payload.
+A component is judged if the run accuses it, or shows that it is not slower than its peers by the practical size. A NIC
+counts with its cable and its switch port, in each direction in which its rank moves payload.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TOO_NOISY = "too noisy"
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of component."""
+    """One kind of component, with its counts."""
 
     name: str
     judged: int
-    total: int  # 0: not known
-    not_judged: dict[str, tuple[str, ...]] = field(default_factory=dict)  # why -> which
+    total: int  # 0: unknown
+    not_judged: dict[str, tuple[str, ...]] = field(default_factory=dict)  # reason -> names
 
     @property
     def is_whole(self) -> bool:
@@ -57,12 +57,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Counts of a headline."""
+    """Counts for a headline."""
 
     nics: Part
     links: Part | None = None  # between switches; None: the fabric has none
-    by_tier: str = ""  # why tiers of links are counted, and not links
-    one_way: int = 0  # NICs judged that moved payload in one direction only
+    by_tier: str = ""  # why tiers are counted instead of links
+    one_way: int = 0  # judged NICs that moved payload in one direction only
 
     def words(self) -> str:
         """`8 of 8 NICs and 0 of 8 links between switches judged`."""
@@ -72,11 +72,11 @@ class Coverage:
         return f"{nics} and {self.links.words()} judged" if self.links else f"{nics} judged"
 
     def default(self) -> Require:
-        """All that the fabric has."""
+        """Coverage that a pass needs by default: all that the fabric has."""
         return "links" if self.links else "nics"
 
     def lacking(self, require: Require) -> list[Part]:
-        """The parts that have to be whole and are not."""
+        """The required parts that are not fully judged."""
         parts = [] if require == "none" else [self.nics]
         if require == "links" and self.links is not None:
             parts.append(self.links)
@@ -93,11 +93,11 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Nics:
-    """Which NICs of which direction are decided."""
+    """NICs that are judged, by direction."""
 
     judged: frozenset[tuple[str, int]]  # (direction, rank)
     moved: dict[str, frozenset[int]]
-    accused: frozenset[int] = frozenset()  # ranks, in either direction
+    accused: frozenset[int] = frozenset()  # ranks of accused NICs, in either direction
 
     def is_judged(self, rank: int) -> bool:
         if rank in self.accused:
@@ -110,7 +110,10 @@ class Nics:
 
 
 def nics_of(aligned: Aligned, bounds: Bounds, suspected: set[tuple[str, int]], practical: float) -> Nics:
-    """`suspected`: (direction, rank) of NICs that are suspects themselves; rivals of a suspect are not decided."""
+    """NICs that passed or are accused.
+
+    `suspected`: (direction, rank) of NICs that are suspects themselves; the rivals of a suspect count as not judged.
+    """
     passed = {
         (direction, rank)
         for direction, ranks in aligned.moved.items()
@@ -124,7 +127,7 @@ def coverage_of(
     live: Run, aligned: Aligned, bounds: Bounds, nics: Nics, links: JudgedLinks, known_paths: KnownPaths,
     between: Between, tiers: dict[str, str],
 ) -> Coverage:  # fmt: skip
-    """Counts of a run. `tiers`: tier -> why it is not judged, where no single link can be."""
+    """Coverage of a run. `tiers`: tier -> why it is not judged, where single links cannot be."""
     ranks = range(max(int(live.info.get("ranks") or 0), 1 + max(aligned.ranks, default=-1)))
     missing: dict[str, list[str]] = {}
     reasons = {(entry.direction, entry.rank): entry.reason for entry in bounds.not_judged}
@@ -182,5 +185,5 @@ def _frozen(missing: dict[str, list[str]]) -> dict[str, tuple[str, ...]]:
 
 
 def unjudged(parts: Iterable[Part]) -> str:
-    """The components of some parts that are not judged, with the reasons."""
+    """Components of these parts that are not judged, with the reasons."""
     return "; ".join(f"not judged: {reasons}" for part in parts if (reasons := part.reasons()))

@@ -1,4 +1,4 @@
-"""Wait, wire and excess of each collective; what an iteration takes; bus bandwidth by nccl-tests' convention."""
+"""Wait, wire and excess of each collective, time of each iteration, and bus bandwidth by nccl-tests' convention."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Collective:
     op: str
     size_bytes: int
     ranks: list[int]
-    wait_ns: list[int]  # for the last one to arrive
-    wait_bound_ns: list[int]  # clocks: the wait is known to within this much
-    overshoot_ns: list[int]  # by how much sleeps since its last collective delayed this rank
+    wait_ns: list[int]  # time until the last rank arrived
+    wait_bound_ns: list[int]  # error bound of the wait, from the clocks
+    overshoot_ns: list[int]  # delay of this rank by sleeps that ended late since its last collective
     start_ns: int  # the last arrival, measured
     measured_ns: int  # from the last arrival to the last end
-    wire_ns: int  # the twin's, from the same moment
+    wire_ns: int  # wire time of the twin, from the same moment
     excess_ns: int
     last_rank: int
-    late_ns: int  # how much longer than the middle rank the last one computed since its last collective, as asked
+    late_ns: int  # compute time of the last rank since its last collective, less the median rank's, without overshoot
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -105,8 +105,9 @@ def clock_bounds(live: Run, ranks: list[int]) -> dict[int, int]:
 
 
 class _Overshoot:
-    """How much later than it was due what starts now could start: sleeps follow from when they were due, so that only
-    the latest one's lateness is left.
+    """Lateness of each rank's next start because of sleeps that ended late.
+
+    A sleep is timed from when the sleep before it was due, so that only the lateness of the latest one counts.
     """
 
     def __init__(self, timeline: pl.DataFrame) -> None:
@@ -120,7 +121,7 @@ class _Overshoot:
             self._ends[(int(key[0]), int(key[1]))] = part["end_ns"].to_numpy()
 
     def before(self, iteration: int, rank: int, start_ns: int) -> int:
-        """ns, at most the time since the rank's last collective ended."""
+        """Lateness in ns, at most the time since the rank's last collective ended."""
         sleeps = self._sleeps.get((iteration, rank))
         if sleeps is None:
             return 0
@@ -131,14 +132,16 @@ class _Overshoot:
         return min(int(sleeps[1][last]), start_ns - since)
 
     def last_end(self, iteration: int, rank: int, start_ns: int) -> int:
-        """When the rank's last collective before that moment ended; 0 if there was none."""
+        """Time at which the rank's last collective before that moment ended; 0 if there was none."""
         ends = self._ends.get((iteration, rank), np.zeros(0, np.int64))
         done = int(np.searchsorted(ends, start_ns, side="right"))
         return int(ends[done - 1]) if done else 0
 
 
 def bus_bytes(op: str, size_bytes: int, members: int) -> float:
-    """Bytes that bus bandwidth counts (nccl-tests). Sizes by the trace's convention: an all-gather's is one rank's."""
+    """Bytes that count for bus bandwidth (nccl-tests). Sizes follow the trace's convention: an all-gather's is one
+    rank's.
+    """
     share = (members - 1) / members
     factor = {
         "all_reduce": 2 * share,
@@ -153,12 +156,12 @@ def bus_bytes(op: str, size_bytes: int, members: int) -> float:
 
 @dataclass(frozen=True)
 class IterationTotals:
-    """One iteration: bus bandwidth in both worlds and what communication took, in ns."""
+    """One iteration: bus bandwidth in both worlds, and communication times in ns."""
 
     iteration: int
     measured_bytes_per_s: float
     simulated_bytes_per_s: float
-    measured_ns: int  # some collective was on the wire
+    measured_ns: int  # time with some collective on the wire
     simulated_ns: int
     span_ns: int  # the whole iteration, measured
 
@@ -169,7 +172,10 @@ class IterationTotals:
 
 
 def totals(aligned: Aligned, collectives: list[Collective], live: Run) -> list[IterationTotals]:
-    """Per judged iteration; without collectives the single messages count, by the time that their senders were busy."""
+    """Totals of each judged iteration.
+
+    Without collectives, the single messages count, by the time that their senders were busy.
+    """
     spans = {
         int(row[0]): int(row[1])
         for row in live.timeline.group_by("iteration")
@@ -207,7 +213,7 @@ def totals(aligned: Aligned, collectives: list[Collective], live: Run) -> list[I
 
 
 def _union(intervals: list[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
+    """Length of the union of the intervals."""
     covered, reach = 0, -(1 << 62)
     for start, end in sorted(intervals):
         covered += max(0, end - max(start, reach))

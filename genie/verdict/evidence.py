@@ -1,10 +1,12 @@
-"""Tests that hold without a noise model: betting on ranks among peers, with any start and end of the fault.
+"""Tests without a noise model: bets on ranks among peers, with any start and end of the fault.
 
-Null hypothesis for a component: within a unit its slow-down, less the margin, is exchangeable with its peers'.
-Then the number j of peers above the lowest of its k members has probability C(k+j-1, k-1) / C(n, k), whatever the
-noise, and a bet on j with odds to match has expectation 1. Products over independent units are e-values; so are their
-averages over bets and windows, which is all the correction that the search for a window needs. e-BH over all components
-(Wang & Ramdas 2022) keeps the false discovery rate under any dependence between them.
+Null hypothesis for a component: within a unit its slow-down, less the margin, is exchangeable with its peers'. Let j be
+the number of peers above the lowest of its k members. Under the null, j has probability C(k+j-1, k-1) / C(n, k),
+whatever the noise. A bet on j with odds to match then has expectation 1.
+
+Products over independent units are e-values, and so are their averages over bets and windows. This averaging is all the
+correction that the search for a window needs. e-BH over all components (Wang & Ramdas 2022) keeps the false discovery
+rate under any dependence between them.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-DECAYS = (0.1, 0.3, 0.5)  # of a bet's odds from one position among the peers to the next
-STAKES = (0.5, 0.9)  # of a bet on a sign
-# Prior odds: a fault all the time, one that starts in mid-run, one that starts and ends in it.
+DECAYS = (0.1, 0.3, 0.5)  # ratio of a bet's odds between neighbouring positions among the peers
+STAKES = (0.5, 0.9)  # fraction staked on a sign
+# Prior odds of a fault during the whole run, one that starts in mid-run, and one that starts and ends in it.
 WINDOW_PRIOR = (0.5, 0.35, 0.15)
 WINDOW_UNITS_MIN = 4
-WINDOW_ITERATIONS_MIN = 3  # shorter is a hiccup of a host as likely as a fault
-WINDOW_GRID = 40  # starts and ends of a window in a long run
+WINDOW_ITERATIONS_MIN = 3  # a shorter window is as likely a hiccup of a host as a fault
+WINDOW_GRID = 40  # number of starts, and of ends, of windows in a long run
 LOG_E_MAX = 600.0
 
 
@@ -41,7 +43,7 @@ class Window:
 
 
 def windows(iterations: int, units_per_iteration: int) -> tuple[list[Window], NDArray[np.float64]]:
-    """All windows that can be told, and their prior weights (sum at most 1). Long runs are cut on a coarser grid."""
+    """All windows that can be detected, and their prior weights (sum at most 1). Long runs use a coarser grid."""
     shortest = max(WINDOW_ITERATIONS_MIN, ceil(WINDOW_UNITS_MIN / units_per_iteration))
     step = ceil(iterations / WINDOW_GRID)
     starts = range(0, iterations - shortest + 1, step)
@@ -63,14 +65,14 @@ def chances(members: int, total: int) -> NDArray[np.float64]:
 
 
 def payoffs(members: int, total: int, decay: float) -> NDArray[np.float64]:
-    """(peers + 1,) what a bet pays by how many peers are above: geometric odds over the null's, expectation 1."""
+    """(peers + 1,) payoff of a bet by the number of peers above: geometric odds over the null's, expectation 1."""
     odds = decay ** np.arange(total - members + 1, dtype=np.float64)
     result: NDArray[np.float64] = odds / odds.sum() / chances(members, total)
     return result
 
 
 def margin_of(series: Series, members: Sequence[int], margin: float) -> float:
-    """ln(1 + margin), or more where the peers themselves differ lastingly by more (twice their robust spread)."""
+    """ln(1 + margin), or twice the robust spread of the peers' lasting differences where that is more."""
     chosen = np.isin(np.arange(len(series.ranks)), list(members))
     typical = np.median(series.relative(), axis=0)
     spread = [np.abs(part - np.median(part)) for part in (typical[chosen], typical[~chosen]) if len(part) >= 3]
@@ -81,7 +83,7 @@ def margin_of(series: Series, members: Sequence[int], margin: float) -> float:
 def e_value(series: Series, members: Sequence[int], margin: float, stride: int = 1) -> float:
     """Evidence against "the members (columns) are no slower than their peers by more than the margin".
 
-    `stride` 2 averages over every other unit, for series whose neighbours depend on each other.
+    `stride` 2 averages over every other unit, for series whose neighbouring units depend on each other.
     """
     total = len(series.ranks)
     chosen = np.isin(np.arange(total), list(members))
@@ -105,7 +107,7 @@ def e_value(series: Series, members: Sequence[int], margin: float, stride: int =
 
 
 def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[np.int64]) -> float:
-    """Evidence that the median of independent values, in some window, is above the limit; no peers needed."""
+    """Evidence that the median of independent values, in some window, is above the limit; needs no peers."""
     which, position = np.unique(iteration, return_inverse=True)
     found, weight = windows(len(which), max(1, len(iteration) // len(which)))
     first = np.array([window.first for window in found])
@@ -119,7 +121,7 @@ def sign_e_value(values: NDArray[np.float64], limit: float, iteration: NDArray[n
 
 
 def e_bh(e_values: NDArray[np.float64], rate: float) -> NDArray[np.bool_]:
-    """Which hypotheses are rejected at the false discovery rate."""
+    """Mask of the hypotheses that are rejected at the false discovery rate."""
     count = len(e_values)
     order = np.argsort(-e_values)
     passing = e_values[order] >= count / (rate * np.arange(1, count + 1))
@@ -130,7 +132,7 @@ def e_bh(e_values: NDArray[np.float64], rate: float) -> NDArray[np.bool_]:
 
 
 def upper_median(values: NDArray[np.float64], confidence: float = 0.95) -> float:
-    """Upper bound of the median by order statistics; infinite when there are too few values."""
+    """Upper bound of the median by order statistics; infinite with too few values."""
     count = len(values)
     below = np.cumsum([comb(count, k) / 2**count for k in range(count + 1)])
     allowed = np.flatnonzero(below <= 1 - confidence)
@@ -140,8 +142,8 @@ def upper_median(values: NDArray[np.float64], confidence: float = 0.95) -> float
 def change_window(values: NDArray[np.float64], iteration: NDArray[np.int64]) -> Window:
     """The window in which the values are raised: least absolute deviations of two levels, against one level.
 
-    A start or end in mid-run must pay for the choice among windows: in Laplace log likelihood, twice the
-    logarithm of their number.
+    A start or end in mid-run pays for the choice among windows: in Laplace log likelihood, twice the logarithm of their
+    number.
     """
     which, position = np.unique(iteration, return_inverse=True)
     best = Window(0, len(which) - 1)
@@ -162,7 +164,7 @@ def _deviation(values: NDArray[np.float64]) -> float:
 
 
 def lag_correlation(series: Series) -> tuple[float, float]:
-    """Lag-1 correlation of a rank's residuals from unit to unit, the median over ranks, and its standard error."""
+    """Lag-1 correlation of a rank's residuals from unit to unit (median over ranks), and its standard error."""
     residual = series.relative()
     which = np.unique(series.iteration)
     phases = max(1, len(residual) // max(1, len(which)))
@@ -178,5 +180,5 @@ def lag_correlation(series: Series) -> tuple[float, float]:
 
 
 def members_against_peers(series: Series, ranks: Sequence[int]) -> NDArray[np.float64]:
-    """(u,) `against_peers` by rank numbers."""
+    """(u,) `against_peers`, with members given by rank number."""
     return against_peers(series, [series.column(rank) for rank in ranks])

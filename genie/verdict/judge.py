@@ -1,4 +1,4 @@
-"""Two runs in, a verdict out."""
+"""The verdict on a live run and its twin."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 EFFECTS = (0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 INJECTED_RANKS_MAX = 16
-SENT_AGAIN_MIN = 0.001  # of a rank's packets: what is worth a word
+SENT_AGAIN_MIN = 0.001  # of a rank's packets: a smaller share is not reported
 COUNTERS_MAX = 5  # warnings on counters
 
 
 def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
-    """Align, split, test, locate and gate. Raises VerdictError when the runs cannot be compared."""
+    """Align the runs, split times, test and locate components, and gate the fleet.
+
+    Raises VerdictError when the runs cannot be compared.
+    """
     options = options or Options()
     aligned = align(live, twin)
     collectives = decompose(aligned, live)
@@ -105,7 +108,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
 
 
 def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
-    """Chance as the run itself shows it, and 2 where neighbouring units are not independent, else 1."""
+    """(noise of the run itself, stride of the tests): the stride is 2 where neighbouring units depend on each other."""
     part = series["egress"]
     residual = part.relative() if part.values.size else np.zeros((1, 1))
     residual = residual - np.median(residual, axis=0)
@@ -119,7 +122,7 @@ def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
 
 
 def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> FleetGate:
-    """Is everybody slower than the twin? Not resolvable when the hosts themselves are late."""
+    """Check whether the whole fleet is slower than the twin; inconclusive when the hosts themselves are late."""
     if not part.values.size:
         return FleetGate("inconclusive", 0.0, options.fleet_large, "no rank sent in every iteration")
     typical = np.median(part.values, axis=1)
@@ -144,9 +147,9 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
 def smallest_detectable(
     series: dict[str, Series], accused: set[tuple[str, int]], tested: int, options: Options, stride: int
 ) -> dict[str, float | None]:
-    """The least slow-down that would have been found in 90 % of the ranks: put into this run's own noise.
+    """The least slow-down that would be found in 90 % of the ranks when added to this run's own noise.
 
-    By how long it lasts: `whole` run or its `second_half`. None: not even a factor of five.
+    Keys say how long it lasts: the `whole` run or its `second_half`. None: not even a factor of five.
     """
     part = series["egress"]
     clean = [column for column, rank in enumerate(part.ranks) if ("egress", rank) not in accused]
@@ -182,7 +185,7 @@ def cost_of(
     collectives: list[Collective],
     fleet: FleetGate,
 ) -> Cost | None:
-    """Median extra time of the iterations in the first suspect's window, over what the fleet's own level explains."""
+    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level."""
     if not findings:
         return None
     window = findings[0].window
@@ -200,7 +203,7 @@ def cost_of(
 
 
 def iteration_ns(live: Run, twin: Run, aligned: Aligned) -> dict[str, int]:
-    """World -> what an iteration takes, the median over those that are judged; no twin that left compute out."""
+    """World -> median time of the judged iterations; without the twin if it left compute out."""
     kept = pl.col("iteration").is_in(aligned.iterations)
     computes = pl.col("kind").is_in(["comp", "mem"])
     result: dict[str, int] = {}
@@ -214,7 +217,7 @@ def iteration_ns(live: Run, twin: Run, aligned: Aligned) -> dict[str, int]:
 
 
 def warnings_of(live: Run, twin: Run) -> list[str]:
-    """The warnings of both runs, with their world in front."""
+    """The warnings of both runs, each with its world in front."""
     worlds: dict[str, str] = {}
     for world, run in (("live", live), ("twin", twin)):
         for text in map(str, run.info.get("warnings") or []):
@@ -223,7 +226,7 @@ def warnings_of(live: Run, twin: Run) -> list[str]:
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:
-    """Ranks that came last, how often, and how much longer per iteration than the middle rank they computed before."""
+    """Ranks that came last, how often, and how much longer per iteration than the median rank they computed before."""
     table: dict[int, list[int]] = {}
     for item in collectives:
         table.setdefault(item.last_rank, []).append(item.late_ns)
@@ -235,20 +238,20 @@ def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str,
 
 
 def cut_short(live: Run) -> str:
-    """Why a live run is incomplete, "" when it is not."""
+    """Reason why a live run is incomplete, "" when it is complete."""
     if live.info.get("complete") is not False:
         return ""
     return " ".join(str(live.info.get("problem") or "its records are incomplete").split())
 
 
 def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: str) -> list[str]:
-    """Warnings on the data: who was judged alone or not, clocks that contradict each other, what had no partner."""
+    """Warnings about the data: ranks judged alone or not at all, clocks that contradict each other, unmatched rows."""
     result = []
     if bounds.not_judged:
         result.append(f"not judged: {reasons_named(list(bounds.not_judged))}")
     if bounds.little:
         little = named(list(bounds.little))
-        result.append(f"too little traffic to be tested among the others, bounded each by itself: {little}")
+        result.append(f"too little traffic to be tested among the others, each bounded by itself: {little}")
     for direction, verb in (("egress", "send"), ("ingress", "receive")):
         if idle := [str(rank) for rank in aligned.ranks if rank not in aligned.moved[direction]]:
             result.append(f"nothing to judge, because they {verb} no payload: ranks {named(idle)}")
@@ -276,14 +279,17 @@ def notes(live: Run, aligned: Aligned, bounds: Bounds, again: str, ended_early: 
 
 
 def counted_amiss(live: Run) -> list[str]:
-    """Warnings of the live run on counters that grew and should not have: the worst ones, and how many more."""
+    """The live run's warnings about counters that grew and should not have: the worst ones, and how many more."""
     texts = [str(warning.get("text", "")) for warning in live.counters.get("warnings") or []]
     more = len(texts) - COUNTERS_MAX
     return texts[:COUNTERS_MAX] + ([f"{more} more counters grew that should not: see counters.json"] * (more > 0))
 
 
 def sent_again(live: Run, aligned: Aligned) -> str:
-    """Which rank sent packets again more often than in the twin: the network lost them, or somebody was late."""
+    """A warning on the rank that retransmitted most packets beyond the twin's, "" if none did.
+
+    The network lost the packets, or a rank was late.
+    """
     mtu = int((live.info.get("settings") or {}).get("mtu", 4096))
     table = (
         aligned.transfers.group_by("src")

@@ -1,4 +1,4 @@
-"""How well a component explains what was slow: log likelihoods of "slower" against "as its peers" (Laplace)."""
+"""Log likelihood ratios (Laplace) of components: "slower" against "as its peers"."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import polars as pl
 if TYPE_CHECKING:
     from genie.verdict.components import Component
 
-NOISE_MIN = 0.01  # of a logarithm: closer than that no two worlds are
+NOISE_MIN = 0.01  # of a logarithm: the two worlds never agree better than this
 
 
 class Explains(Protocol):
-    """A measure of how well components explain the excess."""
+    """Measure of how well a component explains the excess."""
 
     def of(self, component: Component) -> float:
-        """Log likelihood ratio."""
+        """Return the log likelihood ratio of the component."""
 
 
 class Likelihood:
-    """How well a component explains the excess: one observation per rank or path, iteration and size class.
+    """Likelihood of components without links: one observation per rank or path, iteration and size class.
 
-    The transfers of one iteration share their luck, so that their median is one observation; what its noise is,
-    all ranks or paths together say.
+    The transfers of one iteration share their luck, so that their median is one observation. Its noise comes from all
+    ranks or paths together.
     """
 
     def __init__(self, standardised: pl.DataFrame) -> None:
@@ -44,9 +44,10 @@ class Likelihood:
 
 
 class PathLikelihood:
-    """The same for components that share paths, as links and NICs do: one observation per path, iteration and size
-    class, so that a component pays for each of its paths that is not slow. A slow sender's paths are a minority on
-    every link, a slow link's a minority of every sender's.
+    """Likelihood of components that share paths, as links and NICs do.
+
+    One observation per path, iteration and size class: a component pays for each of its paths that is not slow. A slow
+    sender's paths are a minority on every link, a slow link's a minority of every sender's.
 
     Transfers whose acknowledgements and NCCL's clears pass the component (`Component.delays`) may be as slow as those
     that pass it themselves, and no slower.
@@ -72,8 +73,10 @@ def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gain(observed: pl.DataFrame, most: dict[int, float] | None = None) -> tuple[float, dict[int, float]]:
-    """The gain, and the effect by size class: not negative, not above `most` of its class (without it: 0), and on the
-    other sizes not above the one on the size that takes most time: latency only dilutes a rate.
+    """The gain in log likelihood, and the effect by size class.
+
+    An effect is not negative and not above `most` of its class (0 for a class that `most` lacks). It is also not above
+    the effect on sizes that take more time, because latency only dilutes a rate.
     """
     classes = sorted(observed.partition_by("bin"), key=lambda part: -float(part["weight"].sum()))
     total, least, sizes = 0.0, np.inf, {}

@@ -1,6 +1,7 @@
-"""Links between switches: which transfers pass each, which of them the data can tell apart, and how slow each tier is.
+"""Links between switches: the transfers that pass each link, links that look alike, and the slow-down of each tier.
 
-Links that the same pairs of ranks pass are one column: end to end they cannot be told apart. A column is the unit here.
+Links that the same pairs of ranks pass are one column, because end-to-end data cannot tell them apart. A column is the
+unit here.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.align import Aligned
 
-CLOCK_SHARE_MAX = 0.02  # of a message's time in the twin, that clocks may be wrong by
-FLOOR = 0.25  # of a column's bytes, that may be faster than its value says
-STRETCH_MIN = 0.08  # of a train of probes, for a link to be slower than those before it
-TIER_MIN = 3  # columns, for one of them to have peers
-PATHS_MIN = 3  # on a link, for it to be told from the ends of its paths
+CLOCK_SHARE_MAX = 0.02  # of a message's time in the twin: largest clock error to correct for
+FLOOR = 0.25  # of a column's bytes: these may be faster than its value says
+STRETCH_MIN = 0.08  # of a probe train: least stretch of a link slower than the links before it
+TIER_MIN = 3  # columns that a tier needs, so that each has peers
+PATHS_MIN = 3  # pairs that a link needs, to be told from the ends of its paths
 Pair = tuple[int, int]
 Links = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Column:
-    """Links that the same pairs pass, in the order of the paths."""
+    """Links that the same pairs of ranks pass, in the order of the paths."""
 
     number: int
     links: Links
@@ -41,15 +42,18 @@ class Column:
 
 @dataclass(frozen=True)
 class KnownPaths:
-    """The paths that both worlds played. Empty when links cannot be judged; `problem` says why, "" without paths."""
+    """The paths that both worlds played.
+
+    Empty when links cannot be judged; `problem` says why, or is "" where the live run has no paths.
+    """
 
     columns: tuple[Column, ...] = ()
-    few: tuple[Column, ...] = ()  # of too few pairs to be told from the ends of their paths
+    few: tuple[Column, ...] = ()  # of fewer than PATHS_MIN pairs: cannot be told from the ends of their paths
     problem: str = ""
-    edges: frozenset[str] = frozenset()  # switches that a host hangs on
-    # Link -> by which share it stretched trains of probes that the links before it had let through; median over paths.
+    edges: frozenset[str] = frozenset()  # switches next to a host
+    # Link -> share by which it stretched probe trains that the links before it had let through; median over paths.
     stretch: dict[str, float] = field(default_factory=dict)
-    # (direction, rank) -> links that all of its traffic and nobody else's passes: one column with its NIC
+    # (direction, rank) -> links that carry all traffic of that NIC and no other; they form one column with the NIC.
     of_nic: dict[tuple[str, int], Links] = field(default_factory=dict)
 
     @property
@@ -58,7 +62,7 @@ class KnownPaths:
 
 
 def known_paths_of(live: Run, twin: Run, aligned: Aligned) -> KnownPaths:
-    """Columns of the pairs that moved payload, where both worlds played the same paths and kept them."""
+    """Columns of the pairs that moved payload, where both worlds played the same paths and recorded them."""
     if live.paths is None or twin.paths is None:
         return KnownPaths(problem="" if live.paths is None else "the twin does not say which paths it played")
     if any((run.info.get("paths") or {}).get("changed") for run in (live, twin)):
@@ -74,7 +78,7 @@ def known_paths_of(live: Run, twin: Run, aligned: Aligned) -> KnownPaths:
 
 
 def _by_pair(paths: pl.DataFrame) -> dict[Pair, frozenset[Links]]:
-    """The different paths of each pair of ranks."""
+    """The distinct paths of each pair of ranks."""
     table = paths.sort("src", "dst", "source_port", "hop").group_by("src", "dst", "source_port", maintain_order=True)
     result: dict[Pair, set[Links]] = defaultdict(set)
     for src, dst, _, links in table.agg("link").iter_rows():
@@ -112,12 +116,12 @@ def _columns(known: dict[Pair, frozenset[Links]], moved: set[Pair], paths: pl.Da
 
 
 def cable_of(link: str) -> str:
-    """`spine1->leaf0` and `leaf0->spine1` → `leaf0-spine1`, which stays as it is."""
+    """`spine1->leaf0` and `leaf0->spine1` → `leaf0-spine1`; a cable's name is returned as it is."""
     return "-".join(sorted(link.split("->"))) if "->" in link else link
 
 
 def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:
-    """How many links each node is from the nearest end of a path: links of one tier join the same levels."""
+    """Number of links from each node to the nearest end of a path; links of one tier join the same two levels."""
     level: dict[str, int] = {}
     for taken in known.values():
         for way in taken:
@@ -128,7 +132,7 @@ def _levels(known: dict[Pair, frozenset[Links]]) -> dict[str, int]:
 
 
 def _stretches(paths: pl.DataFrame) -> dict[str, float]:
-    """By link: what a train's probe took to its far end over what it took to the end of the link before, less 1."""
+    """Link -> time of a train's probe to its far end, over the time to the end of the link before, less 1."""
     measured = paths.sort("src", "dst", "source_port", "hop").with_columns(
         (pl.col("probe_ns") / pl.col("probe_ns").shift(1).over("src", "dst", "source_port") - 1).alias("more")
     )
@@ -137,10 +141,10 @@ def _stretches(paths: pl.DataFrame) -> dict[str, float]:
 
 
 def likeliest(names: Sequence[str], numbers: Sequence[int], known_paths: KnownPaths) -> tuple[str, bool]:
-    """Of links, cables ("leaf0-spine1") and switches that have these columns: the one that trains of probes point at,
-    and whether they point at it alone; the first where they do not.
+    """(name, unique): the link, cable ("leaf0-spine1") or switch with these columns that probe trains point at.
 
-    Of slow links in a row only the first stretches a train.
+    `unique` is whether they point at it alone. The first name is returned where they point at none. Of slow links in a
+    row only the first stretches a train.
     """
     columns = [column for column in (*known_paths.columns, *known_paths.few) if column.number in numbers]
     every = {link for column in columns for link in column.links}
@@ -157,22 +161,22 @@ def likeliest(names: Sequence[str], numbers: Sequence[int], known_paths: KnownPa
 
 
 def stands_for(name: str, link: str) -> bool:
-    """Whether a link, its cable or a switch at its ends has this name."""
+    """Whether the link, its cable or a switch at one of its ends has this name."""
     return name in (link, cable_of(link), *link.split("->"))
 
 
 def on_columns(transfers: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Transfers once for each of the columns that they pass, with its number as `column`."""
+    """The transfers, once for each column that they pass, with the column's number as `column`."""
     rows = [(src, dst, column.number) for column in columns for src, dst in sorted(column.pairs)]
     table = pl.DataFrame(rows, schema={"src": pl.Int32, "dst": pl.Int32, "column": pl.Int32}, orient="row")
     return transfers.join(table, on=["src", "dst"], how="inner")
 
 
 def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
-    """Aligned transfers whose busy times leave out the acknowledgement's way back, for which others have to answer.
+    """Aligned transfers with busy times that exclude the acknowledgement's way back, which other links answer for.
 
-    Those of several messages stay as they are, and all do where clocks are too uncertain: then a slow link is hardly
-    told from its other direction.
+    Transfers of several messages stay as they are. All stay where clocks are too uncertain; then a slow link can hardly
+    be told from its other direction.
     """
     known = (pl.col("messages") == 1) & (pl.col("live_answer") > 0) & (pl.col("twin_answer") > 0)
     sure = clock_bound_ns <= CLOCK_SHARE_MAX * pl.col("twin_busy")
@@ -185,11 +189,12 @@ def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
 
 
 def tier_series(transfers: pl.DataFrame, known_paths: KnownPaths) -> dict[str, Series]:
-    """tier -> its columns beside each other: in each unit the excess that all but FLOOR of a column's bytes exceed. (A
-    slow link slows all of its paths; what contends with them is slow now and then.)
+    """Tier -> series of its columns: in each unit the excess that all but FLOOR of a column's bytes exceed.
 
-    `transfers` are standardised. Units are stretches of an iteration in which every column carries something; a column
-    that carries little beside the others would be compared by its noise, and is left out.
+    A slow link slows all of its paths; transfers that contend with them are slow only now and then.
+
+    `transfers` are standardised. Units are stretches of an iteration in which every column carries something. A column
+    that carries little compared with the others is left out, because only its noise would be compared.
     """
     result = {}
     for tier in known_paths.tiers:
@@ -207,7 +212,7 @@ def _tier(passing: pl.DataFrame, tier: str) -> Series | None:
     enough = weight.filter(pl.col("size_bytes") >= TRAFFIC_SHARE_MIN * pl.col("size_bytes").median())
     numbers = enough["column"].to_list()
     passing = passing.filter(pl.col("column").is_in(numbers))
-    # Collectives that leave a column empty (a ring's) tell nothing of it beside the others.
+    # Collectives that leave a column empty (a ring's) say nothing about it relative to the others.
     full = pl.col("column").n_unique().over("iteration", "group", "item") == len(numbers)
     whole = passing.filter(full)
     units = _units(whole if whole.height else passing)
@@ -230,7 +235,7 @@ def _tier(passing: pl.DataFrame, tier: str) -> Series | None:
 
 
 def _units(passing: pl.DataFrame) -> pl.DataFrame:
-    """With column `unit`: the collectives of an iteration in up to PHASES_MAX runs of about equal number."""
+    """Add column `unit`: the collectives of an iteration in up to PHASES_MAX runs of about equal number."""
     items = passing.group_by("group", "item").agg(pl.col("twin_post").min()).sort("twin_post", "group", "item")
     count = min(PHASES_MAX, items.height)
     items = items.with_columns((pl.int_range(pl.len()) * count // pl.len()).alias("unit")).drop("twin_post")

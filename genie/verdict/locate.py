@@ -1,4 +1,4 @@
-"""From components that are beyond noise to suspects: the fewest that explain the slow transfers, and their rivals."""
+"""Suspects: the fewest components that explain the slow transfers, and their rivals."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 SUSPECTS_MAX = 8
-ALIKE_SHARE = 0.25  # of the greatest effect (logarithm) of its links, that each link of a slow cable has
-# Of the first suspect's effect (logarithm), a link's on those whom it hits hardest: above it another is no victim.
+ALIKE_SHARE = 0.25  # least effect of each link of a slow cable, as a share of its largest effect (both logarithms)
+# Share of the first suspect's effect (logarithm; of a link, on the transfers that it slows most). A component above it
+# is not a victim.
 VICTIMS_SHARE = 0.7
-# The order in which explanations are preferred when the data cannot tell: a sender's time depends first on the sender.
+# Order of preference when the data cannot decide: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A component beyond noise and margin."""
+    """A component that is slower than noise and margin explain."""
 
     component: Component
     e_value: float
     window: Window  # indices into the judged iterations
-    slow_down: float  # measured / twin over its peers', in the window, minus 1
-    hits: tuple[int, int]  # iterations of the window in which it is slower than every peer, of how many
+    slow_down: float  # measured / twin in the window, relative to its peers, minus 1
+    hits: tuple[int, int]  # (iterations of the window in which it is slower than every peer, iterations of the window)
     share: float  # of its paths that are slow
-    rivals: tuple[Component, ...] = ()  # explain the data as well
+    rivals: tuple[Component, ...] = ()  # components that explain the data as well
 
 
 def test_all(
     series: dict[str, Series], candidates: list[Component], options: Options, stride: int
 ) -> list[tuple[Component, float, bool]]:
-    """(component, e-value, rejected by e-BH) of every candidate."""
+    """(component, e-value, whether e-BH rejects it) for each candidate."""
     values = np.array(
         [
             e_value(series[c.direction], [series[c.direction].column(one) for one in c.members], options.margin, stride)
@@ -57,7 +58,7 @@ def test_all(
 
 
 def effect(part: Series, component: Component) -> tuple[Window, float, NDArray[np.float64]]:
-    """Window, median ln slow-down in it, and all units' values of a component against its peers."""
+    """Window, median ln slow-down in it, and values of all units of a component against its peers."""
     values = members_against_peers(part, component.members)
     window = change_window(values, part.iteration)
     return window, float(np.median(values[_inside(part, window)])), values
@@ -77,9 +78,9 @@ def locate(
     stride: int = 1,
     known_paths: KnownPaths | None = None,
 ) -> list[Finding]:
-    """Suspects, the best explanation first. Empty when nothing is beyond noise, margin and practical size.
+    """Suspects, the best explanation first; empty when no component is beyond noise, margin and practical size.
 
-    `known_paths`: the paths, whose links are among the candidates.
+    `known_paths`: the paths whose links are among the candidates.
     """
     found: list[Finding] = []
     links = known_paths if known_paths and known_paths.columns else None
@@ -91,18 +92,18 @@ def locate(
         sized = [entry for entry in sized if entry[3] >= least]
         if not any(entry[4] for entry in sized):
             break
-        # Where links are known, what explains a rejected component better than it does need not be rejected itself.
+        # Where links are known, a component that explains a rejected one better than itself need not be rejected.
         slow = [entry[:4] for entry in sized if entry[4] or links]
         finding = _best(transfers, remaining, slow, options, links, len(candidates))
         if finding is None:
             break
         found.append(finding)
         if links:
-            # Flows that share links contend, so that a slow one delays others that do not pass it.
+            # Flows that share links contend, so that a slow flow delays others that do not pass the slow link.
             hit = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
             size = float(np.log1p(finding.slow_down))
             least = max(least, VICTIMS_SHARE * (max(hit, size) if finding.component.columns else size))
-        # Transfers that this one explains are taken out; a component still slow without them is a suspect too.
+        # Remove the transfers that this finding explains; a component that is still slow is a suspect too.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
         if transfers.is_empty():
@@ -139,7 +140,7 @@ def _best(
     known_paths: KnownPaths | None,
     tested: int,
 ) -> Finding | None:
-    """The likeliest of the slow components, with those that the data cannot tell from it. `tested`: how many were."""
+    """The likeliest slow component, with those that the data cannot tell from it. `tested`: number of candidates."""
     strongest = max(slow, key=lambda entry: entry[3])
     iterations = np.unique(series[strongest[0].direction].iteration)
     window = strongest[2]
@@ -169,7 +170,7 @@ def _best(
     path = _single_path(standardised, likelihood, component) if share < options.slow_share else None
     if path is not None:
         size = float(standardised.filter(path.touches())["excess"].median() or 0.0)  # type: ignore[arg-type]
-        # Another path explains other transfers: it is no rival, and if it is slow, a suspect of its own.
+        # Another path explains other transfers: it is not a rival, but a suspect of its own if it is slow.
         likely = likelihood.of(path) - options.rival_log_likelihood
         rivals = tuple(rival for rival in rivals if rival.kind != "path" and likelihood.of(rival) > likely)
         component, share = path, 1.0
@@ -188,7 +189,7 @@ def _best(
 def _both_ways(
     component: Component, standardised: pl.DataFrame, known_paths: KnownPaths, options: Options
 ) -> Component:
-    """A link's whole cable, where probes show the other direction as slow and its own transfers are slow too."""
+    """The link's whole cable, where probes and transfers show that the other direction is slow too; else the link."""
     back = other_way(component, known_paths)
     if back is None:
         return component
@@ -204,9 +205,11 @@ def _is_common(
     options: Options,
     known_paths: KnownPaths | None,
 ) -> bool:
-    """A host or switch is accused only if most of its ranks are slow, and it explains more than any one of them; a
-    cable or switch between switches if its links are slow alike, as far as load is: a slow link delays the
-    acknowledgements of what goes the other way.
+    """Whether a component with several members is accused as a whole.
+
+    A host or switch is, if most of its ranks are slow and it explains more than any one of them. A cable or switch
+    between switches is, if its links are slow alike, as far as load allows. A slow link delays the acknowledgements of
+    traffic in the other direction.
     """
     part = series[component.direction]
     beside = np.median(part.values[:, ~np.isin(part.ranks, component.members)], axis=1)
@@ -218,12 +221,12 @@ def _is_common(
 
 
 def _rank_of(component: Component) -> int:
-    """Sets of ranks first (they beat each member already), then by PREFERENCE."""
+    """Rank by PREFERENCE; sets of ranks come first, because they already explain more than each member."""
     return PREFERENCE.get((component.kind, component.direction), -1)
 
 
 def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]:
-    """In how many iterations of the window the component is slower than every peer."""
+    """(iterations of the window in which the component is slower than every peer, iterations of the window)."""
     member = np.isin(part.ranks, component.members)
     above = part.values[:, member].min(axis=1) > part.values[:, ~member].max(axis=1)
     inside = _inside(part, window)
@@ -232,8 +235,10 @@ def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]
 
 
 def slow_share(standardised: pl.DataFrame, component: Component, size: float, practical: float) -> float:
-    """Share of a component's paths, weighted by their time in the twin, whose median shows a third of the effect; of a
-    link's, that are slow by what matters: how much a path loses depends on who else is on the link.
+    """Share of a component's paths, weighted by their time in the twin, that are slow.
+
+    A path is slow when its median shows a third of the effect. For links the practical size is enough, because a path's
+    loss depends on the other traffic on the link.
     """
     paths = (
         standardised.filter(component.touches())
@@ -246,7 +251,7 @@ def slow_share(standardised: pl.DataFrame, component: Component, size: float, pr
 
 
 def _single_path(standardised: pl.DataFrame, likelihood: Explains, component: Component) -> Component | None:
-    """The one path of a NIC that explains more than the NIC as a whole, when not all of its paths are slow."""
+    """The path of a NIC that explains more than the whole NIC, when not all of the NIC's paths are slow; else None."""
     if component.kind != "nic":
         return None
     best = max(_paths(standardised, component), key=likelihood.of)
@@ -256,7 +261,7 @@ def _single_path(standardised: pl.DataFrame, likelihood: Explains, component: Co
 def _path_rivals(
     standardised: pl.DataFrame, likelihood: Explains, component: Component, options: Options
 ) -> tuple[Component, ...]:
-    """The single path that explains a NIC's transfers as well as the NIC does."""
+    """Single paths that explain a NIC's transfers as well as the NIC does."""
     if component.kind != "nic":
         return ()
     likely = likelihood.of(component) - options.rival_log_likelihood

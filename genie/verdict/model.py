@@ -1,9 +1,11 @@
-"""The verdict itself: plain data, as it is written to verdict.json."""
+"""Data of a verdict, as verdict.json has it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from genie.verdict.options import Options
 
 Result = Literal["pass", "fail", "inconclusive"]
-EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}  # of the command line, as genie/live/launch/endings.py has them
+EXIT_CODES = {"pass": EXIT_OK, "fail": EXIT_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
 @dataclass(frozen=True)
@@ -23,30 +25,30 @@ class Suspect:
     kind: str  # host, nic, link, switch
     name: str
     ranks: list[int]
-    score: float  # log10 of the e-value: the odds against chance, after all corrections
+    score: float  # log10 of the e-value: odds against chance, after all corrections
     evidence: str  # in words
-    also: list[str]  # what the data cannot tell from it
-    direction: str  # egress, ingress or both; of a link between switches "one way" or both
-    slow_down: float  # measured over the twin, beside its peers: 1.0 is twice as long
+    also: list[str]  # names that the data cannot tell from it
+    direction: str  # egress, ingress or both; for a link between switches "one way" or both
+    slow_down: float  # measured / twin, relative to its peers, minus 1: 1.0 is twice as long
     since_iteration: int
     until_iteration: int | None  # None: to the end of the run
-    hits: list[int]  # iterations in which it is slower than every peer, of how many
-    links: list[str]  # directed links that it is, or that its NIC cannot be told from
+    hits: list[int]  # [iterations in which it is slower than every peer, iterations of the window]
+    links: list[str]  # directed links that it consists of, or that its NIC cannot be told from
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Time that the suspects cost an iteration, in their window."""
+    """Time that the suspects add to an iteration, in the first suspect's window."""
 
-    iteration_ns: int  # extra, the median
+    iteration_ns: int  # extra time, median
     iteration_without_ns: int
     fraction: float
-    carriers: list[Carrier] = field(default_factory=list)  # the collectives that carry it, the most first
+    carriers: list[Carrier] = field(default_factory=list)  # collectives that carry it, largest part first
 
 
 @dataclass(frozen=True)
 class FleetGate:
-    """Everybody against the twin: blames no component."""
+    """All ranks against the twin; accuses no component."""
 
     result: Result
     slow_down: float  # median over ranks and units, measured / twin - 1
@@ -56,14 +58,14 @@ class FleetGate:
 
 @dataclass(frozen=True)
 class Noise:
-    """Chance, by the run's own repetitions."""
+    """Chance, estimated from the run's own repetitions."""
 
-    units: int  # of evidence: iterations times phases
+    units: int  # units of evidence: iterations times phases
     phases: int
-    spread: float  # robust standard deviation of a rank's ln(measured / twin) beside its peers, unit to unit
-    tail: float  # 99th percentile of it over the spread; 2.6 for a normal distribution
-    lag_correlation: float  # of neighbouring units
-    blocked: bool  # neighbours depend on each other, so evidence was taken from every other unit
+    spread: float  # robust standard deviation of a rank's ln(measured / twin) relative to its peers, from unit to unit
+    tail: float  # 99th percentile over the spread; 2.6 for a normal distribution
+    lag_correlation: float  # correlation of neighbouring units
+    blocked: bool  # neighbouring units depend on each other, so evidence uses every other unit
 
 
 @dataclass
@@ -78,32 +80,32 @@ class Verdict:
     fleet: FleetGate
     noise: Noise
     smallest_detectable: dict[str, float | None]  # fraction, by how long the fault lasts: whole, second_half
-    upper_bound: dict[str, float | None]  # component without a suspect -> slow-down that it surely does not exceed
+    upper_bound: dict[str, float | None]  # component without a suspect -> 95 % upper bound of its slow-down
     coverage: dict[str, Any]
-    judged: Coverage  # what the headline counts of it
-    has_traffic: bool  # payload went between ranks
+    judged: Coverage  # counts of the headline
+    has_traffic: bool  # ranks sent payload to each other
     collectives: list[Collective]
     iterations: list[IterationTotals]
-    late: list[dict[str, Any]]  # ranks that others waited for
+    late: list[dict[str, Any]]  # ranks that the others waited for
     options: Options
-    notes: list[str] = field(default_factory=list)  # on the data
-    warnings: list[str] = field(default_factory=list)  # that the runs made themselves
+    notes: list[str] = field(default_factory=list)  # about the data
+    warnings: list[str] = field(default_factory=list)  # of the runs themselves
     little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
-    not_judged: tuple[NotJudged, ...] = ()  # moved payload, and nothing is known of them
-    sent_again: str = ""  # which rank sent packets again that the twin did not; "" when none did
-    cut_short: str = ""  # why the live run ended early; "" when it did not
+    not_judged: tuple[NotJudged, ...] = ()  # moved payload, but have no bound
+    sent_again: str = ""  # rank that retransmitted more packets than in the twin; "" if none did
+    cut_short: str = ""  # why the live run ended early; "" if it did not
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 4 inconclusive: retry or lengthen."""
+        """0 pass, 1 fail, 4 inconclusive (retry or lengthen the run)."""
         return EXIT_CODES[self.result]
 
     def line(self) -> str:
-        """One line for a terminal."""
+        """The result and the headline, one line for a terminal."""
         return f"{self.result.upper()} {self.summary}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For verdict.json."""
+        """Content of verdict.json."""
         return {
             "schema": 1,
             "result": self.result,

@@ -1,4 +1,4 @@
-"""The three outcomes: their headline, which claims nothing of what was not judged, and the one thing to do."""
+"""The three outcomes: the headline, which claims nothing about parts that are not judged, and the next step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
 
 
 def conclude(verdict: Verdict) -> Verdict:
-    """Fail goes before inconclusive, and inconclusive before pass."""
+    """The verdict with result, headline and action. Fail takes precedence over inconclusive, and that over pass."""
     if verdict.suspects:
         return _accused(verdict)
     if verdict.fleet.result == "fail":
@@ -41,7 +41,7 @@ def conclude(verdict: Verdict) -> Verdict:
 
 
 def required(verdict: Verdict) -> Require:
-    """The coverage that is enough for a pass."""
+    """The coverage that a pass needs."""
     return verdict.options.require_coverage or verdict.judged.default()
 
 
@@ -92,7 +92,10 @@ def _passed(verdict: Verdict, aside: list[str]) -> Verdict:
 
 
 def _detectable(verdict: Verdict) -> str:
-    """Speaks of NICs that send, because their series are all that faults were put into."""
+    """Phrase on the smallest slow-down that would be seen.
+
+    It speaks of sending NICs, because faults were injected into their series only.
+    """
     seen = verdict.smallest_detectable["whole"]
     if not seen:
         return "no slow-down of a sending NIC could have been seen"
@@ -104,7 +107,7 @@ def _detectable(verdict: Verdict) -> str:
 
 
 def _open_questions(verdict: Verdict) -> tuple[list[str], list[str]]:
-    """Why a run without suspects is no pass; and what else a reader should know, which required coverage leaves out."""
+    """(reasons against a pass of a run without suspects, other remarks that the required coverage does not need)."""
     need = required(verdict)
     of_nics, of_links = _of_nics(verdict), _of_links(verdict)
     blocking: list[str] = []
@@ -152,7 +155,7 @@ def _of_links(verdict: Verdict) -> list[str]:
     result = []
     if slow := verdict.coverage["links"]["slow"]:
         practical = percent(verdict.options.practical)
-        result.append(f"link {named(slow)} looks slower than its peers by {practical} or more, not surely")
+        result.append(f"link {named(slow)} looks slower than its peers by {practical} or more, but not beyond noise")
     if verdict.judged.by_tier:
         result.append(f"single links are not judged: {verdict.judged.by_tier}")
     if not links.is_whole:
@@ -161,9 +164,9 @@ def _of_links(verdict: Verdict) -> list[str]:
 
 
 def _next_step(verdict: Verdict) -> str:
-    """One thing to do about an inconclusive result."""
+    """The one thing to do about an inconclusive result."""
     if verdict.cut_short:
-        return "Mend what ended the run early, then run again."
+        return "Fix the cause of the early end, then run again."
     lacking = verdict.judged.lacking(required(verdict))
     if verdict.judged.nics in lacking:
         if _unknown_nics(verdict):
@@ -193,5 +196,5 @@ def _next_step(verdict: Verdict) -> str:
 
 
 def _unknown_nics(verdict: Verdict) -> list[NotJudged]:
-    """NICs that moved payload and were judged in no direction."""
+    """NICs that moved payload and are judged in neither direction."""
     return [entry for entry in verdict.not_judged if not entry.otherwise]

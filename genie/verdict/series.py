@@ -1,7 +1,7 @@
-"""From transfers to series: how much longer than in the twin each rank's transfers took, unit by unit.
+"""Series: how much longer than in the twin each rank's transfers took, unit by unit.
 
-A unit is one phase of one iteration: a stretch of the graph in which every rank sends enough to be judged. A big
-iteration gives several, so that a few iterations are evidence enough.
+A unit is one phase of one iteration: a stretch of the graph in which every rank sends enough to be judged. A large
+iteration has several, so that a few iterations are evidence enough.
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ if TYPE_CHECKING:
     from genie.verdict.align import Aligned
 
 PHASES_MAX = 4
-PEERS_MIN = 6  # transfers whose median is a baseline for each of them
-TRAFFIC_SHARE_MIN = 0.25  # of the median rank's bytes, for a rank to be compared with the others
+PEERS_MIN = 6  # transfers that a collective needs, for their median to be each one's baseline
+TRAFFIC_SHARE_MIN = 0.25  # of the median rank's bytes: a rank with less is not compared with the others
 DIRECTIONS = ("egress", "ingress")
 
 
 @dataclass(frozen=True)
 class Series:
-    """ln(measured / twin) of the time with a message outstanding: the mean over a rank's transfers of a unit, by bytes,
-    each beside the median of its like (what the twin misjudges for all of them cancels).
+    """ln(measured / twin) of the time with a message outstanding, per rank and unit.
+
+    A value is the mean over a rank's transfers of a unit, weighted by bytes, each relative to the median of similar
+    transfers. The twin's errors that all of them share cancel.
     """
 
     direction: str  # egress: transfers from the rank; ingress: transfers to it
-    ranks: list[int]  # (n,) those with transfers in every unit
-    iteration: NDArray[np.int64]  # (u,) of each unit, ascending
+    ranks: list[int]  # (n,) ranks with transfers in every unit
+    iteration: NDArray[np.int64]  # (u,) iteration of each unit, ascending
     values: NDArray[np.float64]  # (u, n)
 
     def column(self, rank: int) -> int:
         return self.ranks.index(rank)
 
     def relative(self) -> NDArray[np.float64]:
-        """(u, n) beside the median over ranks: what the twin misjudges for all alike cancels."""
+        """(u, n) values relative to the median over ranks; the twin's errors that all ranks share cancel."""
         result: NDArray[np.float64] = self.values - np.median(self.values, axis=1, keepdims=True)
         return result
 
 
 def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
-    """`transfers` with columns `item`, its collective (-1: a single message), and `phase`: consecutive items of about
-    equal bytes, enough of them per rank (small messages say more of the hosts than of the network).
+    """`transfers` with two more columns, `item` and `phase`.
+
+    `item` is the transfer's collective, or -1 for a single message. `phase` numbers stretches of consecutive items of
+    about equal bytes. Each has enough bytes per rank, because small messages say more about the hosts than about the
+    network.
     """
     if transfers.is_empty():
         return transfers.with_columns(item=pl.lit(0, pl.Int64), phase=pl.lit(0, pl.Int64))
@@ -55,7 +60,7 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
         transfers.group_by("group", "order")
         .agg(pl.col("size_bytes").sum().alias("weight"), pl.col("twin_post").min().alias("at"))
         .with_columns(
-            # Single messages have no common order over ranks: they are one item.
+            # Single messages have no order that all ranks share: they are one item.
             pl.when(pl.col("group").is_null()).then(-1).otherwise(pl.col("order")).alias("item")
         )
     )
@@ -77,7 +82,7 @@ def phase_column(transfers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _balanced(transfers: pl.DataFrame, phases: int) -> bool:
-    """Every rank has at least half of an even share of its bytes in every phase, in both directions."""
+    """Whether each rank has at least half of an even share of its bytes in each phase, in both directions."""
     for end in ("src", "dst"):
         part = transfers.group_by(end, "phase").agg(pl.col("size_bytes").sum())
         share = (part["size_bytes"] / part.select(pl.col("size_bytes").sum().over(end)).to_series()).to_numpy()
@@ -87,8 +92,10 @@ def _balanced(transfers: pl.DataFrame, phases: int) -> bool:
 
 
 def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Adds `bin`, a class of about equal sizes, and `excess`, ln(measured / twin) less the median of its collective
-    in its iteration (of its class, where a collective has few transfers).
+    """Add columns `ratio`, ln(measured / twin), `bin`, a class of similar sizes, and `excess`.
+
+    `excess` is `ratio` less the median of its collective in its iteration, or of its size class where a collective has
+    few transfers.
     """
     peers = pl.len().over("iteration", "group", "item")
     return transfers.with_columns(
@@ -103,10 +110,10 @@ def standardise(transfers: pl.DataFrame) -> pl.DataFrame:
 
 
 def rank_series(transfers: pl.DataFrame, direction: str, raw: bool = False) -> Series:
-    """The series of one direction from standardised transfers with a `phase`; `raw`: not beside each one's like.
+    """The series of one direction from standardised transfers with a `phase`; `raw`: ratios without a baseline.
 
-    Left out are ranks that miss a unit, and those with so little traffic beside the others that they would be compared
-    by their noise.
+    Ranks that miss a unit are left out. So are ranks with little traffic compared with the others, because only their
+    noise would be compared.
     """
     end = "src" if direction == "egress" else "dst"
     slower, size = pl.col("ratio" if raw else "excess"), pl.col("size_bytes")
@@ -142,7 +149,7 @@ def both_directions(aligned: Aligned) -> dict[str, Series]:
 
 
 def fleet_series(aligned: Aligned) -> Series:
-    """Time that each rank's sending took, as it is: for the gate on all of them together."""
+    """Egress series without a baseline, for the gate on the whole fleet."""
     return rank_series(standardise(phase_column(aligned.transfers)), "egress", raw=True)
 
 

@@ -1,7 +1,7 @@
-"""Tiers of links between switches: judged as a whole where no single link can be, because paths are not known.
+"""Tiers of links between switches, judged as a whole where paths are unknown and no single link can be judged.
 
-A tier is judged by the pairs of ranks whose packets cross it. Whichever of its links a pair's packets take, a slow one
-makes the pair slow.
+A tier is judged by the pairs of ranks whose packets cross it. A slow link slows a pair, whichever links of the tier the
+pair's packets take.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.align import Aligned
 
-ECMP = "ecmp"  # the balancing in which a flow keeps to one path
-MISSED_MAX = 0.01  # chance that hashing leaves a link of a tier without a flow
-ASIDE_MIN = 3  # pairs that do not cross a tier, for it to be compared with them
+ECMP = "ecmp"  # load balancing that keeps a flow on one path
+MISSED_MAX = 0.01  # probability that hashing leaves a link of a tier without a flow
+ASIDE_MIN = 3  # pairs that do not cross a tier, needed for a comparison with those that do
 NOT_SAID = "the twin's record does not say which links are between switches: simulate again"
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Between:
-    """The fabric's links between switches, as the twin's record has them."""
+    """The fabric's links between switches, from the twin's record."""
 
     tiers: dict[str, tuple[str, ...]]  # "links 1-2" -> names
-    edges: frozenset[str]  # switches that hosts hang on
-    crossed: dict[str, frozenset[Pair]]  # tier -> pairs of ranks whose packets cross it; empty where it is not known
+    edges: frozenset[str]  # switches next to hosts
+    crossed: dict[str, frozenset[Pair]]  # tier -> pairs of ranks whose packets cross it; empty where unknown
     spreads: bool  # the packets of one flow take several paths
-    problem: str = ""  # why it is not known which links these are
+    problem: str = ""  # why the links are unknown
 
     @property
     def links(self) -> list[str]:
@@ -44,7 +44,10 @@ class Between:
 
 
 def between_switches(twin: Run) -> Between:
-    """Records of older versions name no tiers: the names of links and hosts say them, or nothing does."""
+    """The links between switches and the pairs of ranks that cross them.
+
+    Records of older versions name no tiers; then the names of links and hosts decide, if they can.
+    """
     tiers: dict[str, list[str]] = defaultdict(list)
     joined: dict[bool, set[str]] = {True: set(), False: set()}
     of_link: dict[str, str] = {}
@@ -73,7 +76,7 @@ def between_switches(twin: Run) -> Between:
 
 
 def _tier_of_each(twin: Run) -> list[tuple[str, str | None]] | None:
-    """(link, tier) of all links; None where the record does not say."""
+    """(link, tier) of all links; None where the record does not name them."""
     entries = twin.counters.get("links") or []
     if not entries:
         switches = {entry.get("switch", "") for entry in twin.info.get("hosts") or []}
@@ -86,7 +89,7 @@ def _tier_of_each(twin: Run) -> list[tuple[str, str | None]] | None:
 
 
 def judged_tiers(aligned: Aligned, twin: Run, between: Between, practical: float) -> dict[str, str]:
-    """Tier -> why it is not judged, "" where it is: no pair that crosses it is slower than matters."""
+    """Tier -> why it is not judged; "" where it is, and no pair that crosses it is slower by the practical size."""
     bounds, wiring = _Bounds(aligned), Wiring(twin)
     return {tier: _problem(tier, aligned, twin, between, wiring, bounds, practical) for tier in between.tiers}
 
@@ -123,13 +126,13 @@ def _problem(
 
 
 def _edges(twin: Run, pairs: set[Pair], end: int) -> set[str]:
-    """Switches next to the ranks at one end of these pairs."""
+    """Switches next to the ranks at one end of these pairs (`end` 0: senders, 1: receivers)."""
     switch = {entry["rank"]: entry.get("switch", "") for entry in twin.info.get("hosts") or []}
     return {switch.get(pair[end], "") for pair in pairs}
 
 
 class _Bounds:
-    """95 % upper bounds of ln(slow-down) beside the like, of pairs of ranks."""
+    """95 % upper bounds of ln(slow-down) of pairs of ranks, relative to similar transfers."""
 
     def __init__(self, aligned: Aligned) -> None:
         size = pl.col("size_bytes")
@@ -145,11 +148,13 @@ class _Bounds:
         }
 
     def of(self, pair: Pair) -> float:
-        """Infinite with too few units."""
+        """Bound of one pair; infinite with too few units."""
         return upper_median(self._values[pair])
 
     def beside(self, crossing: set[Pair]) -> float:
-        """Of a tier's traffic beside that which does not cross it; minus infinity where there is too little of that."""
+        """Bound of a tier's traffic relative to traffic that does not cross it; minus infinity with too little of the
+        latter.
+        """
         number = pl.col("src").cast(pl.Int64) * 2**32 + pl.col("dst")
         inside = number.is_in([src * 2**32 + dst for src, dst in sorted(crossing)])
         if len(self._values) - len(crossing) < ASIDE_MIN:

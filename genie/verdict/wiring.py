@@ -1,4 +1,4 @@
-"""The fabric's wiring as the links of a twin's record name it: tiers where the record has none, and hashed paths."""
+"""Wiring of the fabric from the link names of a twin's record: tiers where the record has none, and hashed paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pair = tuple[int, int]
 
 
 class Wiring:
-    """Nodes and directed links; links are numbered as the record has them."""
+    """Nodes and directed links, numbered in the order of the record."""
 
     def __init__(self, twin: Run) -> None:
         self.links = [str(entry["link"]) for entry in twin.counters.get("links") or []]
@@ -23,7 +23,7 @@ class Wiring:
         self._source = [source for source, _, _ in ends]
         self._target = [target for _, _, target in ends]
         self._host = {entry["rank"]: str(entry.get("host") or "") for entry in twin.info.get("hosts") or []}
-        self._hosts_in_all = len(twin.info.get("packet_latency_ns") or ())  # with those that have no rank; 0: not known
+        self._hosts_in_all = len(twin.info.get("packet_latency_ns") or ())  # with hosts without a rank; 0: unknown
         self._leaving: dict[str, list[int]] = defaultdict(list)
         self._entering: dict[str, list[int]] = defaultdict(list)
         for link, (source, target) in enumerate(zip(self._source, self._target, strict=True)):
@@ -32,7 +32,9 @@ class Wiring:
         self._distance: dict[str, dict[str, int]] = {}
 
     def tiers(self) -> list[str | None] | None:
-        """By link, as `simtwin.fabric.tiers` names them; None where the names do not say which nodes are switches."""
+        """Tier of each link, named as in `simtwin.fabric.tiers`; None where the names do not show which nodes are
+        switches.
+        """
         hosts = self._hosts()
         if hosts is None:
             return None
@@ -49,7 +51,7 @@ class Wiring:
         return [f"links {low}-{high}" if low else None for low, high in pairs]
 
     def _hosts(self) -> set[str] | None:
-        """Those of ranks, and nodes with one cable where the fabric has more hosts than that."""
+        """Hosts of ranks, and nodes with one cable where the fabric has more hosts than these; None where unclear."""
         hosts = set(self._host.values())
         if not hosts or not hosts <= self._leaving.keys():
             return None
@@ -64,10 +66,10 @@ class Wiring:
         return hosts
 
     def rarest(self, links: Collection[str], pairs: Iterable[Pair], tiered: Collection[str]) -> tuple[float, str, int]:
-        """An upper bound of the chance that hashing leads no pair over some link; the link that is likeliest left out;
-        and how many pairs can take that one.
+        """(bound, link, pairs) for the link that hashing is likeliest to leave without a flow.
 
-        `tiered`: all links between switches.
+        `bound` is an upper bound of the probability that some link has no flow. `pairs` is the number of pairs that can
+        take this link. `tiered`: all links between switches.
         """
         chosen = set(links)
         missed = {link: 0.0 for link, name in enumerate(self.links) if name in chosen}  # ln of the chance
@@ -83,7 +85,7 @@ class Wiring:
         return sum(map(math.exp, missed.values())), self.links[worst], able[worst]
 
     def _closed(self, tiered: set[str]) -> set[str]:
-        """Nodes that forward nothing: hosts, and among nodes without a rank those that hang on switches alone."""
+        """Nodes that forward nothing: hosts, and nodes without a rank whose neighbours are all switches."""
         switches = {node for name in tiered for node in name.split("->")}
         idle = {
             node
@@ -93,7 +95,7 @@ class Wiring:
         return idle | set(self._host.values())
 
     def _shares(self, source: str, target: str, closed: set[str]) -> dict[int, float]:
-        """Link -> how probable it is that a flow takes it, where each switch picks one of its shortest ways."""
+        """Link -> probability that a flow takes it, where each switch picks one of its shortest paths."""
         distance = self._distances(target, closed)
         shares: dict[int, float] = defaultdict(float)
         at = {source: 1.0}
@@ -109,7 +111,7 @@ class Wiring:
         return shares
 
     def _distances(self, target: str, closed: set[str]) -> dict[str, int]:
-        """Links from each node to a host."""
+        """Number of links from each node to a host."""
         if target not in self._distance:
             distance, front = {target: 0}, [target]
             while front:

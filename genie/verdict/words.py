@@ -1,4 +1,4 @@
-"""Findings in words: names of the fabric, evidence, what cannot be told apart."""
+"""Text of findings: names on the fabric, evidence, and components that the data cannot tell apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cost_in_words(cost: Cost) -> str:
 
 
 def collective_name(carrier: Carrier) -> str:
-    """`all_reduce #1 (1.5 MiB)`: the second collective of its group; with the group where it is not the default one."""
+    """`all_reduce #1 (1.5 MiB)`: the second collective of its group; names the group unless it is the default one."""
     group = "" if carrier.group in ("", "0") else f" of group {carrier.group}"
     return f"{carrier.op} #{carrier.seq}{group} ({amount(carrier.size_bytes)})"
 
@@ -56,14 +56,14 @@ def suspects_of(
 
 
 def _same_place(one: Component, other: Component) -> bool:
-    """The same but for the direction."""
+    """Whether two components differ only in direction."""
     if one.kind == other.kind == "link":
         return cable_of(one.name) == cable_of(other.name)
     return (one.kind, one.ranks, one.peer, one.name) == (other.kind, other.ranks, other.peer, other.name)
 
 
 def name_of(component: Component, attached: dict[int, Attachment]) -> str:
-    """The component's name on the fabric, or by rank."""
+    """The component's name on the fabric, or by rank where it has none."""
     if component.kind in ("host", "switch", "link"):
         return component.name
     own = attached[component.ranks[0]]
@@ -73,7 +73,7 @@ def name_of(component: Component, attached: dict[int, Attachment]) -> str:
 
 
 def _full(own: Attachment, part: str) -> str:
-    """`host/part`, unless the part's name says its host already."""
+    """`host/part`, or the part alone if its name starts with the host's."""
     if not part:
         return own.host
     return part if not own.host or part.startswith(own.host) else f"{own.host}/{part}"
@@ -117,7 +117,7 @@ def _suspect(
 def links_of(
     component: Component, direction: str, attached: dict[int, Attachment], known_paths: KnownPaths
 ) -> list[str]:
-    """The directed links that a suspect is, as far as its name says: of a NIC those that only its traffic passes."""
+    """The directed links that a suspect consists of; for a NIC, those that only its traffic passes."""
     if component.columns:
         every = [link for column in (*known_paths.columns, *known_paths.few) for link in column.links]
         return [link for link in every if stands_for(component.name, link)]
@@ -151,7 +151,7 @@ def _who(component: Component, attached: dict[int, Attachment], links: list[str]
 
 
 def _also(finding: Finding, attached: dict[int, Attachment], links: list[str]) -> list[str]:
-    """Members of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
+    """Names of the same class first (a NIC, its cable, its port), then rivals that explain the data as well."""
     component = finding.component
     result = [name for _, name in component.alike]
     if component.kind == "nic":

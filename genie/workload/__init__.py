@@ -1,1 +1,1 @@
-"""The execution graph in memory: converters, generators and lint."""
+"""Execution graphs in memory: readers, converters, generators and lint."""

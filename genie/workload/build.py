@@ -1,4 +1,4 @@
-"""Building a RankGraph node by node: for the reader, converters and generators."""
+"""Building of a RankGraph node by node, for the reader, converters and generators."""
 
 from __future__ import annotations
 
@@ -6,16 +6,39 @@ from array import array
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from sys import intern
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genie.workload.graph import Kind, Op, RankGraph, WorkloadError
 
-# One row as bytes, widest columns first so that none needs padding: as NumPy reads it, and as struct writes it.
+
+class NodeColumns(TypedDict, total=False):
+    """The columns of a node that are not their default, as in `graph.py`.
+
+    splits: bytes to each member and bytes from each member, in group position order.
+    """
+
+    duration_ns: int
+    size_bytes: int
+    tag: int
+    num_ops: int
+    tensor_bytes: int
+    group: int
+    root: int
+    peer: int
+    stream: int
+    op: Op
+    on_cpu: bool
+    splits: tuple[Sequence[int], Sequence[int]] | None
+
+
+# Layout of one row without padding, for NumPy and for struct: the two columns that each node has, then the others.
 RECORD = np.dtype(
     [
         ("node_id", "<u8"),
+        ("kind", "<u1"),
         ("duration_ns", "<i8"),
         ("size_bytes", "<i8"),
         ("tag", "<i8"),
@@ -25,16 +48,29 @@ RECORD = np.dtype(
         ("root", "<i4"),
         ("peer", "<i4"),
         ("stream", "<i4"),
-        ("kind", "<u1"),
         ("op", "<i1"),
         ("on_cpu", "?"),
     ]
 )
-PACK = Struct("<QqqqqqiiiiBb?").pack
+PACK = Struct("<QBqqqqqiiiib?").pack
+# In the order of the layout, so that a node's own columns merge into them.
+DEFAULTS: dict[str, int] = {
+    "duration_ns": 0,
+    "size_bytes": -1,
+    "tag": 0,
+    "num_ops": -1,
+    "tensor_bytes": -1,
+    "group": -1,
+    "root": 0,
+    "peer": -1,
+    "stream": -1,
+    "op": Op.NONE,
+    "on_cpu": False,
+}
 
 
 class RankBuilder:
-    """Gathers the nodes of one rank in any order; each argument of `add` means what its column in `graph.py` means."""
+    """Collects the nodes of one rank in any order; the arguments of `add` are the columns in `graph.py`."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -47,46 +83,24 @@ class RankBuilder:
     def __len__(self) -> int:
         return len(self._name)
 
-    def add(
-        self,
-        node_id: int,
-        name: str,
-        kind: Kind,
-        deps: Iterable[int] = (),
-        *,
-        duration_ns: int = 0,
-        size_bytes: int = -1,
-        op: Op = Op.NONE,
-        group: int = -1,
-        root: int = 0,
-        peer: int = -1,
-        tag: int = 0,
-        stream: int = -1,
-        on_cpu: bool = False,
-        num_ops: int = -1,
-        tensor_bytes: int = -1,
-        splits: tuple[Sequence[int], Sequence[int]] | None = None,
-    ) -> int:
-        """Append a node that waits for the nodes with the ids `deps`; returns its id.
-
-        splits: bytes to each member and bytes from each member, in group position order.
-        """
-        if splits is not None:
-            to_each, from_each = splits
-            self._splits[len(self)] = (np.array(to_each, dtype=np.int64), np.array(from_each, dtype=np.int64))
+    def add(self, node_id: int, name: str, kind: Kind, deps: Iterable[int] = (), **columns: Unpack[NodeColumns]) -> int:
+        """Append a node that waits for the nodes with the ids `deps`; returns its id."""
+        if "splits" in columns:
+            splits = columns.pop("splits")
+            if splits is not None:
+                to_each, from_each = splits
+                self._splits[len(self)] = (np.array(to_each, dtype=np.int64), np.array(from_each, dtype=np.int64))
         self._name.append(intern(name))
-        self._records += PACK(
-            node_id, duration_ns, size_bytes, tag, num_ops, tensor_bytes, group, root, peer, stream, kind, op, on_cpu
-        )
+        self._records += PACK(node_id, kind, *(DEFAULTS | columns).values())
         before = len(self._dep_id)
         self._dep_id.extend(deps)
         self._dep_count.append(len(self._dep_id) - before)
         return node_id
 
     def finish(self) -> tuple[RankGraph, int]:
-        """The graph, rows in ascending id, and the number of dependencies dropped because their node is absent.
+        """(graph with rows in ascending id, number of dependencies dropped because their node is absent).
 
-        Raises WorkloadError for an id that occurs twice. Cycles are the caller's affair (`order.find_cycle`).
+        Raises WorkloadError for an id that occurs twice. The caller checks for cycles (`order.find_cycle`).
         """
         records = np.frombuffer(self._records, dtype=RECORD)
         order = np.argsort(records["node_id"], kind="stable")
@@ -111,7 +125,7 @@ class RankBuilder:
     def _dependencies(
         self, node_id: NDArray[np.uint64], row_of: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-        """CSR of the dependencies as rows, each once, and how many were on absent nodes."""
+        """CSR of the dependencies as rows, each once, and the number of dependencies on absent nodes."""
         count = len(node_id)
         wanted = np.frombuffer(self._dep_id, dtype=np.uint64)
         waiting = np.repeat(row_of, np.frombuffer(self._dep_count, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Durations for compute and memory nodes whose trace gives none."""
+"""Durations of compute and memory nodes whose trace has none."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from genie.inputs.spelling import option
 from genie.workload.graph import Kind, RankGraph, Workload, WorkloadError
 
 SYNTAX = "roofline:TFLOPS,GBPS"
-# Longer than any node of a real job; guards the conversion to integers.
+# Upper bound for nodes of real jobs; guards the conversion to integers.
 DURATION_NS_MAX = 10**18
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Time is set by the slower of arithmetic and memory.
+    """Roofline model: the slower of arithmetic and memory decides the time.
 
     peak_flops_per_s: floating-point operations per second; memory_bytes_per_s: bytes per second.
     """
@@ -41,14 +42,16 @@ def parse_compute(text: str) -> Roofline:
     except ValueError:
         tflops = gbytes_per_s = float("nan")
     if name != "roofline" or not (0 < tflops < 1e9 and 0 < gbytes_per_s < 1e9):
-        raise WorkloadError(f"--compute {text}: expected {SYNTAX}, two positive numbers, for example roofline:312,2039")
+        raise WorkloadError(
+            f"{option('compute')} {text}: expected {SYNTAX}, two positive numbers, for example roofline:312,2039"
+        )
     return Roofline(tflops * 1e12, gbytes_per_s * 1e9)
 
 
 def fill_durations(workload: Workload, model: Roofline | None) -> int:
-    """Give every compute and memory node without a duration one, in place; returns how many were filled.
+    """Fill in the missing durations of compute and memory nodes, in place; return the number filled.
 
-    Raises WorkloadError, counting and naming the nodes that no duration can be found for.
+    Raises WorkloadError that counts and names the nodes without a duration that the model can compute.
     """
     filled = 0
     for graph in workload.ranks.values():
@@ -79,7 +82,7 @@ def _require_durations(workload: Workload, model: Roofline | None, shown_max: in
     names = ", ".join(shown) + (", ..." if count > len(shown) else "")
     if model is None:
         raise WorkloadError(
-            f"{workload.name}: {count} compute nodes have no duration: {names}; give --compute {SYNTAX}"
+            f"{workload.name}: {count} compute nodes have no duration: {names}; give {option('compute')} {SYNTAX}"
         )
     raise WorkloadError(
         f"{workload.name}: {count} compute nodes have neither a duration nor num_ops nor tensor_size: {names}"

@@ -1,4 +1,4 @@
-"""The longest chain of dependencies through all ranks, as if the network took no time."""
+"""Longest chain of dependencies through all ranks, with a network that takes no time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from genie.workload.matching import GlobalRows, Messages, collective_rows
 
 @dataclass
 class CriticalPath:
-    """Length in ns, and what lies on it. Nodes without a duration count 0 ns."""
+    """Length in ns, and the nodes on the path. Nodes without a duration count 0 ns."""
 
     length_ns: int = 0
-    across_ranks: bool = True  # False: each rank by itself, and this is the longest of them
+    across_ranks: bool = True  # False: ranks are independent, and this is the longest of their paths
     nodes: dict[str, int] = field(default_factory=dict)  # number of nodes by kind
     duration_ns: dict[str, int] = field(default_factory=dict)  # time by kind
-    # Nodes that wait for each other in a circle over ranks: global rows, each waiting for the next.
+    # Nodes that wait for each other in a cycle over ranks: global rows, each waiting for the next.
     deadlock: list[int] = field(default_factory=list)
 
 
@@ -30,14 +30,14 @@ class _Joined:
     start: memoryview
     left: list[int]  # dependencies of each node that have not ended
     duration: memoryview
-    instance: memoryview  # collective that a node takes part in, -1: none
+    instance: memoryview  # collective of each node, -1: none
     members: list[list[int]]  # nodes of each collective
 
 
 def critical_path(workload: Workload, rows: GlobalRows, messages: Messages, across_ranks: bool) -> CriticalPath:
     """The longest path; `across_ranks` joins receives to their sends and the members of each collective.
 
-    Join only what matches (see `lint`). Each rank's own graph must be free of cycles.
+    Join only a workload whose ranks match (see `lint`). Each rank's own graph must be free of cycles.
     """
     joined = _join(workload, rows, messages, across_ranks)
     end, cause = _play(joined)
@@ -80,14 +80,14 @@ def _join(workload: Workload, rows: GlobalRows, messages: Messages, across_ranks
 
 
 def _play(graph: _Joined) -> tuple[list[int], list[int]]:
-    """End of each node in ns (-1: it never starts), and the node that it waited for last (-1: none)."""
+    """(end of each node in ns, -1 if it never starts; the node that it waited for last, -1 if none)."""
     count = len(graph.left)
     ready = [0] * count
     end = [-1] * count
     cause = [-1] * count
     arrived = [0] * len(graph.members)
     queue = [row for row in range(count) if graph.left[row] == 0]
-    for row in queue:  # grows while it is walked
+    for row in queue:  # grows during the loop
         ended: tuple[int, ...] = (row,)
         instance = graph.instance[row]
         if instance >= 0:
@@ -123,7 +123,7 @@ def _walk_back(path: CriticalPath, rows: GlobalRows, end: list[int], cause: list
 
 
 def _circle(rows: GlobalRows, messages: Messages, joined: _Joined, end: list[int]) -> list[int]:
-    """Follow what a stuck node waits for until the trail meets itself."""
+    """The cycle that a stuck node waits for, found by following its dependencies."""
     send_of = dict(zip(messages.recv.tolist(), messages.send.tolist(), strict=True))
     trail: dict[int, int] = {}
     row = end.index(-1)
@@ -134,7 +134,7 @@ def _circle(rows: GlobalRows, messages: Messages, joined: _Joined, end: list[int
 
 
 def _blocker(rows: GlobalRows, joined: _Joined, end: list[int], send_of: dict[int, int], row: int) -> int:
-    if joined.left[row] == 0:  # it has reached its collective; a member has not
+    if joined.left[row] == 0:  # it waits in its collective for a member that has not arrived
         members: list[int] = joined.members[joined.instance[row]]
         return next(member for member in members if joined.left[member] > 0)
     graph, local = rows.locate(row)

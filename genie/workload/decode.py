@@ -1,4 +1,4 @@
-"""What a node of a trace means: protobuf nodes become rows of a RankGraph."""
+"""Decoding of trace nodes: protobuf nodes become rows of a RankGraph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KIND_OF_TYPE: dict[int, Kind] = {
 OP_OF_COMM_TYPE: dict[int, Op] = {op.value: op for op in Op if op is not Op.NONE}
 OP_OF_COMM_TYPE[CollectiveCommType.REDUCE_SCATTER_BLOCK] = Op.REDUCE_SCATTER
 ROOTED = frozenset({Op.REDUCE, Op.GATHER, Op.SCATTER, Op.BROADCAST})
-# Producers disagree on the name of the root; the value is a rank of the job.
+# Producers disagree on the name of the root attribute; its value is a rank of the job.
 ROOT_NAMES = ("root", "comm_root", "root_rank")
 USED_ATTRIBUTES = frozenset(
     {
@@ -45,7 +45,7 @@ Attributes = dict[str, Any]
 
 
 class NodeDecoder:
-    """Decodes one rank's nodes into a RankBuilder; counts in `notes` what it had to make of them."""
+    """Decodes one rank's nodes into a RankBuilder; `notes` counts the assumptions that it made."""
 
     def __init__(self, path: Path, rank: int, world_size: int, groups: GroupTable) -> None:
         self.path = path
@@ -142,12 +142,12 @@ class NodeDecoder:
             raise ValueError(f'group {name!r} is not defined; put {{"{name}": [ranks]}} into a groups file')
         members = self.groups.groups[index].ranks
         if self.rank not in members:
-            raise ValueError(f"takes part in group {name!r}, of which rank {self.rank} is no member")
+            raise ValueError(f"takes part in group {name!r}, of which rank {self.rank} is not a member")
         return index, members
 
 
 def _used_attributes(node: Node) -> Attributes:
-    """The attributes that a replay needs, whichever member is set; lists as lists."""
+    """Attributes that a replay needs, whichever protobuf field holds the value; lists as lists."""
     values: Attributes = {}
     for attribute in node.attr:
         name = attribute.name
@@ -184,7 +184,7 @@ def _truth(value: object) -> bool:
 
 
 def _duration_ns(node: Node, attributes: Attributes) -> int:
-    """Nanoseconds if the trace gives any; 0 if it was recorded as less than a microsecond; else -1."""
+    """Duration in ns; 0 if the trace recorded less than a microsecond, -1 if it has none."""
     if "duration_ns" in attributes:
         return _integer(attributes, "duration_ns", -1)
     if node.duration_micros > INT64_MAX // 1000:
@@ -202,7 +202,7 @@ def _operation(attributes: Attributes) -> Op:
         value = int(CollectiveCommType.Value(value.upper()))
     op = OP_OF_COMM_TYPE.get(_integer({"comm_type": value}, "comm_type", -1))
     if op is None:
-        raise ValueError(f"comm_type {value} is no collective of the schema")
+        raise ValueError(f"comm_type {value} is not a collective of the schema")
     return op
 
 
@@ -211,7 +211,7 @@ def _root_position(attributes: Attributes, members: tuple[int, ...]) -> int:
         if name in attributes:
             root = _integer(attributes, name, 0)
             if root not in members:
-                raise ValueError(f"{name} is rank {root}, which is no member of its group")
+                raise ValueError(f"{name} is rank {root}, which is not a member of its group")
             return members.index(root)
     return 0
 

@@ -1,4 +1,4 @@
-"""Which files make up a workload: the trace of each rank, and the groups beside them."""
+"""Files of a workload: the trace of each rank, and the groups beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from genie.inputs.content import ContentError, read_bytes
 from genie.workload.graph import WorkloadError
 
 TRACE_NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)\.(?P<suffix>et|et\.gz|json|json\.gz)")
-# Where two files claim one rank, the earlier suffix wins.
+# If two files belong to one rank, the earlier suffix wins.
 SUFFIXES = ("et", "et.gz", "json", "json.gz")
 RANK_MAX = 1_000_000
 
@@ -45,7 +45,7 @@ def find_files(location: str | Path) -> WorkloadFiles:
             for name, traces in by_prefix.items()
             if any(".et" in trace.suffixes for trace in traces.values())
         }
-        by_prefix = binary or by_prefix  # JSON beside .et files is often something else
+        by_prefix = binary or by_prefix  # JSON files beside .et files are often something else
         if len(by_prefix) > 1:
             names = ", ".join(str(folder / name) for name in sorted(by_prefix))
             raise WorkloadError(f"{folder}: holds more than one workload; give one of the prefixes {names}")
@@ -115,7 +115,7 @@ def read_groups(path: Path) -> dict[str, list[int]]:
     for name in value:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise WorkloadError(
-                f"{path}: group {name!r}: its name is half of a letter (a lone surrogate); give another"
+                f"{path}: group {name!r}: its name has a lone surrogate (half of a character); give another name"
             )
     return {name: check_members(str(path), name, members) for name, members in value.items()}
 

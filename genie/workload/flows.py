@@ -1,6 +1,6 @@
-"""Traffic without a job: messages that start at given times, and the patterns that studies of congestion control use.
+"""Traffic without a job: messages that start at given times, in the patterns of congestion-control studies.
 
-Draws come from PCG64's 53-bit uniform numbers alone, so that a seed means the same with every version of NumPy.
+Random draws use PCG64's 53-bit uniform numbers only, so that a seed gives the same flows with every version of NumPy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NS_PER_S = 10**9
 
 @dataclass(frozen=True)
 class Flow:
-    """A message from one rank to another, and when it is sent."""
+    """A message from one rank to another, with its start time."""
 
     source: int
     target: int
@@ -33,7 +33,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A distribution of flow sizes: the share of flows that have at most so many bytes, linear between its points."""
+    """Distribution of flow sizes: the share of flows up to a size in bytes, linear between its points."""
 
     points: tuple[tuple[int, float], ...]  # (size_bytes, share), both ascending; the last share is 1
 
@@ -46,7 +46,7 @@ class Sizes:
             raise WorkloadError("the shares of a distribution of sizes must ascend from 0 or more to 1 (100 %)")
 
     def drawn(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Sizes in bytes, at least 1, of uniform numbers from 0 to 1."""
+        """Sizes in bytes, at least 1, for uniform numbers from 0 to 1."""
         sizes, shares = np.array(self.points, np.float64).T
         drawn: NDArray[np.int64] = np.maximum(np.rint(np.interp(uniform, shares, sizes)), 1).astype(np.int64)
         return drawn
@@ -58,8 +58,8 @@ class Sizes:
         return first_size * first_share + sum((a + b) / 2 * (q - p) for (a, p), (b, q) in between)
 
 
-# Of a cluster that serves web searches: M. Alizadeh et al., Data Center TCP (SIGCOMM 2010), figure 4, at the points at
-# which simulators commonly take it.
+# Flow sizes of a web search cluster: M. Alizadeh et al., Data Center TCP (SIGCOMM 2010), figure 4. The points are those
+# that simulators commonly take.
 WEB_SEARCH = Sizes((
     (0, 0.0), (10_000, 0.15), (20_000, 0.2), (30_000, 0.3), (50_000, 0.4), (80_000, 0.53), (200_000, 0.6),
     (1_000_000, 0.7), (2_000_000, 0.8), (5_000_000, 0.9), (10_000_000, 0.97), (30_000_000, 1.0),
@@ -67,7 +67,7 @@ WEB_SEARCH = Sizes((
 
 
 def workload_of(name: str, ranks: int, flows: Sequence[Flow]) -> Workload:
-    """Each flow a message that waits for nothing but its time. Raises WorkloadError."""
+    """A workload with a message for each flow, which waits only for its start time. Raises WorkloadError."""
     workload = Workload(name, ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
     builders = [RankBuilder(rank) for rank in range(ranks)]
     for number, flow in enumerate(flows):
@@ -75,7 +75,7 @@ def workload_of(name: str, ranks: int, flows: Sequence[Flow]) -> Workload:
             raise WorkloadError(f"flow {number} from {flow.source} to {flow.target}: give two of {ranks} ranks")
         sender = builders[flow.source]
         wait: tuple[int, ...] = ()
-        # A stream of its own: flows do not wait for each other.
+        # Each flow has its own stream, so that flows do not wait for each other.
         if flow.start_ns > 0:
             name = f"before flow {number}"
             wait = (sender.add(3 * number, name, Kind.COMP, duration_ns=flow.start_ns, stream=number),)
@@ -93,7 +93,7 @@ def workload_of(name: str, ranks: int, flows: Sequence[Flow]) -> Workload:
 
 
 def incast(ranks: int, size_bytes: int, senders: int | None = None, target: int = 0) -> Workload:
-    """`senders` ranks, the first but the target (all others where None), send to the target at once.
+    """The first `senders` ranks except the target (None: all others) send to the target at the same time.
 
     Raises WorkloadError.
     """
@@ -107,7 +107,7 @@ def incast(ranks: int, size_bytes: int, senders: int | None = None, target: int 
 
 
 def permutation(ranks: int, size_bytes: int, seed: int = 1) -> Workload:
-    """Every rank sends to one other, and hears of one other: a drawn circle of all. Raises WorkloadError."""
+    """Each rank sends to one other rank and receives from one other, in a random cycle of all. Raises WorkloadError."""
     if ranks < 2:
         raise WorkloadError(f"a permutation of {ranks} ranks: give 2 or more")
     circle = np.argsort(_uniform(seed, ranks), kind="stable")
@@ -117,9 +117,9 @@ def permutation(ranks: int, size_bytes: int, seed: int = 1) -> Workload:
 
 
 def poisson(ranks: int, rate_bps: int, load: float, duration_ns: int, sizes: Sizes, seed: int = 1) -> Workload:
-    """Flows that start at each rank as a Poisson process during `duration_ns`, each to any other rank alike.
+    """Flows that start at each rank as a Poisson process during `duration_ns`, to uniformly random other ranks.
 
-    `load`: mean payload that a rank's flows bring, as a share of its port's `rate_bps`. Raises WorkloadError.
+    `load`: mean payload of a rank's flows, as a share of its port's `rate_bps`. Raises WorkloadError.
     """
     if ranks < 2 or rate_bps <= 0:
         raise WorkloadError("a load needs 2 ranks or more, and ports with a rate")
@@ -129,9 +129,9 @@ def poisson(ranks: int, rate_bps: int, load: float, duration_ns: int, sizes: Siz
         raise WorkloadError(f"a load of about {expected:.0f} flows: give a shorter duration, for at most {FLOWS_MAX}")
     flows = []
     for source in range(ranks):
-        # Well more than come in that time; the last one drawn must start after it.
+        # Draw well more flows than the duration needs; the last one must start after it.
         count = math.ceil(duration_ns / gap_ns + 12 * math.sqrt(duration_ns / gap_ns) + 24)
-        gaps, towards, drawn = _uniform((seed, source), 3 * count).reshape(count, 3).T  # of another load the same ones
+        gaps, towards, drawn = _uniform((seed, source), 3 * count).reshape(count, 3).T  # same for all loads
         starts = np.rint(np.cumsum(-np.log1p(-gaps)) * gap_ns).astype(np.int64)
         assert starts[-1] >= duration_ns
         targets = np.minimum((towards * (ranks - 1)).astype(np.int64), ranks - 2)

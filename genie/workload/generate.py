@@ -11,10 +11,10 @@ GROUP_NAME = "0"
 
 
 def collective(op: Op, ranks: int | Sequence[int], size_bytes: int, count: int = 1, compute_ns: int = 0) -> Workload:
-    """`count` collectives of one group, each after the one before and after `compute_ns` of compute (0: none).
+    """`count` collectives of one group, each after the previous one and `compute_ns` of compute (0: none).
 
-    ranks: the world's size, or the group's members (other ranks up to the highest do nothing).
-    size_bytes: by the convention of `graph.py`; the root, where there is one, is the group's first member.
+    ranks: the world's size, or the group's members (other ranks up to the highest have no nodes).
+    size_bytes: by the convention of `graph.py`. The root, where there is one, is the group's first member.
     """
     members = tuple(range(ranks)) if isinstance(ranks, int) else tuple(sorted(ranks))
     world_size = members[-1] + 1
@@ -36,7 +36,7 @@ def collective(op: Op, ranks: int | Sequence[int], size_bytes: int, count: int =
 
 
 def point_to_point(source: int, destination: int, size_bytes: int, count: int = 1) -> Workload:
-    """`count` messages from one rank to another, each after the one before."""
+    """`count` messages from one rank to another, each after the previous one."""
     world_size = max(source, destination) + 1
     workload = Workload(f"send-{source}-{destination}x{size_bytes}", world_size, [], {})
     workload.groups = [Group(GROUP_NAME, tuple(range(world_size)))]
@@ -51,7 +51,7 @@ def point_to_point(source: int, destination: int, size_bytes: int, count: int = 
 
 
 def chain(node_count: int, collective_every: int = 10, ranks: int = 1, size_bytes: int = 1 << 20) -> Workload:
-    """A long trace like a training step's: kernels of 5 to 54 µs in a chain, a collective in every tenth place."""
+    """A long trace like a training step's: a chain of kernels of 5 to 54 µs, with a collective in every tenth place."""
     workload = Workload(f"chain-{node_count}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
     for rank in range(ranks):
         builder = RankBuilder(rank)

@@ -1,6 +1,6 @@
 """The execution graph in memory: one column per property, one row per node.
 
-Everything after the readers works on these arrays; nothing below this room knows protobuf or JSON.
+All code after the readers works on these arrays. The modules that use them know neither protobuf nor JSON.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from genie.errors import InputError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
 class Kind(IntEnum):
-    """What a node does when it is replayed. The names, lower case, are the timeline's `kind`."""
+    """A node's action in a replay. The names in lower case are the timeline's `kind`."""
 
     META = 0
     COMP = 1
@@ -26,7 +28,7 @@ class Kind(IntEnum):
 
 
 class Op(IntEnum):
-    """A collective's operation. The names, lower case, are the timeline's `op`. NONE: not a collective."""
+    """A collective's operation. The names in lower case are the timeline's `op`. NONE: not a collective."""
 
     NONE = -1
     ALL_REDUCE = 0
@@ -44,8 +46,8 @@ class Op(IntEnum):
 class RankGraph:
     """One rank's graph: `n` nodes in ascending id, `m` dependencies.
 
-    Dependencies are rows, not ids: those on nodes that are not in the file are gone (and counted in
-    `Workload.dangling`). Data and control dependencies are merged, without duplicates.
+    Dependencies are rows, not ids. Dependencies on nodes that are not in the file are dropped (`Workload.dangling`
+    counts them). Data and control dependencies are merged, without duplicates.
     """
 
     rank: int
@@ -59,7 +61,7 @@ class RankGraph:
     root: NDArray[np.int32]  # (n,) root's position in the group; 0 where the operation has none
     peer: NDArray[np.int32]  # (n,) rank at the other end of a send or receive; -1 elsewhere
     tag: NDArray[np.int64]  # (n,) of a send or receive
-    stream: NDArray[np.int32]  # (n,) stream the node ran on; -1: the trace does not say
+    stream: NDArray[np.int32]  # (n,) stream of the node; -1: not in the trace
     on_cpu: NDArray[np.bool_]  # (n,) a host operator
     num_ops: NDArray[np.int64]  # (n,) floating-point operations, for a compute model; -1: none given
     tensor_bytes: NDArray[np.int64]  # (n,) memory traffic, for a compute model; -1: none given
@@ -80,21 +82,21 @@ class Group:
     ranks: tuple[int, ...]
 
 
-# Sizes follow the trace (ASTRA-sim's convention), which is also what `size_bytes` of a timeline means:
-#   all_reduce, reduce, broadcast: the full buffer        all_gather, gather: one rank's input
-#   reduce_scatter: the full input                        scatter: the root's full buffer
-#   all_to_all: one rank's total input                    barrier: 0
+# Sizes follow the trace (ASTRA-sim's convention), and so does `size_bytes` of a timeline.
+#   all_reduce, reduce, broadcast: the full buffer.       all_gather, gather: one rank's input.
+#   reduce_scatter: the full input.                       scatter: the root's full buffer.
+#   all_to_all: one rank's total input.                   barrier: 0.
 
 
 @dataclass
 class Workload:
-    """All ranks of a job, or the ranks that were asked for."""
+    """All ranks of a job, or the ranks that were loaded."""
 
     name: str
     world_size: int
     groups: list[Group]
     ranks: dict[int, RankGraph]
-    dangling: int = 0  # dependencies on nodes that are not in the files, dropped
+    dangling: int = 0  # number of dropped dependencies on nodes that are not in the files
     notes: list[str] = field(default_factory=list)  # one line each: unknown node types, ignored wrappers, ...
 
     def __repr__(self) -> str:
@@ -105,5 +107,5 @@ class Workload:
 SIZE_MAX_BYTES = 1 << 50  # of a collective or a message in a file
 
 
-class WorkloadError(Exception):
-    """A trace that cannot be used: the message says which file or node, what is wrong and what to do."""
+class WorkloadError(InputError):
+    """A trace that cannot be used: the message names the file or node, the problem and the remedy."""

@@ -15,15 +15,15 @@ from genie.workload.files import WorkloadFiles, check_members, read_groups
 from genie.workload.graph import Group, WorkloadError
 
 INIT_NAME = "## process_group:init ##"
-# Names that mean every rank where nothing defines them; the first is the group's name in memory.
+# Names for all ranks unless a definition says otherwise; the first is the group's name in memory.
 WORLD_NAMES = ("0", "")
 
 
 class GroupTable:
-    """All groups of a workload in an order that every rank agrees on, and the index of each name."""
+    """All groups of a workload, in an order that all ranks share, and the index of each name."""
 
     def __init__(self, definitions: dict[str, list[int]], world_size: int) -> None:
-        """`definitions`: members by name; an empty list is every rank. The implicit world group comes first."""
+        """`definitions`: members by name; an empty list stands for every rank. The implicit world group comes first."""
         world = tuple(range(world_size))
         self.groups: list[Group] = []
         self.index: dict[str, int] = {}
@@ -44,10 +44,10 @@ class GroupTable:
 
 
 def find_definitions(files: WorkloadFiles) -> dict[str, list[int]]:
-    """Members by group name, sorted names last resort: the groups file, else the traces of all ranks.
+    """Members by group name, in order of names: from the groups file, else from the traces of all ranks.
 
-    The traces of all ranks are searched, whichever ranks will be loaded, because each knows its own groups only and
-    every rank must number the groups alike.
+    All traces are searched, whichever ranks will be loaded. Each trace lists only its own rank's groups, and every rank
+    must number the groups alike.
     """
     if files.groups is not None:
         return read_groups(files.groups)
@@ -62,7 +62,7 @@ def find_definitions(files: WorkloadFiles) -> dict[str, list[int]]:
 
 
 def init_groups(path: Path, nodes: Iterable[Node]) -> dict[str, list[int]]:
-    """Members by group name, as the trace's process_group:init nodes tell; an empty list is every rank."""
+    """Members by group name, from the trace's process_group:init nodes; an empty list stands for every rank."""
     groups: dict[str, list[int]] = {}
     for node in nodes:
         if node.name != INIT_NAME:
@@ -77,12 +77,12 @@ def init_groups(path: Path, nodes: Iterable[Node]) -> dict[str, list[int]]:
 
 
 def _entries(path: Path, text: object) -> list[dict[str, object]]:
-    """The list of groups in a JSON string, which producers wrap in a list, in JSON or in Python's notation."""
+    """The list of groups in a string, which producers wrap in a list, in JSON or in Python's notation."""
     value = text
     while isinstance(value, str) or (isinstance(value, list) and len(value) == 1 and isinstance(value[0], str)):
         value = _literal(path, value[0] if isinstance(value, list) else value)
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise WorkloadError(f"{path}: {INIT_NAME} holds no list of groups; put a groups file beside the traces")
+        raise WorkloadError(f"{path}: {INIT_NAME} does not hold a list of groups; put a groups file beside the traces")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Statistics and findings of a workload, for people and for programs."""
+"""Statistics and findings of a workload, as text and as data."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from genie.workload.graph import Kind, Op, Workload
 from genie.workload.lint import Lint, lint
 from genie.workload.matching import GlobalRows, collective_rows, match_messages
 
-# Findings after which ranks cannot be joined into one graph.
+# Codes of findings that keep ranks from being joined into one graph.
 UNJOINABLE = frozenset({"cycle", "sequence"})
 
 
 @dataclass
 class Traffic:
-    """All nodes of one operation in one group (or all sends, or all receives)."""
+    """All nodes of one operation in one group, or all sends, or all receives."""
 
     op: str  # all_reduce, ..., send, recv
     group: str | None
-    members: int  # ranks in the group; of messages, the ranks that have any
+    members: int  # ranks in the group; for messages, the ranks that have any
     count: int  # collectives, or messages
     size_bytes: int  # over the nodes of all loaded ranks
 
 
 @dataclass
 class Durations:
-    """Durations of the nodes of one kind that have one."""
+    """Statistics of the known durations of nodes of one kind."""
 
     kind: str
     count: int
@@ -38,13 +38,13 @@ class Durations:
     median_ns: int
     max_ns: int
     unknown: int  # nodes without a duration
-    rank_min_ns: int  # the least busy rank's total
-    rank_max_ns: int  # the busiest rank's
+    rank_min_ns: int  # total of the least busy rank
+    rank_max_ns: int  # total of the busiest rank
 
 
 @dataclass
 class Inspection:
-    """What `genie inspect` shows."""
+    """Result of `genie inspect`."""
 
     name: str
     world_size: int
@@ -60,15 +60,15 @@ class Inspection:
 
     @property
     def ok(self) -> bool:
-        """No finding is an error."""
+        """Whether no finding is an error."""
         return not any(finding.severity == "error" for finding in self.lints)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data for JSON; `ok` included."""
+        """Plain data for JSON, with `ok`."""
         return {**asdict(self), "ok": self.ok}
 
     def lines(self) -> list[str]:
-        """The same as text, one line each."""
+        """The inspection as text, one line each."""
         loaded = "" if len(self.ranks) == self.world_size else f", {len(self.ranks)} of them loaded"
         nodes = sum(self.nodes.values())
         text = [
@@ -87,7 +87,7 @@ class Inspection:
 
 
 def inspect_workload(workload: Workload) -> Inspection:
-    """Count, add up and check a workload, with cycles or without (see `load`)."""
+    """Count, add up and check a workload, with or without cycles (see `load`)."""
     rows = GlobalRows(workload)
     messages = match_messages(workload, rows)
     findings = lint(workload, rows, messages)
@@ -172,7 +172,7 @@ def _durations(workload: Workload, kind: Kind) -> list[Durations]:
 
 
 def _traffic_lines(traffic: list[Traffic], shown_max: int = 4) -> list[str]:
-    """One line for all groups of a size that do equally often the same."""
+    """One line for all groups of a size that have the same operations equally often."""
     alike: dict[tuple[str, int, int], list[Traffic]] = {}
     for entry in traffic:
         alike.setdefault((entry.op, entry.members, entry.count), []).append(entry)

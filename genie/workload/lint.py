@@ -1,4 +1,4 @@
-"""What is wrong with a workload before it is played."""
+"""Checks of a workload before it is played."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from genie.workload.order import describe_cycle, find_cycle
 
 @dataclass(frozen=True)
 class Lint:
-    """One finding. An `error` would stop a replay or make it meaningless; a `warning` is worth knowing."""
+    """One finding. An `error` would stop a replay or make it meaningless; a `warning` would not."""
 
     code: str  # cycle, deadlock, unmatched, size-mismatch, sequence, splits, no-size, no-duration, dangling
     severity: str  # error, warning
-    message: str  # one line that names the first case and counts all
+    message: str  # one line with the first case and the number of cases
     count: int = 1
 
 
 def lint(workload: Workload, rows: GlobalRows, messages: Messages) -> list[Lint]:
-    """All findings but deadlocks, which `inspect` adds. What concerns ranks that are not loaded is not judged."""
+    """All findings except deadlocks, which `inspect` adds. Ranks that are not loaded are not checked."""
     return [
         *_cycles(workload),
         *_unmatched(rows, messages),
@@ -67,7 +67,7 @@ def _unmatched(rows: GlobalRows, messages: Messages) -> list[Lint]:
 
 
 def sequences(workload: Workload) -> list[Lint]:
-    """Groups whose members' collectives differ, and where first."""
+    """Groups whose members' collectives differ, with the first difference."""
     found = []
     for group, by_rank in collective_rows(workload).items():
         position = _first_difference(workload, by_rank)
@@ -85,7 +85,7 @@ def sequences(workload: Workload) -> list[Lint]:
 
 
 def _first_difference(workload: Workload, by_rank: dict[int, Rows]) -> int | None:
-    """Position (from 0) of the first collective that the members do not agree on."""
+    """Position (from 0) of the first collective on which the members disagree."""
     shortest = min(len(own) for own in by_rank.values())
     columns = []
     for rank, own in by_rank.items():
@@ -94,7 +94,7 @@ def _first_difference(workload: Workload, by_rank: dict[int, Rows]) -> int | Non
         size = graph.size_bytes[own].copy()
         for index, row in enumerate(own.tolist()) if graph.splits else ():
             if row in graph.splits:
-                size[index] = -2  # sizes of uneven collectives differ by nature
+                size[index] = -2  # members of an uneven collective have different sizes
         columns.append(np.stack([graph.op[own], size, graph.root[own]]))
     table = np.stack(columns)  # (member, property, position)
     differ = np.flatnonzero((table != table[0]).any(axis=(0, 1)))
@@ -116,7 +116,7 @@ def _ranks(ranks: list[int], shown_max: int = 8) -> str:
 
 
 def _splits(workload: Workload) -> list[Lint]:
-    """What one member says it sends must be what the other says it receives."""
+    """Uneven collectives where a member sends other sizes than its peers expect to receive."""
     found: list[Lint] = []
     if not any(graph.splits for graph in workload.ranks.values()):
         return found

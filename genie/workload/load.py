@@ -1,4 +1,4 @@
-"""Loading a workload: trace files and their groups become a Workload."""
+"""Loading of a workload from trace files and their groups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What belongs together across ranks: sends with receives, and the members' nodes of each collective.
+"""Matching across ranks: sends with receives, and the members' nodes of each collective.
 
-Nodes of all loaded ranks are numbered through ("global rows"): rank after rank, rows within.
+Nodes of all loaded ranks have consecutive numbers ("global rows"), rank after rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GlobalRows:
         return int(self.start[-1])
 
     def locate(self, row: int) -> tuple[RankGraph, int]:
-        """The graph and the row in it of a global row."""
+        """(graph, row in it) of a global row."""
         index = int(np.searchsorted(self.start, row, side="right")) - 1
         return self.graphs[index], row - int(self.start[index])
 
@@ -36,7 +36,7 @@ class GlobalRows:
         return np.concatenate(empty + [getattr(graph, name).astype(np.int64) for graph in self.graphs])
 
     def describe(self, row: int) -> str:
-        """A node in words: rank, id and name."""
+        """Description of a node: rank, id and name."""
         graph, local = self.locate(row)
         return f"rank {graph.rank} node {graph.node_id[local]} ({graph.name[local]})"
 
@@ -45,11 +45,11 @@ class GlobalRows:
 class Messages:
     """Sends and receives, matched first in, first out per (source, destination, tag) in the order of ids.
 
-    Those whose other end is a rank that is not loaded are in none of the arrays.
+    Messages from or to a rank that is not loaded are left out.
     """
 
-    send: Rows  # (p,) global rows, matched with ...
-    recv: Rows  # (p,) ... these
+    send: Rows  # (p,) global rows of matched sends
+    recv: Rows  # (p,) global rows of their receives
     unmatched_send: Rows  # global rows
     unmatched_recv: Rows
 
@@ -73,7 +73,7 @@ def match_messages(workload: Workload, rows: GlobalRows) -> Messages:
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order)) - first
 
-    order = np.lexsort((sends, position, tag, destination, source))  # the receive, then the send of each pair
+    order = np.lexsort((sends, position, tag, destination, source))  # each receive is followed by its send
     paired = _equal_to_previous(source[order], destination[order], tag[order], position[order])
     second = np.flatnonzero(paired)
     alone = ~paired
@@ -99,7 +99,7 @@ def _equal_to_previous(*columns: NDArray[np.int64] | NDArray[np.bool_]) -> NDArr
 def collective_rows(workload: Workload) -> dict[int, dict[int, Rows]]:
     """Group index -> rank -> rows of its collectives in the order of ids, for groups that are used.
 
-    The k-th of one member belongs to the k-th of every other. A loaded member that has none has an empty array.
+    The k-th rows of all members form one collective. A loaded member without collectives has an empty array.
     """
     found: dict[int, dict[int, Rows]] = {}
     for rank, graph in workload.ranks.items():

@@ -1,4 +1,4 @@
-"""Orders of a graph: topological order, and the cycle where there is none."""
+"""Topological order of a graph, or a cycle where there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from genie.workload.graph import RankGraph
 
 
 def topological_order(graph: RankGraph) -> NDArray[np.int64]:
-    """Rows such that each comes after its dependencies; rows on or behind a cycle are left out."""
+    """Rows ordered so that each comes after its dependencies; rows on a cycle or behind one are left out."""
     count = len(graph)
     waiting = np.repeat(np.arange(count), np.diff(graph.dep_start))
     if bool(np.all(graph.deps < waiting)):  # ids already ascend along every edge, as in most traces
@@ -19,7 +19,7 @@ def topological_order(graph: RankGraph) -> NDArray[np.int64]:
     start = np.searchsorted(graph.deps[by_dep], np.arange(count + 1)).tolist()
     left = np.diff(graph.dep_start).tolist()
     order = [row for row in range(count) if left[row] == 0]
-    for row in order:  # grows while it is walked
+    for row in order:  # grows during the loop
         for successor in successors[start[row] : start[row + 1]]:
             left[successor] -= 1
             if left[successor] == 0:
@@ -46,7 +46,7 @@ def find_cycle(graph: RankGraph) -> list[int]:
 
 
 def describe_cycle(graph: RankGraph, rows: list[int], shown_max: int = 8) -> str:
-    """The cycle in words, node ids and names, cut after `shown_max` nodes."""
+    """Text of the cycle: node ids and names, cut after `shown_max` nodes."""
     shown = [f"{graph.node_id[row]} ({graph.name[row]})" for row in rows[:shown_max]]
     if len(rows) > shown_max:
         shown.append(f"{len(rows) - shown_max} more")

@@ -1,4 +1,4 @@
-"""Writing a workload: one `.et` file per rank and its groups file."""
+"""Writing a workload: one `.et` file per rank and a groups file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from genie.workload.files import TRACE_NAME, binary_traces
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError
 
 SCHEMA_VERSION = "0.0.4"
-OWN_GENERATOR = re.compile(rb"generator.{1,8}genie", re.DOTALL)  # in the metadata that a trace begins with
+OWN_GENERATOR = re.compile(rb"generator.{1,8}genie", re.DOTALL)  # in the metadata at the beginning of a trace
 HEAD_BYTES = 4096
-PART = ".part"  # behind a file's name, and the process, while it is written
+PART = ".part"  # in the suffix, with the process number, of a file that is being written
 PART_NAME = re.compile(r"(?P<name>.+)\.[0-9]+\.part")
 GROUPS_DIGEST = re.compile(rb"groups_sha256.{1,8}?([0-9a-f]{64})", re.DOTALL)
 TYPE_OF_KIND = {
@@ -38,9 +38,9 @@ TYPE_OF_KIND = {
 
 
 def save(workload: Workload, folder: str | Path, prefix: str = "workload", compress: bool = False) -> None:
-    """Write `{prefix}.{rank}.et[.gz]` for every rank and `{prefix}.json` (the groups); makes the folder.
+    """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; create the folder.
 
-    `load` gives the same graphs back, but for notes, and for names of nodes' original types. Raises as `write_files`.
+    `load` returns the same graphs, except for notes and the names of nodes' original types. Raises as `write_files`.
     """
     groups = {group.name: list(group.ranks) for group in workload.groups}
     metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie", groups))
@@ -59,11 +59,11 @@ def trace_name(prefix: str, rank: int, compress: bool) -> str:
 def write_files(
     folder: Path, prefix: str, traces: Mapping[str, Callable[[Path], None]], groups: Mapping[str, list[int]]
 ) -> list[Path]:
-    """Write traces (name -> what writes one) and their groups in place of all earlier traces of the prefix.
+    """Write traces (name -> function that writes one) and their groups, replacing all earlier traces of the prefix.
 
-    Each is written beside its place first, so that a failure leaves what was there before; one that comes
-    when places are taken leaves none, as old and new ones make no workload. Raises WorkloadError, and OSError with the
-    file's name when the machine cannot write.
+    All files are written beside their places first, so that a failure leaves the earlier files. A failure during the
+    replacement removes all of them, as a mixture is not a workload. Raises WorkloadError, and OSError with the file's
+    name when a file cannot be written.
     """
     check_folder(folder)
     refuse_foreign(folder, prefix)
@@ -75,16 +75,16 @@ def write_files(
     files = [folder / name for name in writers]
     if taken := [path for path in files if path.is_dir()]:
         raise WorkloadError(f"{taken[0]}: is a folder; choose another -o or --prefix")
-    at = folder  # what an error is about
+    at = folder  # the file that an error is about
     made: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for at, write in zip(files, writers.values(), strict=True):
             part = _part_of(at)
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # nothing that stands there is used
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # an existing file is never reused
             made.append(part)
             write(part)
-        for at in binary_traces(folder, prefix):  # perhaps of more ranks, or compressed
+        for at in binary_traces(folder, prefix):  # earlier traces may be of more ranks, or compressed
             at.unlink()
         for at in files:
             os.replace(_part_of(at), at)
@@ -102,13 +102,13 @@ def write_files(
 
 
 def check_folder(folder: Path) -> None:
-    """Raises WorkloadError where there is something else than a folder."""
+    """Raise WorkloadError if the path exists and is not a folder."""
     if folder.exists() and not folder.is_dir():
         raise WorkloadError(f"{folder}: is not a folder; choose another -o")
 
 
 def refuse_foreign(folder: Path, prefix: str) -> None:
-    """Raises WorkloadError where a trace of the prefix, or its groups, is not a file that Genie wrote."""
+    """Raise WorkloadError if a trace of the prefix, or its groups file, is not a file that Genie wrote."""
     traces = binary_traces(folder, prefix) if folder.is_dir() else []
     foreign = [path for path in traces if not _is_own(path)]
     groups = folder / f"{prefix}.json"
@@ -134,13 +134,13 @@ def _head(path: Path) -> bytes:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether a killed conversion left a trace half written: it is empty, or begins as Genie's traces do."""
+    """Whether a file is an unfinished trace of a killed conversion: empty, or with the beginning of Genie's traces."""
     match = PART_NAME.fullmatch(path.name)
     return match is not None and not path.is_symlink() and (path.stat().st_size == 0 or _is_own(path))
 
 
 def _is_of(groups: Path, trace: Path) -> bool:
-    """Whether a groups file is as it was written beside a trace, whose metadata has its digest."""
+    """Whether a groups file is unchanged since it was written beside a trace, whose metadata has its digest."""
     digest = GROUPS_DIGEST.search(_head(trace))
     if digest is None or groups.is_symlink() or not groups.is_file():
         return False
@@ -148,18 +148,18 @@ def _is_of(groups: Path, trace: Path) -> bool:
 
 
 def groups_text(groups: Mapping[str, list[int]]) -> str:
-    """The groups file."""
+    """Text of the groups file."""
     return json.dumps(groups) + "\n"
 
 
 def own_attributes(generator: str, groups: Mapping[str, list[int]]) -> list[AttributeProto]:
-    """Metadata by which Genie knows a trace, and the groups file beside it, as its own."""
+    """Metadata that marks a trace, and the groups file beside it, as written by Genie."""
     digest = hashlib.sha256(groups_text(groups).encode()).hexdigest()
     return [make_attribute("generator", generator), make_attribute("groups_sha256", digest)]
 
 
 def refuse_strangers(folder: Path, prefix: str) -> None:
-    """Raises WorkloadError where a folder holds anything but Genie's traces and their groups; OSError."""
+    """Raise WorkloadError if a folder contains anything but Genie's traces and their groups; OSError."""
     check_folder(folder)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     prefixes, others = {prefix}, []
@@ -172,7 +172,7 @@ def refuse_strangers(folder: Path, prefix: str) -> None:
     groups = {f"{known}.json" for known in prefixes}
     if strangers := [name for name in others if name not in groups]:
         raise WorkloadError(
-            f"{folder}: holds files that are no traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
+            f"{folder}: holds files that are not traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
             "another -o"
         )
     refuse_foreign(folder, prefix)

@@ -192,6 +192,14 @@ void register_live(nb::module_& m) {
           "Where packets came from that were refused: counter, address, UDP port of the first, packets.")
       .def("waiting", &Engine::waiting)
       .def_prop_ro("error", &Engine::error)
+      .def_prop_ro(
+          "failure",
+          [](const Engine& engine) {
+            constexpr const char* kNames[] = {"", "stalled", "refused", "ended", "other"};
+            return kNames[static_cast<std::size_t>(engine.failure())];
+          },
+          "Why it failed: stalled, refused by a peer, ended by itself, or other; empty while it has not "
+          "failed.")
       .def_prop_ro("now_ps", &Engine::now)
       .def_prop_ro("epoch_ns", &Engine::epoch_ns);
 

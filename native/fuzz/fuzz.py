@@ -1,9 +1,9 @@
-"""Runs the fuzzers and keeps their corpora; `make fuzz` builds them and calls this.
+"""Run the fuzzers and keep their corpora; `make fuzz` builds them and calls this.
 
-A kept corpus (corpus/NAME.hex) is text, one input a line in hexadecimal, so that it can be reviewed; libFuzzer wants a
-folder with a file each. `run` fuzzes each target for a while, from the kept corpus, as many at once as there are
-cores; `keep` fuzzes, and then writes the smallest set of inputs that covers what has been reached back to the corpus.
-Exit codes: 0 nothing broke, 1 something did, 2 usage, 3 there are no fuzzers.
+A kept corpus (corpus/NAME.hex) is text, one input a line in hexadecimal, so that it can be reviewed. libFuzzer wants a
+folder with one file per input. `run` fuzzes each target for a while from the kept corpus, as many at once as there are
+cores. `keep` fuzzes, and then replaces the corpus with the smallest set of inputs that covers the same code. Exit
+codes: 0 no target broke, 1 a target broke, 2 usage, 3 there are no fuzzers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def inputs_of(corpus: Path) -> list[bytes]:
 
 
 def write_corpus(corpus: Path, remark: str, inputs: Iterable[bytes]) -> None:
-    """Write a kept corpus: a remark, then the inputs, shortest first."""
+    """Write a kept corpus: a comment, then the inputs, shortest first."""
     ordered = sorted(inputs, key=lambda data: (len(data), data))
     corpus.write_text(f"# {remark}\n" + "".join(f"{data.hex()}\n" for data in ordered))
 
 
 def unpack(corpus: Path, folder: Path) -> None:
-    """Lay a kept corpus out as libFuzzer wants it."""
+    """Unpack a kept corpus into a folder for libFuzzer."""
     folder.mkdir(parents=True, exist_ok=True)
     for data in inputs_of(corpus):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
@@ -48,14 +48,14 @@ def unpack(corpus: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one fuzzer came to: its line, and behind the line of a broken one the end of what it said."""
+    """Result of one fuzzer: its line, and for a broken target the end of its output."""
 
     good: bool
     said: str
 
 
 def fuzz(build: Path, name: str, seconds: int, seed: int) -> Outcome:
-    """Fuzz one target. Where something broke, the way to play the input again is said."""
+    """Fuzz one target; for a broken one, the line tells how to replay the input."""
     found, seeds = build / "found" / name, build / "seeds" / name
     found.mkdir(parents=True, exist_ok=True)
     unpack(CORPUS / f"{name}.hex", seeds)
@@ -87,7 +87,7 @@ def fuzz(build: Path, name: str, seconds: int, seed: int) -> Outcome:
 
 
 def fuzz_all(build: Path, names: Sequence[str], seconds: int, seed: int) -> bool:
-    """Fuzz these targets, each on a core of its own while there are so many, and say of each how it went."""
+    """Fuzz these targets, each on a core of its own as far as possible, and print each result."""
     good = True
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
@@ -97,19 +97,19 @@ def fuzz_all(build: Path, names: Sequence[str], seconds: int, seed: int) -> bool
                 stream.write(outcome.said)
                 stream.flush()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # those that run have had the terminal's signal too
+            pool.shutdown(wait=False, cancel_futures=True)  # running fuzzers have received the terminal's signal too
             raise
     return good
 
 
 def printed_by(*command: Path | str) -> list[bytes]:
-    """Inputs that a program prints, one a line."""
+    """Inputs that a program prints, one per line."""
     printed = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
     return [bytes.fromhex(line) for line in printed.splitlines()]
 
 
 def keep(build: Path, name: str) -> None:
-    """Write the smallest set of inputs that covers what was reached to the kept corpus."""
+    """Write the smallest set of inputs that covers the code reached to the kept corpus."""
     if name == "parser":
         for number, data in enumerate(printed_by(build / "fuzz_seeds")):
             (build / "seeds" / name / f"packet-{number}").write_bytes(data)
@@ -119,7 +119,7 @@ def keep(build: Path, name: str) -> None:
         stale.unlink()
     folders = [merged, build / "seeds" / name, build / "found" / name]
     program = build / f"fuzz_{name}"
-    # By which places were reached, not how often: a tenth of the inputs.
+    # Coverage counts places, not how often they are reached: a tenth of the inputs.
     subprocess.run([program, "-merge=1", "-use_counters=0", *folders], check=True, capture_output=True)
     inputs = {path.read_bytes() for path in merged.iterdir()}
     if name == "parser":
@@ -138,7 +138,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="from 1 (1)")
     parser.add_argument("--only", choices=sorted(INPUT_BYTES_MAX), action="append")
     chosen = parser.parse_args()
-    # To libFuzzer 0 seconds are no limit, and a seed of 0 is one that nobody knows.
+    # libFuzzer takes 0 seconds for no limit, and a seed of 0 for a random one.
     for option, value in (("seconds", chosen.seconds), ("seed", chosen.seed)):
         if value < 1:
             print(f"fuzz: --{option} {value}: give 1 or more", file=sys.stderr)

@@ -130,6 +130,7 @@ RunState Engine::loop(TimePs deadline, bool playing) {
     if (time >= deadline) return RunState::kTimeout;
     if (playing && stalled(time)) {
       error_ = waiting();
+      failure_ = Failure::kStalled;
       return RunState::kFailed;
     }
     if (!config_.spin) nic_.sleep(time, std::min(deadline, next_due(time)));
@@ -242,6 +243,8 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
                 config_.queue_pair.retry_limit, static_cast<double>(config_.queue_pair.ack_timeout) / 1e9);
   error_ = "rank " + std::to_string(config_.rank) + " gave up sending to rank " +
            std::to_string(rank_of(queue_pair)) + ": " + roce::describe(status) + detail;
+  if (status == roce::Status::kInvalidRequest || status == roce::Status::kRemoteAccess)
+    failure_ = Failure::kRefused;
   const std::string sender = nic_.sender_of_packet();
   if (!sender.empty()) error_ += "; a packet from " + sender + " says so";
   if (!nic_.last_refusal().empty()) error_ += "; the system refused to send: " + nic_.last_refusal();
@@ -303,10 +306,12 @@ TimePs Engine::next_due(TimePs now) const {
 void Engine::look_for_errors() {
   // Not before the peer has been told.
   if (const auto& ended = nic_.ended();
-      ended && error_.empty() && !nic_.queue_pair(ended->queue_pair).has_control())
+      ended && error_.empty() && !nic_.queue_pair(ended->queue_pair).has_control()) {
+    failure_ = Failure::kEnded;
     error_ = "rank " + std::to_string(config_.rank) + " ended its connection with rank " +
              std::to_string(rank_of(ended->queue_pair)) + ": " + ended->text + "; if rank " +
              std::to_string(rank_of(ended->queue_pair)) + " did not send it, something forges its packets";
+  }
   if (!nic_.error() || !error_.empty()) return;
   const SoftNic::SendError& failed = *nic_.error();
   error_ = cannot_send(rank_of(failed.queue_pair),

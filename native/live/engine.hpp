@@ -56,6 +56,9 @@ struct EngineCounters {
 };
 
 enum class RunState : std::uint8_t { kDone, kTimeout, kFailed };
+// Why an engine failed: no progress, a request that the peer refused, a connection that it ended itself, or
+// another reason, which its error names.
+enum class Failure : std::uint8_t { kNone, kStalled, kRefused, kEnded, kOther };
 
 class Engine final : private NicOwner {
  public:
@@ -78,6 +81,7 @@ class Engine final : private NicOwner {
   std::int64_t epoch_ns() const { return nic_.epoch_ns(); }
   const Walker* walker() const { return walker_ ? &*walker_ : nullptr; }
   const std::string& error() const { return error_; }
+  Failure failure() const { return error_.empty() ? Failure::kNone : failure_; }
   std::string waiting() const;
 
   // Faults, which delay and lose all that goes to a peer.
@@ -146,6 +150,7 @@ class Engine final : private NicOwner {
   TimePs last_progress_ = 0, last_timer_ = 0;
   EngineCounters counters_;
   std::string error_;
+  Failure failure_ = Failure::kOther;  // of a non-empty error
 };
 
 }  // namespace genie::live

@@ -7,7 +7,7 @@
 
 #include "live/nic_buffers.hpp"
 #include "live/nic_sink.hpp"
-#include "live/socket_options.hpp"
+#include "live/sockets/socket_options.hpp"
 
 namespace genie::live {
 namespace {

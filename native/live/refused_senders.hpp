@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "live/ip_address.hpp"
+#include "live/sockets/ip_address.hpp"
 
 namespace genie::live {
 

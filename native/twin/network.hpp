@@ -1,4 +1,5 @@
-// The network as the kernel sees it: immutable arrays from simtwin/fabric/topology.py and simtwin/fabric/routing.py.
+// The network as the kernel sees it: immutable arrays from simtwin/fabric/topology.py and
+// simtwin/fabric/routing.py.
 #pragma once
 #include <algorithm>
 #include <array>

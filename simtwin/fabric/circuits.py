@@ -8,7 +8,7 @@ from simtwin.fabric.schema import Fabric, Photonic
 
 
 def circuits_of(fabric: Fabric) -> dict[str, Any]:
-    """What the flow level's simulator is told; nothing of a fabric without circuits."""
+    """Return the circuit arguments of the flow level's simulator; empty for a fabric without circuits."""
     topology = fabric.topology
     if not isinstance(topology, Photonic):
         return {}

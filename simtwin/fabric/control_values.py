@@ -1,4 +1,4 @@
-"""Parameters that a congestion control cannot have: what would divide by zero, go on for ever or mean nothing."""
+"""Checks of a congestion control's parameters: values that would divide by zero, never end or mean nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from simtwin.fabric.schema import Fabric
 from simtwin.fabric.transport import line_rate_bps
 from simtwin.fabric.values import LEAST_RATE, SHORTEST_PS, SLOWEST_BPS
 
-Problem = tuple[tuple[str, str], str]  # key of the fabric file, and what is wrong there and what to give
+Problem = tuple[tuple[str, str], str]  # key of the fabric file, and the problem with its remedy
 
 BASE_MAX_PS = 10**12
-MAY_BE_ZERO = ("cnp_interval", "low")  # the other durations are divided by, or come again and again
+MAY_BE_ZERO = ("cnp_interval", "low")  # all other durations are divisors or intervals
 
 
 def control_problem(fabric: Fabric, network: Network) -> Problem | None:
-    """What is wrong with a fabric's congestion control; None when nothing is."""
+    """Return the first problem of a fabric's congestion control, or None."""
     control = fabric.control
     if isinstance(control, Hpcc) and (without := _ports_without_rate(network)):
         key = ("congestion", "kind") if fabric.congestion else ("transport", "congestion")
@@ -52,7 +52,7 @@ def _value_problem(control: Control) -> tuple[str, str] | None:
 
 
 def _order_problem(control: Control) -> tuple[str, str] | None:
-    """Of two parameters, one of which may be the core's default."""
+    """Check the order of two parameters; either may be the core's default."""
     config = genie_core.QueuePairConfig()
     set_control(config, control, 0, 0)
     used: Any = config.congestion

@@ -1,4 +1,4 @@
-"""What hosts, switches and links of a fabric do beside queueing, as the packet kernel takes it."""
+"""Latencies, bursts, switch modes, source ports and pinned paths, as the packet kernel takes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def give_devices(fabric: Fabric, network: Network, native: genie_core.Network) -> None:
-    """Set them in a network of the kernel."""
+    """Set a fabric's devices in a network of the kernel."""
     native.set_bursts(network.burst_bytes)
     native.set_switches(fabric.switch.cut_through, fabric.switch.trimming)
     native.set_latencies(int(fabric.host.doorbell_latency), int(fabric.host.notification_latency))

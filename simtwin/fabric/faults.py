@@ -1,4 +1,4 @@
-"""Links that fail, slow down and come back, as the packet kernel takes them: changes in the order of time."""
+"""Links that fail, slow down and recover, as the packet kernel takes them: changes in the order of time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOWN = -1  # in place of a rate
 
 
 class FaultError(Exception):
-    """A fault that names nothing of the network, or cannot be; `key` is of the fault's table."""
+    """A fault that names nothing in the network, or has impossible values; `key` is a key of the fault's table."""
 
     def __init__(self, number: int, key: str, words: str) -> None:
         super().__init__(words)
@@ -30,7 +30,7 @@ class FaultError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """From `time_ps` on a link is down, up or has another rate, or other routes hold (number 0: the first)."""
+    """A change from `time_ps` on: a link goes down, comes up or changes its rate, or other routes apply."""
 
     time_ps: int
     kind: str  # down, up, rate, routes
@@ -49,10 +49,10 @@ def give_changes(fabric: Fabric, network: Network, native: genie_core.Network) -
 
 
 def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Routes]]:
-    """All changes, and the routes after the first that they name. Raises FaultError.
+    """Return all changes in the order of time, and the route tables after the first that they refer to.
 
-    Of faults that overlap on a link the worst holds. Routes leave out a link that is down, and take it back,
-    `[routing] reroute_delay` after.
+    Of faults that overlap on a link, the worst holds. Routes leave out a failed link, and take it back, `[routing]
+    reroute_delay` after the change. Raises FaultError.
     """
     of_link: dict[int, list[Fault]] = defaultdict(list)
     for number, fault in enumerate(fabric.fault):
@@ -88,13 +88,13 @@ def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Rou
 
 
 def check_faults(fabric: Fabric, network: Network) -> None:
-    """Raises FaultError when a fault cannot be."""
+    """Raise FaultError for the first impossible fault."""
     for number, fault in enumerate(fabric.fault):
         links_of(number, fault, network)
 
 
 def _rate_at(time_ps: int, faults: list[Fault], own_bps: int) -> int:
-    """Rate of a link from a time on; DOWN while one of its faults leaves nothing."""
+    """Return a link's rate from a time on: the lowest of its faults' rates, or DOWN."""
     rate_bps = own_bps
     for fault in faults:
         if int(fault.at) <= time_ps and (fault.until is None or time_ps < int(fault.until)):
@@ -105,33 +105,33 @@ def _rate_at(time_ps: int, faults: list[Fault], own_bps: int) -> int:
 
 
 def links_of(number: int, fault: Fault, network: Network) -> list[int]:
-    """The directed links that a fault names: one, a cable's two, or all of a switch. Raises FaultError."""
+    """Return the directed links that a fault names: one, a cable's two, or all of a switch. Raises FaultError."""
     named = {"link": fault.link, "cable": fault.cable, "switch": fault.switch}
     given = [key for key, value in named.items() if value is not None]
     if len(given) != 1:
         raise FaultError(number, given[1] if given else "at", ": give one of link, cable and switch in each [[fault]]")
     key = given[0]
     if fault.until is not None and fault.until <= fault.at:
-        raise FaultError(number, "until", " is not after at: give a later time, or none for good")
+        raise FaultError(number, "until", " is not after at: give a later time, or leave it out for a permanent fault")
     names = network.node_names
     if fault.link is not None:
         links = [link for link, name in enumerate(network.link_names) if name == fault.link]
         if not links:
             example = network.link_names[0] if network.links else "host0->switch"
-            raise FaultError(number, key, f' = "{fault.link}" is no link: give one such as "{example}"')
+            raise FaultError(number, key, f' = "{fault.link}" is not a link: give one such as "{example}"')
     elif fault.cable is not None:
         ends = set(fault.cable)
         links = [link for link in range(network.links) if {names[n] for n in _ends(network, link)} == ends]
         if not links:
-            raise FaultError(number, key, f" = {list(fault.cable)}: no cable joins these two")
+            raise FaultError(number, key, f" = {list(fault.cable)}: no cable joins these two nodes")
     else:
         if fault.switch not in names[network.hosts :]:
-            raise FaultError(number, key, f' = "{fault.switch}" is no switch: give one such as "{names[-1]}"')
+            raise FaultError(number, key, f' = "{fault.switch}" is not a switch: give one such as "{names[-1]}"')
         node = names.index(fault.switch)
         links = [link for link in range(network.links) if node in _ends(network, link)]
     if fault.rate is not None:
         if fault.rate == 0:
-            raise FaultError(number, "rate", " is unlimited: give what is left, or leave it out for none")
+            raise FaultError(number, "rate", " is unlimited: give the rate that is left, or no rate for a failure")
         for link in links:
             if 0 < network.rate_bps[link] < fault.rate:
                 raise FaultError(number, "rate", f" is above that of {network.link_names[link]}: give less")

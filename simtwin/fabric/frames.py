@@ -1,5 +1,6 @@
-"""Sizes of frames on a fabric's links: RoCEv2's (InfiniBand Architecture, chapter 9 and annex A17), or those that
-`[frame]` gives.
+"""Frame sizes on a fabric's links.
+
+They are RoCEv2's (InfiniBand Architecture, chapter 9 and annex A17), or those of `[frame]`.
 """
 
 from __future__ import annotations
@@ -8,28 +9,28 @@ from dataclasses import dataclass
 
 from simtwin.fabric.schema import Fabric
 
-IP_UDP_BTH_BYTES = 20 + 8 + 12 + 4  # with the ICRC
+IP_UDP_BTH_BYTES = 20 + 8 + 12 + 4  # IPv4, UDP, BTH and ICRC
 RETH_BYTES, IMMEDIATE_BYTES, AETH_BYTES = 16, 4, 4
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Payloads are padded to four bytes."""
+    """Sizes of payloads and headers; payloads are padded to four bytes."""
 
-    payload_bytes: int  # of a full one
-    header_bytes: int  # of every data frame, beside its payload
-    opening_bytes: int  # more in a message's first
-    closing_bytes: int  # more in its last
+    payload_bytes: int  # of a full packet
+    header_bytes: int  # of every data frame, without its payload
+    opening_bytes: int  # additional, in a message's first frame
+    closing_bytes: int  # additional, in its last frame
     acknowledgement_bytes: int
 
     @property
     def full_bytes(self) -> int:
-        """The largest, which is a message's only one."""
+        """Size of the largest frame, which is that of a message of one full packet."""
         return -(-self.payload_bytes // 4) * 4 + self.header_bytes + self.opening_bytes + self.closing_bytes
 
 
 def frames_of(fabric: Fabric) -> Frames:
-    """What a link carries, Ethernet's preamble and gap included."""
+    """Return the frame sizes of a fabric, with Ethernet's preamble and gap."""
     frame = fabric.frame
     has_own_header = frame.data_header is not None
     return Frames(

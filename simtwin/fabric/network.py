@@ -1,4 +1,4 @@
-"""A network as arrays: nodes, directed links, host latencies. What the packet kernel and the routing read."""
+"""A network as arrays: nodes, directed links and host latencies, for the packet kernel and the routing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNLIMITED_BUFFER = -1  # an output queue that never drops
 class Network:
     """Hosts, switches and the directed links between them.
 
-    Node h < `hosts` is host h; the rest are switches. Links come in pairs: link 2i goes from a to b and link
-    2i + 1 from b to a. A link is the output port of its source: its queue holds at most `buffer_bytes`, it
-    serialises at `rate_bps` and it delivers `delay_ps` after the last bit left. Hosts never forward.
+    Node h < `hosts` is host h; the rest are switches. Cable i is two links: link 2i goes from a to b and link 2i + 1
+    from b to a. A link is the output port of its source. Its queue holds at most `buffer_bytes`, it serialises at
+    `rate_bps`, and it delivers `delay_ps` after the last bit left. Hosts never forward.
     """
 
     hosts: int
@@ -30,9 +30,9 @@ class Network:
     rate_bps: NDArray[np.int64]  # (links,) 0 = unlimited
     delay_ps: NDArray[np.int64]  # (links,)
     buffer_bytes: NDArray[np.int64]  # (links,) -1 = unlimited; always unlimited at a host's own port
-    burst_bytes: NDArray[np.int64]  # (links,) of a token bucket; 0 = none
-    length: NDArray[np.int32]  # (links,) of a path is the sum of its links'
-    is_bridge: NDArray[np.bool_]  # (nodes,) switches that hold all that comes and neither mark nor pause
+    burst_bytes: NDArray[np.int64]  # (links,) size of the token bucket; 0 = none
+    length: NDArray[np.int32]  # (links,) a path's length is the sum of its links' lengths
+    is_bridge: NDArray[np.bool_]  # (nodes,) bridges: switches inside servers, which never drop, mark or pause
     packet_latency_ps: NDArray[np.int64]  # (hosts,)
     message_latency_ps: NDArray[np.int64]  # (hosts,)
 
@@ -45,7 +45,7 @@ class Network:
         return len(self.link_names)
 
     def uplink(self, host: int) -> int:
-        """The host's first link to the network, not to what joins it with the others of its server."""
+        """Return the host's first link into the network, not one inside its server."""
         own = np.flatnonzero(self.src_node == host).tolist()
         return next((link for link in own if not self.is_bridge[self.dst_node[link]]), own[0])
 
@@ -77,12 +77,12 @@ class NetworkBuilder:
         return self._node(name)
 
     def switch(self, name: str, buffer_bytes: int) -> int:
-        """Add a switch whose every output port queues at most `buffer_bytes` (-1 = unlimited)."""
+        """Add a switch with at most `buffer_bytes` in each output queue (-1 = unlimited), and return its number."""
         self.switch_buffer_bytes.append(buffer_bytes)
         return self._node(name)
 
     def bridge(self, name: str) -> int:
-        """Add what joins parts of a server: a switch that holds all that comes and neither marks nor pauses."""
+        """Add a bridge, a switch inside a server that never drops, marks or pauses, and return its number."""
         self.bridges.add(self.switch(name, UNLIMITED_BUFFER))
         return len(self.names) - 1
 
@@ -96,9 +96,10 @@ class NetworkBuilder:
         burst_bytes: tuple[int, int] = (0, 0),
         length: int = 1,
     ) -> None:
-        """Join nodes a and b: `rate_bps` from a to b, `rate_back_bps` from b to a; token buckets in that order.
+        """Join nodes a and b with a cable.
 
-        Packets take the shortest paths, in which the cable counts as `length` links.
+        `rate_bps` is the rate from a to b, `rate_back_bps` from b to a; token buckets are in that order. The cable
+        counts as `length` links when shortest paths are computed.
         """
         self.length += [length, length]
         self.ends += [(a, b), (b, a)]

@@ -1,4 +1,4 @@
-"""Paths that pairs of hosts keep to, as a fabric file pins them."""
+"""Pinned paths of a fabric file: the path of a pair of hosts, switch by switch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simtwin.fabric.schema import Fabric
 
 
 class PathError(Exception):
-    """A path that the network does not have; `key` is of its table."""
+    """A path that the network does not have; `key` is a key of the path's table."""
 
     def __init__(self, number: int, key: str, words: str) -> None:
         super().__init__(words)
@@ -18,7 +18,7 @@ class PathError(Exception):
 
 
 def pinned_paths(fabric: Fabric, network: Network) -> list[tuple[int, int, list[int]]]:
-    """Source host, target host and links of each [[path]]. Raises PathError."""
+    """Return source host, target host and links of each [[path]]. Raises PathError."""
     if not fabric.path:
         return []
     node = {name: number for number, name in enumerate(network.node_names)}
@@ -30,9 +30,9 @@ def pinned_paths(fabric: Fabric, network: Network) -> list[tuple[int, int, list[
     for number, path in enumerate(fabric.path):
         for key, name in (("source", path.source), ("target", path.target)):
             if not 0 <= node.get(name, -1) < network.hosts:
-                raise PathError(number, key, f' = "{name}" is no host: give one such as "{network.node_names[0]}"')
+                raise PathError(number, key, f' = "{name}" is not a host: give one such as "{network.node_names[0]}"')
         if path.source == path.target:
-            raise PathError(number, "target", f' = "{path.target}" is source too: give another host')
+            raise PathError(number, "target", f' = "{path.target}" is the source too: give another host')
         if (first := number_of.setdefault((path.source, path.target), number)) != number:
             pair = f"{path.source} to {path.target}"
             raise PathError(number, "source", f": path[{first}] leads from {pair} already: leave one of them out")
@@ -40,7 +40,7 @@ def pinned_paths(fabric: Fabric, network: Network) -> list[tuple[int, int, list[
         links = []
         for a, b in itertools.pairwise(names):
             if b not in node or (node[b] < network.hosts and b != path.target):
-                raise PathError(number, "via", f': "{b}" is no switch: give the switches of the path in their order')
+                raise PathError(number, "via", f': "{b}" is not a switch: give the switches of the path in their order')
             if (node[a], node[b]) not in first_link:
                 raise PathError(number, "via", f": no link leads from {a} to {b}")
             links.append(first_link[node[a], node[b]])

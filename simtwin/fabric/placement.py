@@ -1,4 +1,4 @@
-"""Which host of the fabric plays which rank."""
+"""Placement of ranks on the hosts of a fabric."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from simtwin.fabric.topology import Network
 
 
 def host_of_rank(network: Network, ranks: int, ports: Sequence[str | None] = (), fabric: str = "") -> NDArray[np.int32]:
-    """Host number of each rank: host r for rank r, or the host that `ports[r]` names (a hosts file's `port`).
+    """Return the host number of each rank, (ranks,): host r for rank r, or the host that `ports[r]` names.
 
-    Several ranks may share a host, and with it its link, when the hosts file says so. Raises FabricError when
+    `ports` are the `port` values of a hosts file; several ranks may share a host and its link. Raises FabricError when
     the fabric (called `fabric` in messages) has too few hosts or no host of that name.
     """
     number = {name: h for h, name in enumerate(network.node_names[: network.hosts])}

@@ -1,4 +1,4 @@
-"""The paths that the queue pairs of a simulation have: as another run's, or as switches hash them."""
+"""Paths of a simulation's queue pairs: those of another run, or those that switches hash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simtwin.fabric.routing import Routes
     from simtwin.fabric.schema import Fabric
 
-PAIRS_MAX = 20_000  # of ranks: more are not written down
+PAIRS_MAX = 20_000  # pairs of ranks; the paths of more pairs are not recorded
 ROCE_PORT = 4791
 FIRST_ADDRESS = 0x0A000001  # 10.0.0.1 is host 0
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -28,14 +28,14 @@ PortPaths = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def mixed(state: int) -> int:
-    """As native/core/mix.hpp."""
+    """SplitMix64's finaliser, as in native/core/mix.hpp."""
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
     state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
     return state ^ state >> 31
 
 
 def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
-    """Links from one host to another of packets with this source port, as native/twin/port_paths.cpp has it."""
+    """Return the links from host to host for this UDP source port, as native/twin/port_paths.cpp computes them."""
     addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
     hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
     links: list[int] = []
@@ -49,16 +49,16 @@ def hashed_path(routes: Routes, network: Network, source: int, target: int, port
 
 
 class TwinPorts:
-    """Source ports of the kernel's queue pairs. `pairs`: all that it connects, in both directions."""
+    """UDP source ports of the kernel's queue pairs. `pairs`: all pairs of ranks, in both directions."""
 
     def __init__(self, rule: str, queue_pairs: int, seed: int, pairs: Sequence[Pair]) -> None:
         self._rule, self._queue_pairs, self._ports = rule, queue_pairs, SourcePorts(rule)
-        # Queue pairs are numbered from a number that differs from run to run.
+        # The first queue pair number differs from run to run.
         self._first = 2 + (mixed(seed + GOLDEN_GAMMA & MASK) & 0xFFFFF)
         self._number = {pair: at * queue_pairs for at, pair in enumerate(sorted(pairs))}
 
     def of(self, source: int, target: int) -> list[int]:
-        """By queue pair."""
+        """Return the source ports from one rank to another, by queue pair."""
         own, other = self._number[source, target], self._number[target, source]
         numbers = range(self._queue_pairs)
         if self._rule != NCCL:
@@ -69,7 +69,7 @@ class TwinPorts:
 
 
 def port_paths_of(paths: pl.DataFrame) -> dict[Pair, PortPaths]:
-    """Each pair's paths, from the table of a run folder."""
+    """Return each pair's paths from the table of a run folder."""
     ordered = paths.sort("src", "dst", "source_port", "hop")
     found: dict[Pair, list[tuple[int, tuple[str, ...]]]] = {}
     rows = ordered.select("src", "dst", "source_port", "link").iter_rows()
@@ -80,7 +80,7 @@ def port_paths_of(paths: pl.DataFrame) -> dict[Pair, PortPaths]:
 
 @dataclass(frozen=True)
 class Followed:
-    """Paths of another run that the twin's queue pairs have too, and why others do not."""
+    """Paths of another run that the twin's queue pairs take too, and the reasons for those that they do not."""
 
     port_paths: dict[Pair, PortPaths] = field(default_factory=dict)
     pins: dict[Pair, list[int]] = field(default_factory=dict)  # hosts -> links
@@ -88,8 +88,9 @@ class Followed:
 
 
 def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_rank: Sequence[int]) -> Followed:
-    """Which paths of a run its twin can be pinned to: those of pairs whose links are all in the fabric, and that are
-    one for all queue pairs between two hosts.
+    """Return the paths of a run to which its twin can be pinned.
+
+    All links of such a path are in the fabric, and all queue pairs between its two hosts take it.
     """
     number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
     kept = {(path.source, path.target) for path in fabric.path}
@@ -103,7 +104,7 @@ def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_
         elif missing := next((name for name in names if name not in number), ""):
             problem = f"the fabric has no link {missing}"
         elif not _joins([number[name] for name in names], network, *hosts):
-            problem = f"{', '.join(names)} is no path between their hosts"
+            problem = f"{', '.join(names)} is not a path between their hosts"
         elif (network.node_names[hosts[0]], network.node_names[hosts[1]]) in kept:
             problem = "the fabric has a [[path]] for it"
         elif result.pins.setdefault(hosts, [number[name] for name in names]) != [number[name] for name in names]:
@@ -123,7 +124,7 @@ def _joins(links: list[int], network: Network, source: int, target: int) -> bool
 
 @dataclass(frozen=True)
 class PlayedPaths:
-    """What a simulation says of its paths: a table of the record, and facts for run.json."""
+    """Paths of a simulation: a table of the record, and facts for run.json."""
 
     table: pl.DataFrame | None
     facts: dict[str, Any]
@@ -140,10 +141,10 @@ def played_paths(
     followed: Followed | None,
     reroutes: bool,
 ) -> PlayedPaths:
-    """Paths of the pairs of ranks that moved anything, those of the first seed where they differ by seed.
+    """Return the paths of the pairs of ranks that exchanged data; those of the first seed where seeds differ.
 
-    `pins`: (source host, target host) -> links that the fabric pins. A pair whose packets are spread over several
-    paths, or whose ranks share a host, has none.
+    `pins`: (source host, target host) -> links that the fabric pins. A pair has no path where its packets are spread
+    over several paths, or where its ranks share a host.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""What queues do in a fabric: where they mark, how switches share their buffers, how much headroom a pause needs."""
+"""Queues of a fabric: ECN thresholds, shared buffers, PFC headroom, classes and load balancing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALPHA_UNIT = 1024
 
 
 class QueueError(Exception):
-    """Buffers that the ports' headroom and reserves use up, or headroom that has no end; `key` is the fabric file's."""
+    """Headroom and reserves that use up a buffer, or unlimited headroom; `key` is a key of the fabric file."""
 
     def __init__(self, key: tuple[str, str], words: str) -> None:
         super().__init__(words)
@@ -34,9 +34,9 @@ class QueueError(Exception):
 
 @dataclass(frozen=True)
 class Queues:
-    """As the packet kernel takes it; see network.hpp."""
+    """Queue settings as the packet kernel takes them; see network.hpp."""
 
-    ecn_minimum_bytes: NDArray[np.int64]  # (links,), NO_MARKS: the link's queues mark nothing
+    ecn_minimum_bytes: NDArray[np.int64]  # (links,), NO_MARKS: the link's queues never mark
     ecn_maximum_bytes: NDArray[np.int64]  # (links,)
     ecn_probability: NDArray[np.float64]  # (links,)
     shared_bytes: NDArray[np.int64]  # (nodes,), 0: no shared buffer
@@ -44,15 +44,15 @@ class Queues:
     reserve_bytes: int
     resume_bytes: int
     alpha: Fraction
-    lossless: int  # bit of each class
-    data_class: int  # classes of packets: the higher goes first
+    lossless: int  # a bit for each lossless class
+    data_class: int  # class of data packets: the higher class is served first
     control_class: int
-    weights_bytes: tuple[int, int]  # of data and control, a turn's; 0: the higher goes first
+    weights_bytes: tuple[int, int]  # bytes of data and of control in one turn; 0: strict priority
     balance: tuple[str, int]  # mode, gap between flowlets in ps
     foreign_frames: tuple[int, int, int, int]  # data header, control frame, pause frame, unit of time; 0: RoCEv2's
 
     def give(self, network: genie_core.Network) -> None:
-        """Set them in a network of the kernel."""
+        """Set the queues in a network of the kernel."""
         network.set_ecn(self.ecn_minimum_bytes, self.ecn_maximum_bytes, self.ecn_probability)
         network.set_buffers(
             self.shared_bytes,
@@ -69,13 +69,13 @@ class Queues:
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:
-    """A fabric's queues. Raises QueueError."""
+    """Return a fabric's queues. Raises QueueError."""
     of_switch = (network.src_node >= network.hosts) & ~network.is_bridge[network.src_node]
     minimum = np.full(network.links, NO_MARKS, np.int64)
     maximum, probability = minimum.copy(), np.zeros(network.links)
     if (ecn := fabric.ecn) is not None:
         scale = np.ones(network.links) if ecn.at is None else network.rate_bps / int(ecn.at)
-        of_switch &= scale > 0  # in proportion to a rate without limit no queue is long
+        of_switch &= scale > 0  # thresholds in proportion to an unlimited rate are never reached
         minimum[of_switch] = _threshold_bytes(ecn.minimum, scale[of_switch])
         maximum[of_switch] = _threshold_bytes(ecn.maximum, scale[of_switch])
         probability[of_switch] = ecn.probability
@@ -108,7 +108,10 @@ def _threshold_bytes(size_bytes: int, scale: NDArray[np.float64]) -> NDArray[np.
 
 
 def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
-    """The smaller weight sends a full frame in its turn, so that turns are short and never empty."""
+    """Return the bytes of data and control in one turn.
+
+    The smaller weight sends one full frame, so that turns are short and never empty.
+    """
     data, control = fabric.priority.data_weight, fabric.priority.control_weight
     if data is None or control is None:
         return 0, 0
@@ -117,24 +120,24 @@ def _weights_bytes(fabric: Fabric) -> tuple[int, int]:
 
 
 def _headroom_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
-    """By link: what may still come by it once its target has decided that it must pause.
+    """Return for each link the bytes that may still arrive after its target has decided to pause it.
 
-    The pause frame waits for a frame that has just begun, is sent, travels; its reader ends the frame that it has just
-    begun; what is on the cable arrives, and of a token bucket all that it has saved. (IEEE 802.1Qbb's delay value,
-    without the processing times that nothing has here but hosts.)
+    The pause frame waits for a frame in progress, is serialised, and travels. The sender finishes the frame that it has
+    just begun, and the bytes on the cable arrive, with all tokens of a token bucket. This is IEEE 802.1Qbb's delay
+    value without processing times, which only hosts have here.
     """
     into_switch = _into_switch(network)
     for link in np.flatnonzero(into_switch & (network.rate_bps == 0)).tolist()[:1]:
         raise QueueError(
             ("pfc", "headroom"),
-            f" is missing, and what {network.link_names[link]} sends until it is told to pause is unlimited, as its "
-            "rate is: give one of them",
+            f" is missing, and {network.link_names[link]} sends without limit until it is paused, as it has no "
+            "rate: give the headroom or a rate",
         )
     return _until_paused_bytes(fabric, network)
 
 
 def least_headroom(fabric: Fabric, network: Network) -> tuple[int, int] | None:
-    """The link, and its need in bytes, that lacks most of its headroom; None where none lacks any.
+    """Return the link whose headroom is shortest and its need in bytes; None where all links have enough.
 
     Links of unlimited rate are left out: no headroom is enough for them.
     """
@@ -147,12 +150,12 @@ def least_headroom(fabric: Fabric, network: Network) -> tuple[int, int] | None:
 
 
 def _into_switch(network: Network) -> NDArray[np.bool_]:
-    """(links,) those whose target may pause their source."""
+    """Return a mask of links, (links,), that a switch at their target may pause."""
     return (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
 
 
 def _until_paused_bytes(fabric: Fabric, network: Network) -> NDArray[np.int64]:
-    """As `_headroom_bytes`, whether or not it has an end."""
+    """As `_headroom_bytes`, but without an error for links of unlimited rate."""
     largest = frames_of(fabric).full_bytes
     pause = int(fabric.frame.pause or PAUSE_BYTES + max(fabric.frame.overhead_bytes - FRAMING_BYTES, 0))
     back = np.arange(network.links) ^ 1

@@ -1,4 +1,4 @@
-"""Fabric files: reading, checking and writing them, and the fabric that stands for one machine's loopback."""
+"""Fabric files: reading, checking and writing them, and the fabric of one machine's loopback."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 
 from genie.config.congestion import name_of
 from genie.config.source_ports import PINNED, SourcePorts
-from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables
+from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, dotted
 from genie.config.units import Duration, Rate
+from genie.record import warn_of_old_name
 from simtwin.fabric.control_values import control_problem
 from simtwin.fabric.faults import FaultError, check_faults
 from simtwin.fabric.network import Network
-from simtwin.fabric.old_names import new_key, with_new_names
 from simtwin.fabric.paths import PathError, pinned_paths
 from simtwin.fabric.queues import QueueError, queues_of
 from simtwin.fabric.routing import RoutingError, check_joined
@@ -49,8 +49,15 @@ __all__ = [
 ]
 
 
+# Old names of keys, which are read for one release; each is reported once with its new name.
+OLD_KEYS: dict[tuple[str, ...], str] = {
+    ("congestion_control",): "congestion",
+    ("transport", "congestion_control"): "congestion",
+}
+
+
 class FabricError(SettingsError):
-    """A fabric file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+    """A fabric file that cannot be used: one line that names file, line, key and the allowed values (exit code 2)."""
 
 
 def load_fabric(path: Path) -> Fabric:
@@ -71,10 +78,10 @@ def loopback_fabric(
     message_latency_ns: int = 0,
     transport: Transport | None = None,
 ) -> Fabric:
-    """The default fabric of `genie validate` on one machine: one host a rank on one switch.
+    """Return the default fabric of `genie validate` on one machine: one host a rank on one switch.
 
-    A soft NIC serialises at `rate_bps` on its way out only and loopback neither delays nor drops, so the
-    downlinks and the buffers are unlimited.
+    A soft NIC serialises at `rate_bps` in its send direction only, and loopback neither delays nor drops. The downlinks
+    and the buffers are therefore unlimited.
     """
     return Fabric(
         name=f"loopback{ranks}",
@@ -90,7 +97,7 @@ def loopback_fabric(
 
 
 def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns: int) -> Fabric:
-    """The fabric with the latencies that `genie calibrate` measured, on every host, in place of the file's."""
+    """Return the fabric with the latencies that `genie calibrate` measured, on every host, in place of the file's."""
     host = Host(
         packet_latency=Duration(packet_latency_ns * 1000),
         message_latency=Duration(message_latency_ns * 1000),
@@ -103,7 +110,7 @@ def with_host_latency(fabric: Fabric, packet_latency_ns: int, message_latency_ns
 
 
 def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
-    """A fabric in which the values at dotted keys of the file are others, as the file has them (None: left out).
+    """Return a fabric with other values at dotted keys, written as in the file; None removes a key.
 
     For example {"switch.shared_buffer": "8MiB", "transport.mtu": 1024}. Raises FabricError.
     """
@@ -118,7 +125,7 @@ def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
 
 
 def fabric_from(document: Document) -> Fabric:
-    """The fabric that a document's tables describe, checked. Raises FabricError."""
+    """Return the fabric of a document's tables, checked. Raises FabricError."""
     fabric = with_new_names(document).convert(Fabric)
     topology = fabric.topology
     if fabric.link is None and not isinstance(topology, Explicit):
@@ -166,7 +173,7 @@ def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> N
         for end in ("a", "b"):
             name = getattr(link, end)
             if name not in seen:
-                raise document.error((*key, end), f' = "{name}" is no node: give the name of a host or a switch')
+                raise document.error((*key, end), f' = "{name}" is not a node: give the name of a host or a switch')
         if link.a == link.b:
             raise document.error((*key, "b"), f' = "{link.b}" is a too: give another node')
         if link.rate is None and fabric.link is None:
@@ -181,18 +188,18 @@ def _check_addresses(document: Document, fabric: Fabric, network: Network) -> No
     owner: dict[str, str] = {}
     for name, addresses in fabric.addresses.items():
         if name not in network.node_names:
-            raise document.error(("addresses", name), " is no node: give the name of a host or a switch")
+            raise document.error(("addresses", name), " is not a node: give the name of a host or a switch")
         for address in addresses:
             try:
                 plain = str(ipaddress.ip_address(address))
             except ValueError as wrong:
-                raise document.error(("addresses", name), f': "{address}" is no IP address') from wrong
+                raise document.error(("addresses", name), f': "{address}" is not an IP address') from wrong
             if (first := owner.setdefault(plain, name)) != name:
                 raise document.error(("addresses", name), f": {address} is {first}'s: give each node its own")
 
 
 def _check_queues(document: Document, fabric: Fabric) -> None:
-    """What depends on several tables, or on the network that they make."""
+    """Check values that depend on several tables, or on the network that they make."""
     control, name = fabric.congestion, fabric.transport.congestion
     if control is not None and name not in (None, name_of(control)):
         raise document.error(("congestion", "kind"), f' is {name_of(control)}, and [transport] says "{name}": give one')
@@ -227,3 +234,47 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
         check_faults(fabric, network)
     except FaultError as wrong:
         raise document.error(("fault", wrong.number, wrong.key), str(wrong)) from wrong
+
+
+def with_new_names(document: Document) -> Document:
+    """Return the document with the new names in its tables. Raises the document's error where both names are given."""
+    for old, new in OLD_KEYS.items():
+        *tables, last = old
+        table = document.data
+        for name in tables:
+            table = table.get(name, {}) if isinstance(table, dict) else {}
+        if not isinstance(table, dict) or last not in table:
+            continue
+        if new in table:
+            raise document.error(old, f" is the old name of {new}, which is given too: give {new} alone")
+        warn_of_old_name(f"{document.name}:{document.line_of(old)}", dotted(old), dotted((*tables, new)))
+        document.rename(old, new)
+    return document
+
+
+def new_key(dotted_key: str) -> str:
+    """Return the new name of a change's dotted key, such as "transport.congestion_control"."""
+    for old, new in OLD_KEYS.items():
+        old_text = dotted(old)
+        if dotted_key == old_text or dotted_key.startswith(f"{old_text}."):
+            new_text = dotted((*old[:-1], new)) + dotted_key[len(old_text) :]
+            warn_of_old_name("", dotted_key, new_text)
+            return new_text
+    return dotted_key
+
+
+def with_old_names(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's tables with the old names of keys, from which identities of earlier versions were computed."""
+    changed = dict(tables)
+    for *path, last in OLD_KEYS:
+        new = OLD_KEYS[(*path, last)]
+        table = changed
+        for name in path:
+            if not isinstance(table.get(name), dict):
+                break
+            table[name] = dict(table[name])
+            table = table[name]
+        else:
+            if new in table:
+                table[last] = table.pop(new)
+    return changed

@@ -1,4 +1,4 @@
-"""Routes: for each node and destination host, the output links that lie on a shortest path (equal-cost multipath)."""
+"""Routes: for each node and destination host, the output links on a shortest path (equal-cost multipath)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
+from genie.errors import InputError
 from simtwin.fabric.topology import Network
 
 UNREACHABLE = -1
 
 
-class RoutingError(Exception):
-    """A pair of hosts that no path joins; the message names it."""
+class RoutingError(InputError):
+    """A pair of hosts without a path; the message names it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """Next hops, kept for each group of hosts that hang on the same switches, and not for each host.
+    """Next hops, kept for each group of hosts that are attached to the same switches instead of for each host.
 
-    At node n, a packet for host d may leave by any link from n to d, its doors, or where there is none by any of
-    `links[start[n * groups + g] : start[n * groups + g + 1]]` with g = `group_of_host[d]`; all sorted by link number.
-    8,192 hosts on a three-tier fat tree (9,472 nodes) need about 90 MB.
+    At node n, a packet for host d leaves by any link from n to d, its last-hop links ("doors"). Where there is none it
+    leaves by any of `links[start[n * groups + g] : start[n * groups + g + 1]]` with g = `group_of_host[d]`. All are
+    sorted by link number. 8,192 hosts on a three-tier fat tree (9,472 nodes) need about 90 MB.
     """
 
     group_of_host: NDArray[np.int32]  # (hosts,)
@@ -32,14 +33,14 @@ class Routes:
     links: NDArray[np.int32]
     door_start: NDArray[np.int64]  # (hosts + 1,) doors[door_start[d] : door_start[d + 1]] end at host d
     doors: NDArray[np.int32]
-    door_source: NDArray[np.int32]  # (doors,) the node of each
+    door_source: NDArray[np.int32]  # (doors,) the source node of each
 
     @property
     def groups(self) -> int:
         return int(self.group_of_host.max(initial=-1)) + 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As the packet kernel takes them."""
+        """Return the arrays under the names that the packet kernel takes."""
         return {
             "group_of_host": self.group_of_host,
             "route_start": self.start,
@@ -49,7 +50,7 @@ class Routes:
         }
 
     def choices(self, node: int, destination: int) -> NDArray[np.int32]:
-        """Output links of `node` towards host `destination`; none at the destination itself."""
+        """Return the output links of `node` towards host `destination`; none at the destination itself."""
         if node == destination:
             return self.links[:0]
         own = slice(self.door_start[destination], self.door_start[destination + 1])
@@ -59,9 +60,10 @@ class Routes:
 
 
 def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None) -> Routes:
-    """All shortest paths, by links' lengths, between all pairs of hosts. Raises RoutingError when a pair has none.
+    """Return all shortest paths, by links' lengths, between all pairs of hosts.
 
-    `down`: (links,) those that are left out; pairs that then have no path are no error.
+    `down`: (links,) mask of links to leave out. Raises RoutingError when a pair of hosts has no path and `down` is not
+    given.
     """
     hosts = network.hosts
     is_up = np.ones(network.links, np.bool_) if down is None else ~down
@@ -85,20 +87,20 @@ def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None
 
 
 def check_joined(network: Network) -> None:
-    """Raises RoutingError as `shortest_path_routes` would, which takes much longer."""
+    """Raise RoutingError where `shortest_path_routes` would; this check is much faster."""
     hosts, source, target = network.hosts, network.src_node, network.dst_node
     between = (source >= hosts) & (target >= hosts)
     component = genie_core.components_of(network.nodes, source[between], target[between])
     up = (source < hosts) & (target >= hosts)
     pairs = np.unique(np.stack([component[target[up]], source[up]]), axis=1)
-    if not (np.bincount(pairs[0]) == hosts).any():  # no component has them all: which pair has none?
+    if not (np.bincount(pairs[0]) == hosts).any():  # no component has all hosts: find a pair without a path
         shortest_path_routes(network)
 
 
 def _groups(
     hosts: int, door_start: NDArray[np.int64], door_source: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
-    """Each host's group, and the switches that each group hangs on."""
+    """Return each host's group, and the switches to which each group is attached."""
     number: dict[tuple[int, ...], int] = {}
     of_host = np.zeros(hosts, np.int32)
     for host in range(hosts):

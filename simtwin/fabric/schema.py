@@ -1,4 +1,4 @@
-"""What a fabric file says, as strict structs. Reading and writing it: `simtwin.fabric.reading`."""
+"""Tables of a fabric file as strict structs. `simtwin.fabric.reading` reads and writes them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ControlName = Literal["none", "window", "dcqcn", "dcqcn-timer", "hpcc", "timely"
 
 
 class _Strict(Struct, forbid_unknown_fields=True, frozen=True):
-    """An immutable table that refuses keys it does not know."""
+    """An immutable table that refuses unknown keys."""
 
 
 class Link(_Strict, frozen=True):
-    """A cable: its rate, and how long a bit travels."""
+    """A cable: its rate and its propagation delay."""
 
     rate: Rate
     delay: Duration = Duration(0)
-    # Of a token bucket, as Linux's tbf has it: packets leave at once while it has tokens, at the rate on average.
+    # Token bucket, as Linux's tbf has it: packets leave at once while it has tokens, and at the rate on average.
     burst: Size | None = None
 
 
 class Downlink(_Strict, frozen=True):
-    """What differs on the way from the switch to the host."""
+    """Values of the link from the switch to the host that differ from [link]."""
 
     rate: Rate
     burst: Size | None = None
@@ -50,10 +50,10 @@ class SingleSwitch(_Strict, tag_field="kind", tag="single-switch", frozen=True):
 
 
 class Photonic(_Strict, tag_field="kind", tag="photonic", frozen=True):
-    """Hosts `host0`, ... on one optical circuit switch, `switch`; at level `flow`.
+    """Hosts `host0`, ... on one optical circuit switch, `switch`; for level `flow`.
 
-    Two hosts that exchange messages need a circuit, of [link]'s rate in each direction; a host has at most `ports` of
-    them at a time, and setting one up takes `setup`. An idle circuit stays until its port is needed.
+    Two hosts that exchange messages need a circuit, of [link]'s rate in each direction. A host has at most `ports`
+    circuits at a time, and setting one up takes `setup`. An idle circuit stays until its port is needed.
     """
 
     hosts: Hosts
@@ -73,27 +73,28 @@ class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
 class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
     """Three tiers of switches with `k` ports each (Al-Fares et al., SIGCOMM 2008).
 
-    k pods of k/2 `edge` and k/2 `aggregation` switches, (k/2)^2 `core` switches, k^3/4 hosts in order on the edges.
+    There are k pods of k/2 `edge` and k/2 `aggregation` switches, (k/2)^2 `core` switches, and k^3/4 hosts in order on
+    the edges.
     """
 
     k: Annotated[int, Meta(ge=2, le=50, multiple_of=2)]  # 31,250 hosts
 
 
 class Domain(_Strict, frozen=True):
-    """What joins the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
+    """Links among the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
 
     rate: Rate
     delay: Duration = Duration(0)
     kind: Literal["switch", "mesh"] = "switch"
-    # A message for another rail goes through the domain's switch to the port that is on it (NCCL's PXN).
+    # A message for another rail crosses the domain's switch to the port on that rail (NCCL's PXN).
     pxn: bool = False
 
 
 class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):
-    """Servers with a port for each accelerator; the k-th ports of all servers hang on leaf switches of rail k.
+    """Servers with a port for each accelerator; the k-th ports of all servers are attached to leaf switches of rail k.
 
-    Host h is accelerator h % rails of server h // rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each
-    and have a link to every spine `spine0`, ...
+    Host h is accelerator h % rails of server h
+    rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each and have a link to every spine `spine0`, ...
     """
 
     servers: Hosts
@@ -105,7 +106,7 @@ class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=Tru
 
 
 class DualPlane(_Strict, tag_field="kind", tag="dual-plane", frozen=True):
-    """Every host has a port in each of two planes, which are leaves and spines of their own."""
+    """Two planes, each with leaves and spines of its own; every host has a port in both."""
 
     leaves: Switches  # of each plane
     spines: Switches
@@ -134,7 +135,7 @@ class Torus(_Strict, tag_field="kind", tag="torus", frozen=True):
 
 
 class NamedHost(_Strict, frozen=True):
-    """A host of an explicit topology; latencies as in [host] when absent."""
+    """A host of an explicit topology; latencies default to those of [host]."""
 
     name: Name
     packet_latency: Duration | None = None
@@ -142,17 +143,18 @@ class NamedHost(_Strict, frozen=True):
 
 
 class NamedSwitch(_Strict, frozen=True):
-    """A switch of an explicit topology; buffer as in [switch] when absent."""
+    """A switch of an explicit topology; the buffer defaults to that of [switch]."""
 
     name: Name
     buffer: Size | None = None
-    bridge: bool = False  # joins parts of a server: holds all that comes, and neither marks nor pauses
+    bridge: bool = False  # a switch inside a server: never drops, marks or pauses
 
 
 class NamedLink(_Strict, frozen=True):
-    """A cable between `a` and `b`; rate and delay as in [link] when absent, `rate_back` (b to a) as rate.
+    """A cable between `a` and `b`.
 
-    A cable with bursts of its own has none where it says none.
+    Rate and delay default to those of [link], `rate_back` (b to a) to the rate. A cable that gives only one of its
+    bursts has no token bucket in the other direction.
     """
 
     a: str
@@ -160,15 +162,15 @@ class NamedLink(_Strict, frozen=True):
     rate: Rate | None = None
     delay: Duration | None = None
     rate_back: Rate | None = None
-    burst: Size | None = None  # both ways; as in [link] when absent
-    burst_back: Size | None = None  # b to a, where it is another one
-    length: Annotated[int, Meta(ge=1, le=64)] = 1  # of a path, in links: the shortest are taken
+    burst: Size | None = None  # in both directions; as in [link] when absent
+    burst_back: Size | None = None  # b to a, where it differs
+    length: Annotated[int, Meta(ge=1, le=64)] = 1  # in links; shortest paths add up these lengths
 
 
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
     """Every host, switch and cable by name. Hosts are numbered in the order of the file."""
 
-    # In order: what NCCL's messages stay within, and do not cross the network for; absent: each host is a server.
+    # Servers in order: NCCL's messages stay inside one without crossing the network. Absent: each host is a server.
     hosts_per_server: Hosts | None = None
     host: Annotated[
         list[NamedHost],
@@ -179,34 +181,34 @@ class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=T
 
 
 class Transport(_Strict, frozen=True):
-    """RoCE reliable connections. A value that is absent is the transport's own default, in both worlds."""
+    """RoCE reliable connections. An absent value is the transport's own default, in both worlds."""
 
     mtu: Literal[256, 512, 1024, 2048, 4096] = 4096  # path MTU: payload bytes of a packet
-    window_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # sent and not acknowledged, at most
-    ack_every_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # asked for inside long messages
-    ack_timeout: Duration | None = None  # nothing acknowledged for so long: send again
-    retry_limit: Retries | None = None  # timeouts and NAKs in a row until the queue pair fails
+    window_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # in flight at most
+    ack_every_packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # ACK requests inside long messages
+    ack_timeout: Duration | None = None  # without any acknowledgement: send again
+    retry_limit: Retries | None = None  # timeouts and NAKs in a row before the queue pair fails
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
-    split: bool | None = None  # each message over all of them; otherwise one message on each in turn
-    recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; what is sent again after a loss
-    # In the twin: packets that come early are kept, and a loss is one that so many have overtaken; 0: none is kept.
-    # Below window_packets, as no more can overtake one. Absent: 0, or where [load_balancing] reorders or recovery is
-    # selective a quarter of the window, at most 64.
+    split: bool | None = None  # each message over all of them; otherwise whole messages, round-robin
+    recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; packets sent again after a loss
+    # In the twin: early packets are kept, and a packet is lost when this many have overtaken it; 0: none is kept. It is
+    # below window_packets, as no more can overtake one. Absent: 0, or a quarter of the window, at most 64, where
+    # [load_balancing] reorders or recovery is selective.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion: ControlName | None = None  # at the senders; parameters: [congestion]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
 
 
 class Frame(_Strict, frozen=True):
-    """What the link layer adds to each IP packet; the others are another simulator's frames, in the twin alone."""
+    """Bytes that the link layer adds to each IP packet; all other keys are another simulator's frames (twin only)."""
 
     overhead_bytes: Annotated[int, Meta(ge=0, le=256)] = ETHERNET_OVERHEAD_BYTES
     payload: Size | None = None  # of a full packet, in place of [transport] mtu
-    data_header: Size | None = None  # of every data frame, beside its payload
+    data_header: Size | None = None  # of every data frame, without its payload
     control: Size | None = None  # of every acknowledgement
     pause: Size | None = None  # of every pause frame
-    time_unit: Duration = Duration(1)  # to which times of serialisation, and between paced packets, are rounded
+    time_unit: Duration = Duration(1)  # serialisation times, and gaps between paced packets, are rounded to it
 
     @property
     def is_foreign(self) -> bool:
@@ -214,56 +216,62 @@ class Frame(_Strict, frozen=True):
 
 
 class Host(_Strict, frozen=True):
-    """What a host costs; `genie calibrate` measures the first two."""
+    """Latencies of a host; `genie calibrate` measures the first two."""
 
-    packet_latency: Duration = Duration(0)  # from a packet's arrival until the transport has dealt with it
-    message_latency: Duration = Duration(0)  # from a message's completion until what depended on it is posted
-    doorbell_latency: Duration = Duration(0)  # in the twin: from a message's posting until its port hears of it
-    # In the twin: from a congestion notification's arrival until the sender acts on it.
+    packet_latency: Duration = Duration(0)  # from a packet's arrival until the transport has processed it
+    message_latency: Duration = Duration(0)  # from a message's completion until its dependants are posted
+    doorbell_latency: Duration = Duration(0)  # in the twin: from a message's posting until its port sees it
+    # In the twin: from a congestion notification's arrival until the sender reacts.
     notification_latency: Duration = Duration(0)
 
 
 class Switch(_Strict, frozen=True):
-    """Output-queued; what comes when buffers are full is dropped.
+    """An output-queued switch; a packet that finds the buffer full is dropped.
 
-    With a shared buffer each ingress port and priority has its reserve, and beyond it may take alpha times of what is
-    left for all (dynamic thresholds, Choudhury and Hahne, 1998).
+    With a shared buffer each ingress port and priority has its reserve. Beyond it, it may take alpha times the free
+    space (dynamic thresholds, Choudhury and Hahne, 1998).
     """
 
     buffer: Size = Size(-1)  # of each output port's queues
-    shared_buffer: Size | None = None  # of the whole switch; absent: what a port holds concerns no other
+    shared_buffer: Size | None = None  # of the whole switch; absent: each port has its own buffer
     reserve: Size = Size(4096)
     # Rounded to a multiple of 1/1024.
     alpha: Annotated[float, Meta(ge=1 / 1024, le=64, description="a number from 1/1024 to 64")] = 0.125
     latency: Duration = Duration(0)  # from a packet's arrival until it may leave
-    # A packet goes on as soon as its header is there, where no port is faster than the link that it comes by.
+    # A packet is forwarded as soon as its header has arrived, where no port is faster than the incoming link.
     cut_through: bool = False
-    trimming: bool = False  # of data without room the header goes on, with the control packets
+    trimming: bool = False  # a data packet without room is cut to its header, which is sent with the control packets
 
 
 class Ecn(_Strict, kw_only=True, frozen=True):
-    """Random early detection, by the queue that a packet leaves: no marks up to `minimum`, all above `maximum`."""
+    """Random early detection by the length of the queue that a packet leaves.
+
+    No packet is marked up to `minimum`, and every packet above `maximum`.
+    """
 
     minimum: Size
     maximum: Size
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0  # at the maximum
-    at: Rate | None = None  # thresholds are for links of this rate, and in proportion for others; absent: for all
+    at: Rate | None = None  # link rate of the thresholds, in proportion for others; absent: for all
 
 
 class Pfc(_Strict, kw_only=True, frozen=True):
-    """Priority flow control (IEEE 802.1Qbb): a switch tells who sends to pause before it must drop."""
+    """Priority flow control (IEEE 802.1Qbb): a switch pauses the sender before it must drop."""
 
-    # Absent: the data's.
+    # Absent: the priority of data.
     priorities: Annotated[tuple[Annotated[int, Meta(ge=0, le=6)], ...], Meta(min_length=1)] | None = None
-    headroom: Size | None = None  # of each ingress port and priority; absent: what may come until a pause is heard
-    resume: Size = Size(3072)  # a pause ends when so much less than the threshold is taken
+    headroom: Size | None = None  # of each ingress port and priority; absent: what may arrive until a pause acts
+    resume: Size = Size(3072)  # a pause ends this far below the threshold
 
 
 Weight = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class Priority(_Strict, frozen=True):
-    """Of packets, 0 to 6; the higher goes first, or with weights both share the link by these."""
+    """Priorities of packets, 0 to 6.
+
+    The higher is served first; with weights both share the link in proportion.
+    """
 
     data: Annotated[int, Meta(ge=0, le=6)] = 3
     control: Annotated[int, Meta(ge=0, le=6)] = 3  # acknowledgements and notifications
@@ -272,15 +280,18 @@ class Priority(_Strict, frozen=True):
 
 
 class LoadBalancing(_Strict, frozen=True):
-    """How a switch picks one of several equally short paths for data; control packets keep to a path of their own.
+    """How a switch picks one of several equally short paths for data; control packets are always hashed.
 
-    ecmp: by a hash of addresses and UDP ports; flowlet: drawn anew after a gap; spray: drawn for each packet;
-    round-robin: in turn; adaptive: the shortest queue.
+    - ecmp: by a hash of addresses and UDP ports;
+    - flowlet: drawn again after a gap;
+    - spray: drawn for each packet;
+    - round-robin: in turn;
+    - adaptive: the shortest queue.
     """
 
     mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
     flowlet_gap: Duration = Duration(50_000_000)
-    # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (each pair of ranks its own), a
+    # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (one for each pair of ranks), a
     # port or FIRST-LAST; as --source-ports in the live world.
     source_ports: str = "nccl"
 
@@ -290,7 +301,7 @@ class LoadBalancing(_Strict, frozen=True):
 
 
 class Path(_Strict, frozen=True):
-    """The way from one host to another that their packets keep to, whatever is balanced or fails."""
+    """A pinned path from one host to another, which neither load balancing nor faults change."""
 
     source: Name
     target: Name
@@ -301,17 +312,17 @@ class Fault(_Strict, kw_only=True, frozen=True):
     """A link, a cable (both ways) or all cables of a switch fail or slow down; in the twin."""
 
     at: Duration
-    until: Duration | None = None  # absent: for good
+    until: Duration | None = None  # absent: permanent
     link: str | None = None  # "leaf0->spine1"
     cable: tuple[Name, Name] | None = None
     switch: Name | None = None
-    rate: Rate | None = None  # that is left; absent: none
+    rate: Rate | None = None  # the rate that is left; absent: none
 
 
 class Routing(_Strict, frozen=True):
     """Shortest paths, by hops."""
 
-    reroute_delay: Duration = Duration(1_000_000_000)  # from a link's failure, or return, until paths take account
+    reroute_delay: Duration = Duration(1_000_000_000)  # from a link's failure or recovery until routes follow
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):
@@ -319,7 +330,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
 
     name: Name = "fabric"
     topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
-    link: Link | None = None  # default of all links; a generator needs it
+    link: Link | None = None  # default of all links; required by generators
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
     frame: Frame = Frame()
@@ -332,13 +343,13 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     routing: Routing = Routing()
     path: Annotated[list[Path], Meta(description="tables [[path]]")] = []
     fault: Annotated[list[Fault], Meta(description="tables [[fault]]")] = []
-    # Node -> its IP addresses, by which the live world knows the hops of a path.
+    # Node -> its IP addresses, by which the live world recognises the hops of a path.
     addresses: Annotated[dict[str, list[str]], Meta(description='a table: name = ["10.0.0.1", ...]')] = {}
-    congestion: Control | None = None  # with parameters; [transport] congestion is enough without
+    congestion: Control | None = None  # with parameters; without any, [transport] congestion is enough
 
     @property
     def control(self) -> Control:
-        """The senders' congestion control: what [transport] names, with the parameters of [congestion]."""
+        """The senders' congestion control: the one that [transport] names, with the parameters of [congestion]."""
         given, name = self.congestion, self.transport.congestion
         if given is not None and name in (None, name_of(given)):
             return given
@@ -346,7 +357,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
 
     @property
     def lossless_priorities(self) -> tuple[int, ...]:
-        """Those of packets that pause before they drop."""
+        """Priorities that PFC pauses instead of dropping their packets."""
         if self.pfc is None:
             return ()
         return (self.priority.data,) if self.pfc.priorities is None else self.pfc.priorities

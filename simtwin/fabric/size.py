@@ -1,7 +1,7 @@
-"""How large a topology is, by arithmetic: what would take all memory is refused before it is built.
+"""Size of a topology by arithmetic, so that one that would exhaust memory is refused before it is built.
 
-Routing holds a number for each cable and each group of hosts that hang on the same switches, 12 B at its peak: 1.7 GB
-and five seconds at the limit. Two million links with few routes take 2 GB.
+Routing holds a number for each cable and each group of hosts that are attached to the same switches. This takes 12 B at
+its peak: 1.7 GB and five seconds at the limit. Two million links with few routes take 2 GB.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ROUTES_MAX = 140_000_000
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """Of a network that is not built."""
+    """Counts of a network that has not been built."""
 
     cables: int
     groups: int  # of hosts on the same switches
-    local: int = 0  # cables that lead to few groups and none other
-    local_routes: int = 0  # of all of them
+    local: int = 0  # cables that lead to few groups only
+    local_routes: int = 0  # routes of all local cables
 
     @property
     def links(self) -> int:
@@ -43,18 +43,18 @@ class NetworkSize:
 
     @property
     def routes(self) -> int:
-        """At most: one direction of a cable lies on shortest paths to a group."""
+        """Upper bound: one direction of a cable lies on shortest paths to a group."""
         return (self.cables - self.local) * self.groups + self.local_routes
 
 
 def check_size(document: Document, fabric: Fabric) -> None:
-    """Raises the document's error for a network that the twin cannot hold."""
+    """Raise the document's error for a network that the twin cannot hold."""
     if problem := size_problem(fabric):
         raise document.error(("topology",), problem)
 
 
 def size_problem(fabric: Fabric) -> str:
-    """What there is too much of for the twin; "" where all of it can be held."""
+    """Return which count exceeds the twin's limit and the remedy; "" where none does."""
     size = size_of(fabric)
     for count, most, what in (
         (size.links, LINKS_MAX, "links"),
@@ -66,7 +66,7 @@ def size_problem(fabric: Fabric) -> str:
 
 
 def size_of(fabric: Fabric) -> NetworkSize:
-    """As `simtwin.fabric.topology` would build it and `simtwin.fabric.routing` would see it."""
+    """Return the size that `simtwin.fabric.topology` builds and `simtwin.fabric.routing` sees."""
     topology, hosts = fabric.topology, fabric.hosts
     if isinstance(topology, SingleSwitch | Photonic):
         return NetworkSize(hosts, 1)
@@ -93,7 +93,7 @@ def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:
         return NetworkSize(cables, leaves)
     if domain.kind == "mesh":
         return NetworkSize(cables + topology.servers * comb(topology.rails, 2), leaves)
-    # A host's leaf and server are its alone. Without PXN a server's switch leads to its own hosts and no others.
+    # A host is alone on its leaf and server. Without PXN a server's switch leads to its own hosts only.
     if domain.pxn:
         return NetworkSize(cables + 3 * hosts, hosts)
     return NetworkSize(cables + hosts, hosts, local=hosts, local_routes=hosts * topology.rails)
@@ -103,7 +103,7 @@ def _torus(topology: Torus, hosts: int) -> NetworkSize:
     routers = prod(topology.size)
     cables = hosts
     for size in topology.size:
-        is_ring = topology.wraps and size > 2  # of two, one cable joins both ways around
+        is_ring = topology.wraps and size > 2  # with two routers, one cable joins both ways around
         cables += routers if is_ring else routers // size * (size - 1)
     return NetworkSize(cables, routers)
 
@@ -119,7 +119,7 @@ def _explicit(topology: Explicit) -> NetworkSize:
                 beside[end].add(other)
     groups = len({frozenset(beside[host.name]) for host in topology.host})
     nodes = len(topology.host) + len(topology.switch)
-    # A switch that joins hosts alone leads to these and no others.
+    # A switch attached to hosts alone leads to these hosts only.
     alone = [cables[name] for name in switches if not beside[name]]
     total = max(len(topology.link), nodes)  # routing holds a number for each node too
     return NetworkSize(total, groups, local=sum(alone), local_routes=sum(count * min(count, groups) for count in alone))

@@ -1,4 +1,4 @@
-"""Writing a fabric as the TOML text that a person would have written."""
+"""Writing a fabric as readable TOML text."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from simtwin.fabric.schema import Fabric
 
 _COMMENTS = {
     "topology": "hosts, switches and how they are joined",
-    "link": "host to switch, and every link that says nothing else",
+    "link": "host to switch, and the default of every link",
     "downlink": "switch to host",
-    "transport": "RoCE reliable connections; what is absent is the transport's default",
-    "frame": "what the link layer adds to each IP packet",
-    "host": "latencies as genie calibrate measures them",
+    "transport": "RoCE reliable connections; absent keys have the transport's defaults",
+    "frame": "bytes that the link layer adds to each IP packet",
+    "host": "latencies, as genie calibrate measures them",
     "switch": "output-queued",
-    "ecn": "where switches mark",
-    "pfc": "priorities that pause before they drop",
-    "priority": "of packets",
-    "congestion": "at the senders",
+    "ecn": "marking thresholds of switches",
+    "pfc": "lossless priorities",
+    "priority": "priorities of packets",
+    "congestion": "congestion control of the senders",
     "load_balancing": "among equally short paths",
     "routing": "shortest paths",
-    "path": "kept to, whatever is balanced or fails",
-    "fault": "in the twin",
-    "addresses": "of switches and hosts, as the hops of a path show them",
+    "path": "pinned, whatever load balancing and faults do",
+    "fault": "faults in the twin",
+    "addresses": "of switches and hosts, as traceroute shows them",
 }
 
 
 def to_toml(fabric: Fabric) -> str:
-    """The file's text. `simtwin.fabric.reading.parse_fabric` reads the same fabric back."""
+    """Return the file's text. `simtwin.fabric.reading.parse_fabric` reads the same fabric back."""
     lines = [f"name = {_value(fabric.name)}"]
     for section, comment in _COMMENTS.items():
         table = getattr(fabric, section)
@@ -53,7 +53,7 @@ def _table(header: str, table: Struct, comment: str = "", brackets: str = "[]") 
     if table.__struct_config__.tag_field:
         yield f"{table.__struct_config__.tag_field} = {_value(table.__struct_config__.tag)}"
     below: list[str] = []
-    # Of the many hosts, switches and cables of a list only what makes them differ.
+    # Entries of a list show only keys that differ from the defaults: hosts, switches and cables are many.
     defaults = _defaults(type(table)) if brackets == "[[]]" else {}
     for key in table.__struct_fields__:
         value = getattr(table, key)
@@ -91,6 +91,6 @@ def _value(value: object) -> str:
 
 
 def _string(text: str) -> str:
-    """A TOML basic string, with what it may not hold escaped (TOML 1.0, "String")."""
+    """Return a TOML basic string with the characters escaped that it may not hold (TOML 1.0, "String")."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'

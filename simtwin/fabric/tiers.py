@@ -1,4 +1,4 @@
-"""Tiers of links between switches, for the record: a verdict counts which of them the traffic judged."""
+"""Tiers of links between switches, for the record: a verdict counts the tiers that the traffic judged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def distances(network: Network) -> NDArray[np.int32]:
-    """(nodes,) cables to the nearest host; a switch inside a server is as near as its hosts.
+    """Return the number of cables to the nearest host, (nodes,); a switch inside a server is at 0, as its hosts are.
 
-    Switches without a way to any host are one farther than all others.
+    Switches without a path to any host are one farther than all others.
     """
     distance = np.full(network.nodes, -1, np.int32)
     distance[: network.hosts] = 0
@@ -38,7 +38,10 @@ def distances(network: Network) -> NDArray[np.int32]:
 
 
 def tiers_of(network: Network) -> list[str | None]:
-    """By link: "links 1-2" after the levels of the two switches, 1 next to a host; None at hosts and in servers."""
+    """Return the tier of each link, (links,).
+
+    It is "links 1-2" after the levels of its switches (1: next to a host), and None at hosts and inside servers.
+    """
     level = distances(network)
     ends = zip(level[network.src_node].tolist(), level[network.dst_node].tolist(), strict=True)
     return [f"links {min(pair)}-{max(pair)}" if min(pair) > 0 else None for pair in ends]
@@ -47,7 +50,10 @@ def tiers_of(network: Network) -> list[str | None]:
 def crossings(
     network: Network, routes: Routes, host_of_rank: Sequence[int], transfers: pl.DataFrame
 ) -> dict[str, list[str]]:
-    """Tier -> "src->dst", the pairs of ranks whose packets cross it, where no pair keeps to one path."""
+    """Return tier -> "src->dst", the pairs of ranks whose packets cross it.
+
+    It is for fabrics that spread a pair's packets over several paths.
+    """
     pairs = transfers.select("src", "dst").unique().sort("src", "dst").rows()
     if len(pairs) > PAIRS_MAX:
         return {}

@@ -1,4 +1,4 @@
-"""Fabrics as networks: every kind of topology, cable by cable."""
+"""Every kind of topology as a network, cable by cable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["UNLIMITED_BUFFER", "Network", "NetworkBuilder", "build_network", "ca
 
 
 def build_network(fabric: Fabric) -> Network:
-    """The network of a fabric that `simtwin.fabric.reading` has checked."""
+    """Return the network of a fabric that `simtwin.fabric.reading` has checked."""
     topology = fabric.topology
     if isinstance(topology, Explicit):
         return _explicit(fabric, topology)
@@ -50,7 +50,7 @@ def build_network(fabric: Fabric) -> Network:
 
 
 class _Generator(NetworkBuilder):
-    """All hosts of a fabric, `host0` and on, and what generators do again and again."""
+    """All hosts of a fabric, `host0` and on, and the steps that generators share."""
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric.frame.overhead_bytes, int(fabric.switch.latency))
@@ -60,17 +60,17 @@ class _Generator(NetworkBuilder):
             self.host(f"host{h}", fabric.host.packet_latency, fabric.host.message_latency)
 
     def named(self, name: str, count: int) -> list[int]:
-        """Switches `name`0, `name`1, ..."""
+        """Add switches `name`0, `name`1, ... and return their numbers."""
         return [self.switch(f"{name}{i}", self.buffer_bytes) for i in range(count)]
 
     def attach(self, host: int, switch: int) -> None:
-        """A host's cable."""
+        """Add a host's cable."""
         down = self._fabric.downlink or self.link
         bursts = (self.link.burst or 0, down.burst or 0)
         self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts)
 
     def join(self, a: int, b: int, link: Link | None = None, length: int = 1) -> None:
-        """A cable of one rate."""
+        """Add a cable between two switches."""
         link = link or self.link
         self.cable(a, b, link.rate, link.delay, link.rate, (link.burst or 0, link.burst or 0), length)
 
@@ -83,7 +83,7 @@ def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
 
 
 def _photonic(builder: _Generator, topology: Photonic) -> None:
-    """As on one switch, where a host's cable has the rate of all circuits that it can have."""
+    """As a single switch, where a host's cable has the rate of all its circuits together."""
     switch = builder.switch("switch", builder.buffer_bytes)
     for h in range(topology.hosts):
         rate = builder.link.rate * topology.ports
@@ -116,10 +116,10 @@ def _fat_tree(builder: _Generator, topology: FatTree) -> None:
 
 
 def _rail_optimized(builder: _Generator, topology: RailOptimized) -> None:
-    """Cables of the hosts first, then leaves to spines, then what joins a server's own.
+    """Cables of the hosts first, then leaves to spines, then the domains of servers.
 
-    With PXN a host's port to the network is a node of its own, which its server's domain reaches too: the shortest path
-    to another rail leads through the domain to the port on that rail.
+    With PXN a host's port to the network is a node of its own, and its server's domain reaches it too. The shortest
+    path to another rail therefore leads through the domain to the port on that rail.
     """
     rails, servers, domain = topology.rails, topology.servers, topology.domain
     per_leaf = topology.servers_per_leaf or servers
@@ -164,8 +164,8 @@ def _dual_plane(builder: _Generator, topology: DualPlane) -> None:
 def _dragonfly(builder: _Generator, topology: Dragonfly) -> None:
     """Cables of the hosts, then of groups, then between them: the q-th global link of group i goes to i + q + 1.
 
-    A path crosses one global link at most (minimal routing, Kim et al., ISCA 2008), however many links of its groups
-    that takes: two global links are longer than one with a link of a group at each end.
+    A path crosses one global link at most (minimal routing, Kim et al., ISCA 2008), however many links it takes inside
+    its groups. Two global links are longer than one with a link of a group at each end.
     """
     count, ports = topology.routers, topology.global_links
     groups = count * ports + 1
@@ -192,7 +192,7 @@ def _torus(builder: _Generator, topology: Torus) -> None:
     for place, dimension in product(places, range(len(topology.size))):
         size = topology.size[dimension]
         is_last = place[dimension] == size - 1
-        if size == 1 or (is_last and (not topology.wraps or size == 2)):  # of two, one cable joins both ways around
+        if size == 1 or (is_last and (not topology.wraps or size == 2)):  # two: one cable joins both ways
             continue
         builder.join(
             router[place], router[(*place[:dimension], (place[dimension] + 1) % size, *place[dimension + 1 :])]
@@ -217,7 +217,7 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
 
 
 def _bursts(fabric: Fabric, link: NamedLink) -> tuple[int, int]:
-    """Bytes from a to b and from b to a, 0 for none."""
+    """Return the token buckets in bytes from a to b and from b to a; 0 for none."""
     if link.burst_back is not None:
         return link.burst or 0, link.burst_back
     burst = fabric.link.burst if fabric.link and link.burst is None else link.burst
@@ -225,6 +225,6 @@ def _bursts(fabric: Fabric, link: NamedLink) -> tuple[int, int]:
 
 
 def cable_of(fabric: Fabric, link: NamedLink) -> tuple[int, int]:
-    """Rate (b/s) from a to b and delay (ps) of a cable, [link]'s where it says none itself."""
+    """Return the rate (b/s) from a to b and the delay (ps) of a cable; each defaults to that of [link]."""
     default = fabric.link or Link(rate=Rate(0))
     return default.rate if link.rate is None else link.rate, default.delay if link.delay is None else link.delay

@@ -1,4 +1,4 @@
-"""The fabric file's transport section as the queue pair's configuration."""
+"""The fabric file's transport section as the configuration of a queue pair."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
 from simtwin.fabric.schema import Fabric
 
-REORDERING_PACKETS_MAX = 64  # unless given: sprayed packets overtake fewer, losses of short messages are still noticed
+REORDERING_PACKETS_MAX = 64  # default: few sprayed packets overtake more, and losses of short messages are noticed
 
 
 def queue_pair_config(
     fabric: Fabric, line_rate_bps: int = 0, base_round_trip_ps: int = 0
 ) -> genie_core.QueuePairConfig:
-    """What the fabric says; the core's defaults where it is silent.
+    """Return the queue pair's configuration, with the core's defaults for absent values.
 
-    `line_rate_bps`: of the hosts' ports, which congestion control starts from; `base_round_trip_ps`: of a full packet
-    on the idle network.
+    `line_rate_bps`: rate of the hosts' ports, from which congestion control starts; `base_round_trip_ps`: of a full
+    packet on the idle network.
     """
     config = genie_core.QueuePairConfig()
     transport = fabric.transport
@@ -47,12 +47,12 @@ def queue_pair_config(
 
 
 def _reordering_packets(window_packets: int) -> int:
-    """Well below the window: of packets that overtake one of its own there are fewer than a window has."""
+    """Return a number well below the window: fewer packets than a window can overtake one of its own."""
     return min(REORDERING_PACKETS_MAX, max(window_packets // 4, 1), window_packets - 1)
 
 
 def _control_window_packets(fabric: Fabric, line_rate_bps: int, base_round_trip_ps: int) -> int:
-    """Packets under way that a control with a window lets out at first; as many as can be where it has none."""
+    """Return the packets that a control's first window lets out; as many as possible where it has none."""
     control = fabric.control
     given = getattr(control, "window", None)
     if isinstance(given, Size) and given > 0:
@@ -65,9 +65,9 @@ def _control_window_packets(fabric: Fabric, line_rate_bps: int, base_round_trip_
 
 
 def line_rate_bps(network: Network) -> int:
-    """Of the fastest port between a host and the network's switches, not what is inside a server; 0: unlimited.
+    """Return the rate in b/s of the fastest port between a host and the network's switches; 0: unlimited.
 
-    A network without switches has only the hosts' cables.
+    Links inside a server do not count. A network without switches has only the hosts' cables.
     """
     beside = network.is_bridge | (np.arange(network.nodes) < network.hosts)
     ports = beside[network.src_node] & ~beside[network.dst_node]

@@ -1,4 +1,4 @@
-"""Values that a fabric cannot have: what would divide by zero, go on for ever, fit into no packet or mean nothing."""
+"""Checks of a fabric's values: those that divide by zero, never end, fit into no packet or mean nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAY_BE_UNLIMITED = "buffer"  # the other sizes are thresholds, shares and length
 
 
 def check_values(document: Document, fabric: Fabric) -> None:
-    """Raises the document's error for the first value that cannot be."""
+    """Raise the document's error for the first impossible value."""
     for key, value in _values(fabric):
         if isinstance(value, Size) and value < 0 and key[-1] != MAY_BE_UNLIMITED:
             raise document.error(key, ' = "unlimited": give a size such as "64KiB"')
@@ -36,7 +36,7 @@ def check_values(document: Document, fabric: Fabric) -> None:
 
 
 def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
-    """Raises the document's error for links on which a full frame takes no time at all, or hours."""
+    """Raise the document's error for links on which a full frame takes no time at all, or hours."""
     for key, value in _values(fabric):
         if isinstance(value, Rate) and 0 < value < SLOWEST_BPS:
             raise document.error(key, f" = {format_rate(value)}: give {LEAST_RATE} or more")
@@ -53,7 +53,7 @@ def check_rates(document: Document, fabric: Fabric, network: Network) -> None:
 
 
 def _values(table: Struct, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Key and value of everything in the file's tables but [congestion], which has checks of its own."""
+    """Yield key and value of everything in the file's tables except [congestion], which has its own checks."""
     for field in table.__struct_fields__:
         value = getattr(table, field)
         if isinstance(value, Struct):
@@ -80,7 +80,7 @@ def _check_frames(document: Document, fabric: Fabric) -> None:
 
 
 def _check_buffers(document: Document, fabric: Fabric) -> None:
-    """A queue that cannot hold one full packet would drop every one, and a token bucket would never have a packet's."""
+    """Refuse buffers and token buckets below one full packet: they would drop or hold back every packet."""
     least = frames_of(fabric).full_bytes
     bursts = [(key, int(value)) for key, value in _values(fabric) if key[-1] in ("burst", "burst_back") and value]
     for key, held_bytes in (*_buffers(fabric), *bursts):
@@ -104,7 +104,7 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
 
 
 def _check_pauses(document: Document, fabric: Fabric) -> None:
-    """Lossless priorities are somebody's, and nothing drops what they keep."""
+    """Refuse buffers that drop lossless packets, and lossless priorities that no packet has."""
     if (pfc := fabric.pfc) is None:
         return
     if fabric.switch.shared_buffer is None:
@@ -117,12 +117,12 @@ def _check_pauses(document: Document, fabric: Fabric) -> None:
         raise document.error(
             ("pfc", "priorities"),
             f" = {list(pfc.priorities)} has neither [priority] data = {used.data} nor control = {used.control}, so "
-            "nobody would pause: give one of them",
+            "no packet would be paused: give one of them",
         )
 
 
 def _buffers(fabric: Fabric) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Key and size of every output port's buffer that the file may give."""
+    """Yield key and size of every output port's buffer that the file may give."""
     yield ("switch", "buffer"), int(fabric.switch.buffer)
     if isinstance(fabric.topology, Explicit):
         for number, switch in enumerate(fabric.topology.switch):

@@ -1,4 +1,4 @@
-"""Fabric files, whatever simulator they are for."""
+"""Fabric files of Genie and of ASTRA-sim."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ ASTRA_SUFFIXES = (".yml", ".yaml")
 
 
 def read_fabric_file(path: Path) -> Fabric:
-    """A fabric file, or what one of ASTRA-sim's network files makes."""
+    """Read a fabric file, or one of ASTRA-sim's network files as a fabric."""
     return read_fabric(path)[0] if path.suffix in ASTRA_SUFFIXES else load_fabric(path)

@@ -16,12 +16,12 @@ from simtwin.imports.words import ForeignFileError, text_of
 
 @dataclass(frozen=True)
 class Reader:
-    """Of one kind of file."""
+    """A reader of one kind of file."""
 
     what: str
     recognises: Callable[[str], object]  # by the file's text
-    read: Callable[[Path, ImportOptions], Imported]  # checks what it made; raises ForeignFileError
-    options: frozenset[str] = frozenset()  # of ImportOptions, that mean something to it
+    read: Callable[[Path, ImportOptions], Imported]  # checks its result; raises ForeignFileError
+    options: frozenset[str] = frozenset()  # of ImportOptions: those that this reader uses
 
 
 _CONF = frozenset({"conf"})
@@ -36,7 +36,7 @@ def _read_astra(path: Path, options: ImportOptions) -> Imported:
     return Imported(*read_fabric(path))
 
 
-# Another kind is one more line.
+# A further kind is one more line.
 READERS: dict[str, Reader] = {
     "simai": Reader("SimAI's topology", _SIMAI_HEADER.match, read_simai, _CONF),
     "ns3": Reader("ns-3's topology", _NS3_HEADER.match, read_ns3, _CONF),
@@ -46,7 +46,10 @@ READERS: dict[str, Reader] = {
 
 
 def import_fabric(path: Path, kind: str | None = None, options: ImportOptions | None = None) -> Imported:
-    """A fabric that `genie simulate` takes. `kind`: of READERS; None: as its content says. Raises ForeignFileError."""
+    """Return a fabric for `genie simulate`.
+
+    `kind`: a key of READERS, or None to recognise the content. Raises ForeignFileError.
+    """
     options = options or ImportOptions()
     kind = _kind_of(path) if kind is None else kind
     if kind not in READERS:
@@ -70,4 +73,4 @@ def _kind_of(path: Path) -> str:
     if re.search(r"^TOPOLOGY_FILE\s", text, re.MULTILINE):
         raise ForeignFileError(f"{path}: is a configuration: give the topology file, and this one by --conf")
     kinds = ", ".join(f"{reader.what} ({kind})" for kind, reader in READERS.items())
-    raise ForeignFileError(f"{path}: is none of {kinds} by its content: give one, or say by --from what it is")
+    raise ForeignFileError(f"{path}: is none of {kinds} by its content: give one, or name its kind by --from")

@@ -1,7 +1,7 @@
-"""A fabric of servers as NCCL's topology XML has one: GPUs are hosts, their NICs hang on a switch for each rail.
+"""A fabric of servers as in NCCL's topology XML: GPUs are hosts, and NICs are attached to a switch for each rail.
 
-NICs serve GPUs as NCCL chooses them (its src/graph/topo.cc). A NIC of one GPU is that host's port. Where one serves
-several, NICs are bridges, so that each GPU may have all of it while the others are silent.
+NCCL chooses the NICs of each GPU (its src/graph/topo.cc). A NIC of one GPU is that host's port. Where one serves
+several, NICs are bridges, so that each GPU may use all of it while the others are idle.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from simtwin.imports.options import Imported, ImportOptions
 from simtwin.imports.words import ForeignFileError
 
 SERVERS, DELAY = 2, Duration(500_000)
-SPINES_MAX = 4096  # each is a cable of its own in the file for every rail
-GPU_TO_NIC_LENGTH = 2  # so that NVLinks are nearer than the NIC that two GPUs share
+SPINES_MAX = 4096  # in the file, each has a cable for every rail
+GPU_TO_NIC_LENGTH = 2  # so that NVLinks are nearer than a NIC that two GPUs share
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which NICs serve which GPUs of a server."""
+    """The NICs that serve each GPU of a server."""
 
     of_gpu: tuple[tuple[int, ...], ...]
-    nics: tuple[int, ...]  # that serve one
+    nics: tuple[int, ...]  # that serve at least one GPU
 
     @property
     def is_shared(self) -> bool:
@@ -36,7 +36,7 @@ class Choice:
 
 
 def read_nccl(path: Path, options: ImportOptions) -> Imported:
-    """Raises ForeignFileError."""
+    """Read NCCL's topology XML. Raises ForeignFileError."""
     server = read_server(path, options.nic_rate, options.nic)
     servers = SERVERS if options.servers is None else options.servers
     if servers * len(server.gpus) > HOSTS_MAX:
@@ -58,8 +58,8 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
         notes.append(f"cables of the network have a delay of {format_duration(delay)}: --delay gives another one")
     if options.nvlink_rate is None and not any(gpu.nvlinks for gpu in server.gpus):
         notes.append(
-            "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one GPUs of a server meet by their NICs, "
-            "where what they exchange is played at all (simulate --ranks-per-node 1)"
+            "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one, GPUs of a server use their NICs, "
+            "if their messages are played at all (simulate --ranks-per-node 1)"
         )
     switches = [NamedSwitch(f"rail{rail}") for rail in range(rails)] + [NamedSwitch(f"spine{i}") for i in range(spines)]
     hosts: list[NamedHost] = []
@@ -82,14 +82,14 @@ def read_nccl(path: Path, options: ImportOptions) -> Imported:
         if rails > 1 and not spines and _is_apart(fabric):
             instead = ", or --nvlink-rate" if servers == 1 and not options.nvlink_rate else ""
             raise ForeignFileError(
-                f"--spines 0: the {rails} rails of {path} are joined by nothing: give --spines 1 or more{instead}"
+                f"--spines 0: the {rails} rails of {path} are not joined: give --spines 1 or more{instead}"
             ) from wrong
         raise ForeignFileError(f"{path}: makes what the twin cannot play: {wrong}") from wrong
     return Imported(fabric, tuple(notes))
 
 
 def _is_apart(fabric: Fabric) -> bool:
-    """Some hosts reach each other by no path."""
+    """Return whether some pair of hosts has no path."""
     try:
         check_joined(build_network(fabric))
     except RoutingError:
@@ -98,7 +98,7 @@ def _is_apart(fabric: Fabric) -> bool:
 
 
 class _Cables:
-    """Of one server."""
+    """The nodes and cables of one server."""
 
     def __init__(self, name: str, server: Server, choice: Choice, delay: Duration) -> None:
         self.name, self.server, self.choice, self.delay = name, server, choice, delay
@@ -127,7 +127,10 @@ class _Cables:
                 self.links.append(NamedLink(f"{self.name}nic{rail}", f"rail{rail}", rate, self.delay))
 
     def by_nvlink(self, rate: Rate | None) -> None:
-        """To the NVSwitches, which are one bridge, and from GPU to GPU. `rate`: to an NVSwitch that no file has."""
+        """Add cables to the NVSwitches, which are one bridge, and between GPUs.
+
+        `rate`: to an NVSwitch that the file lacks.
+        """
         number_of = {gpu.name: number for number, gpu in enumerate(self.server.gpus)}
         to_switch = [0 if rate is None else int(rate)] * len(self.server.gpus)
         between: dict[tuple[int, int], list[int]] = {}
@@ -148,13 +151,13 @@ class _Cables:
             self._join(self.gpu(a), self.gpu(b), there or back, back or there)
 
     def _join(self, a: str, b: str, rate_bps: int, back_bps: int | None = None, length: int = 1) -> None:
-        """Inside the server, where no delay is known."""
+        """Add a cable inside the server, where no delay is known."""
         back = None if back_bps in (None, rate_bps) else Rate(back_bps or 0)
         self.links.append(NamedLink(a, b, Rate(rate_bps), Duration(0), back, length=length))
 
 
 def choose_nics(server: Server) -> Choice:
-    """Of the NICs that are nearest to it a GPU takes its share, GPU after GPU another one (ncclTopoGetLocalNet)."""
+    """Return the NICs of each GPU as ncclTopoGetLocalNet does: a share of the nearest ones, rotated from GPU to GPU."""
     chosen = []
     for number, gpu in enumerate(server.gpus):
         near = _nearest(gpu, server.nics)
@@ -162,26 +165,26 @@ def choose_nics(server: Server) -> Choice:
         takes = -(-len(near) // len(sharers))
         first = (number if gpu.number is None else gpu.number) % len(sharers)
         bits = len(near).bit_length() - 1
-        if len(near) == 1 << bits:  # bits in reverse: neighbours take NICs that are far apart
+        if len(near) == 1 << bits:  # bits in reverse: neighbours take distant NICs
             first = int(f"{first % len(near):0{bits}b}"[::-1], 2) if bits else 0
         chosen.append(tuple(sorted({near[(first + more) % len(near)] for more in range(takes)})))
     return Choice(tuple(chosen), tuple(sorted({nic for own in chosen for nic in own})))
 
 
 def distance(a: Gpu | Nic, b: Gpu | Nic) -> tuple[bool, int]:
-    """Whether on different CPUs; links of PCIe between them."""
+    """Return whether two devices are on different CPUs, and the number of PCIe links between them."""
     common = _common(a, b)
     return common == 0, len(a.hops) + len(b.hops) - 2 * common
 
 
 def pcie_bps(gpu: Gpu, nic: Nic) -> int:
-    """Of the slowest link between them; 0: unlimited. What joins CPUs is not in the file."""
+    """Return the rate of the slowest link between them; 0: unlimited. The links between CPUs are not in the file."""
     common = _common(gpu, nic)
     return _least(*(hop.rate_bps for hop in (*gpu.hops[common:], *nic.hops[common:])))
 
 
 def port_bps(nic: Nic) -> int:
-    """What a NIC sends: its own rate, or its PCIe link's where that is less."""
+    """Return a NIC's send rate in b/s: its own, or its PCIe link's where that is lower."""
     return _least(nic.rate_bps, nic.hops[-1].rate_bps)
 
 
@@ -191,7 +194,7 @@ def _nearest(device: Gpu | Nic, others: list[Gpu] | list[Nic]) -> list[int]:
 
 
 def _common(a: Gpu | Nic, b: Gpu | Nic) -> int:
-    """Steps from the CPU that both ways share."""
+    """Return the number of steps from the CPU that both paths share."""
     common = 0
     for one, other in zip(a.hops, b.hops, strict=False):
         if one.name != other.name:
@@ -205,7 +208,7 @@ def _least(*rates_bps: int) -> int:
 
 
 def _notes_on(server: Server, choice: Choice) -> list[str]:
-    """Who is served by whom, and by which way."""
+    """Return notes on the NICs of each GPU, slow PCIe links, unused NICs and unknown NVLinks."""
     served = []
     for number, (gpu, own) in enumerate(zip(server.gpus, choice.of_gpu, strict=True)):
         crosses, _ = distance(gpu, server.nics[own[0]])
@@ -220,5 +223,5 @@ def _notes_on(server: Server, choice: Choice) -> list[str]:
     names = {gpu.name for gpu in server.gpus}
     lost = [link.target for gpu in server.gpus for link in gpu.nvlinks if link.target and link.target not in names]
     if lost:
-        notes.append(f"NVLinks to {lost[0]} are not used: it is no GPU of the file")
+        notes.append(f"NVLinks to {lost[0]} are not used: it is not a GPU in the file")
     return notes

@@ -1,8 +1,8 @@
-"""One server as NCCL's topology XML has it: its CPUs with what hangs on their PCIe, and NVLinks between its GPUs.
+"""One server as in NCCL's topology XML: its CPUs with the PCIe devices below them, and NVLinks between its GPUs.
 
-Such a file is given to NCCL by NCCL_TOPO_FILE, or written by it to NCCL_TOPO_DUMP_FILE. The first kind leaves out what
-NCCL then asks the driver for: NVLinks, speeds of NICs, sometimes classes. What elements mean is NCCL's (its
-src/graph/topo.cc), and so are the rate of an NVLink and the PCIe link that stands for one of unknown speed.
+NCCL reads such a file by NCCL_TOPO_FILE, and writes one to NCCL_TOPO_DUMP_FILE. The first kind lacks what NCCL then
+asks the driver for: NVLinks, speeds of NICs, sometimes classes. The elements' meaning is NCCL's (its
+src/graph/topo.cc). So are the rate of an NVLink, and the PCIe link that stands for one of unknown speed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KNOWN = {
 }
 EVERYWHERE = {"keep"}
 GPU_CLASS, NIC_CLASS, NVSWITCH_CLASS = "0x03", "0x02", "0x068000"
-# PCI Express: transfers of a lane in GT/s -> what of them is data (8b/10b, 128b/130b, from 6.0 on flits of 256 B).
+# PCI Express: GT/s of a lane -> share of data (8b/10b, 128b/130b, from 6.0 on flits of 256 B).
 PCIE_DATA = {
     "2.5": Fraction(8, 10),
     "5": Fraction(8, 10),
@@ -40,7 +40,7 @@ PCIE_DATA = {
     "64": Fraction(242, 256),
 }
 PCIE_DEFAULT, WIDTH_DEFAULT, WIDTH_MAX = "8", 16, 32
-NVLINK_GBPS = {100: 320.8, 90: 164.8, 86: 96.0, 70: 160.0, 60: 144.0, 0: 160.0}  # by compute capability, from this on
+NVLINK_GBPS = {100: 320.8, 90: 164.8, 86: 96.0, 70: 160.0, 60: 144.0, 0: 160.0}  # by least compute capability
 COUNT_MAX = 1024
 MBPS_MAX = RATE_MAX_BPS // 10**6
 
@@ -49,15 +49,15 @@ _SPEED = re.compile(r"([0-9]+(?:\.[0-9]+)?) GT/s(?: PCIe)?")
 
 @dataclass(frozen=True)
 class Hop:
-    """A step of the way from a CPU to a device."""
+    """A step on the path from a CPU to a device."""
 
     name: str
-    rate_bps: int  # of the link above; 0: unlimited
+    rate_bps: int  # of the link above it; 0: unlimited
 
 
 @dataclass(frozen=True)
 class NvLink:
-    """All links of a GPU to another one, or to the NVSwitches."""
+    """All links of a GPU to another GPU, or to the NVSwitches."""
 
     target: str  # bus id; "": NVSwitches
     rate_bps: int
@@ -66,17 +66,17 @@ class NvLink:
 @dataclass(frozen=True)
 class Gpu:
     name: str  # bus id
-    number: int | None  # CUDA's, where the file has it
+    number: int | None  # CUDA's, where given
     hops: tuple[Hop, ...]
     nvlinks: tuple[NvLink, ...] = ()
 
 
 @dataclass(frozen=True)
 class Nic:
-    """A port of one."""
+    """A port of a NIC."""
 
     name: str
-    number: int | None  # NCCL's, where the file has it
+    number: int | None  # NCCL's, where given
     hops: tuple[Hop, ...]
     rate_bps: int
 
@@ -91,12 +91,15 @@ class Server:
 
 
 def read_server(path: Path, nic_rate: Rate | None = None, nic_names: tuple[str, ...] = ()) -> Server:
-    """`nic_rate`: of NICs without a speed; `nic_names`: bus ids of those without a class. Raises ForeignFileError."""
+    """Read the file of a server.
+
+    `nic_rate`: of NICs without a speed; `nic_names`: bus ids of NICs without a class. Raises ForeignFileError.
+    """
     root = read_xml(path)
     if root.name == "graphs":
-        raise root.error("has the channels that NCCL chose, no topology: give the file of NCCL_TOPO_DUMP_FILE")
+        raise root.error("has the channels that NCCL chose and not a topology: give the file of NCCL_TOPO_DUMP_FILE")
     if root.name != "system":
-        raise root.error("is no <system>: give a topology as NCCL_TOPO_FILE or NCCL_TOPO_DUMP_FILE names one")
+        raise root.error("is not <system>: give a topology file of NCCL_TOPO_FILE or NCCL_TOPO_DUMP_FILE")
     if root.attributes.get("version") != "1":
         raise root.value("version").error("must be 1")
     return _Reader(path, nic_rate, nic_names).read(root)
@@ -109,12 +112,12 @@ class _Reader:
         self.server, self.seen = Server(), set[str]()
         self.used_nic_rate, self.used_nic_names = False, set[str]()
         self.without_speed: list[Element] = []
-        self.to_itself: list[Element] = []  # NVLinks
+        self.to_itself: list[Element] = []  # NVLinks from a GPU to itself
 
     def read(self, root: Element) -> Server:
         cpus = [child for child in root.children if child.name == "cpu"]
         if len({cpu.attributes.get("host_hash") for cpu in cpus}) > 1:
-            raise root.error("has CPUs of several servers (host_hash): give a file of one")
+            raise root.error("has CPUs of several servers (host_hash): give the file of a single server")
         for cpu in cpus:
             hop = self._once(Hop(f"CPU {cpu.value('numaid').whole(0, COUNT_MAX)}", 0), cpu)
             self._devices(cpu, (hop,))
@@ -122,11 +125,11 @@ class _Reader:
         if not server.gpus:
             raise root.error("names no GPU: give a file of a server with GPUs")
         if not server.nics:
-            raise root.error("names no NIC, and nothing else joins servers: give the file of a machine that has one")
+            raise root.error("names no NIC, and nothing else joins servers: give the file of a server that has one")
         if self.nic_rate is not None and not self.used_nic_rate:
             raise ForeignFileError(f"{self.path}: every NIC has its speed there: leave --nic-rate out")
         if unused := [name for name in self.nic_names if name not in self.used_nic_names]:
-            raise ForeignFileError(f"{self.path}: --nic {shown(unused[0])}: is no pci entry without a class there")
+            raise ForeignFileError(f"{self.path}: --nic {shown(unused[0])}: is not a pci entry without a class")
         for kind in (server.gpus, server.nics):
             numbered = all(device.number is not None for device in kind)
             kind.sort(key=attrgetter("number" if numbered else "name"))
@@ -200,7 +203,7 @@ class _Reader:
                 yield NvLink(target, rate_bps)
 
     def _nets(self, nic: Element, way: tuple[Hop, ...], place: str) -> None:
-        """Ports of one NIC, which share its PCIe link; those without a number are none of NCCL's."""
+        """Add the ports of one NIC, which share its PCIe link; NCCL does not use ports without a number."""
         nets = [net for net in nic.children if net.name == "net" and "dev" in net.attributes]
         nets = [net for net in nets if net.attributes.get("net", "1") != "0"]
         for net in nets:
@@ -223,7 +226,7 @@ class _Reader:
         return int(self.nic_rate)
 
     def _rate(self, pci: Element) -> int:
-        """Of the link above, in the data's b/s."""
+        """Return the rate of the link above in b/s, of its data."""
         speed, width = pci.value("link_speed"), pci.value("link_width", "0").whole(0, WIDTH_MAX)
         match = _SPEED.fullmatch(speed.text)
         known = match[1].removesuffix(".0") if match else ""
@@ -255,7 +258,7 @@ def _nvlink_bps(compute_capability: int) -> int:
 
 
 def _not_understood(root: Element) -> Iterator[str]:
-    """A note for each element and each attribute of a name that is not known, where it comes first."""
+    """Yield a note for each unknown element and attribute, at its first place."""
     counts: Counter[str] = Counter()
     first: dict[str, Element] = {}
     for element in root.walk():

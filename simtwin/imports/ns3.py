@@ -1,4 +1,4 @@
-"""Experiments of ns-3's RDMA model (HPCC's tree and those made from it) as a fabric and a workload."""
+"""Experiments of ns-3's RDMA model (HPCC's tree and its derivatives) as a fabric and a workload."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simtwin.imports.words import Configuration, ForeignFileError
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment is in the twin."""
+    """An experiment in the twin: a fabric and a workload."""
 
     fabric: Fabric
     workload: Workload
     flows: tuple[Flow, ...]
-    notes: tuple[str, ...]  # where the twin's model differs, and what was not read
+    notes: tuple[str, ...]  # differences of the twin's model, and content that was not read
 
 
 def read_experiment(config: Path) -> Experiment:

@@ -1,4 +1,4 @@
-"""Topology files of ns-3's RDMA model and of SimAI as fabrics, with their configuration or without."""
+"""Topology files of ns-3's RDMA model and of SimAI as fabrics, with or without their configuration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from simtwin.imports.words import Configuration
 
 
 def read_ns3(path: Path, options: ImportOptions) -> Imported:
-    """Raises ForeignFileError."""
+    """Read ns-3's topology. Raises ForeignFileError."""
     return _fabric(read_topology(path), options)
 
 
 def read_simai(path: Path, options: ImportOptions) -> Imported:
-    """NVSwitches are bridges: what a server has inside it neither marks nor pauses. Raises ForeignFileError."""
+    """Read SimAI's topology.
+
+    NVSwitches are bridges: switches inside a server neither mark nor pause. Raises ForeignFileError.
+    """
     return _fabric(read_simai_topology(path), options)
 
 

@@ -1,7 +1,7 @@
-"""Topology and flow files of ns-3's RDMA model (HPCC's tree and those made from it), and SimAI's topology files.
+"""Topology and flow files of ns-3's RDMA model (HPCC's tree and its derivatives), and SimAI's topology files.
 
-Both topologies have a header, the numbers of the nodes that are switches, and source, target, rate, delay and error
-rate of each link. SimAI's header has servers and NVSwitches too, whose numbers come first.
+Both topologies have a header and the numbers of the switch nodes. Source, target, rate, delay and error rate of each
+link follow. SimAI's header also has servers and NVSwitches, whose numbers come first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simtwin.imports.words import DURATION_MAX_S, Value, Words
 NS_PER_S = 10**9
 PRIORITY_MAX, PORT_MAX = 7, 65535
 NODES_MAX, ROWS_MAX = 2 * HOSTS_MAX, 2**31 - 1
-HOST_CABLE_LENGTH = 2  # where there are NVSwitches: those of a server are nearer than its switch of the network
+HOST_CABLE_LENGTH = 2  # with NVSwitches: the other GPUs of a server are nearer than its switch of the network
 
 _LINK = re.compile(r"[0-9]+ [0-9]+ [0-9.]+[A-Za-z/]+ [0-9.]+[a-z]+ [0-9.eE+-]+")
 
@@ -35,13 +35,13 @@ class TopologyLink:
 
 @dataclass(frozen=True)
 class TopologyFile:
-    """Nodes are numbered; those that are no switches are hosts, counted from 0 in the order of their numbers."""
+    """Numbered nodes and links; nodes that are not switches are hosts, counted from 0 in the order of their numbers."""
 
     path: Path
     hosts: dict[int, int]  # node number -> host
     switches: tuple[int, ...]
     links: tuple[TopologyLink, ...]
-    nvswitches: tuple[int, ...] = ()  # join GPUs of one server each
+    nvswitches: tuple[int, ...] = ()  # each joins GPUs of one server
     gpus_per_server: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -59,12 +59,12 @@ class TopologyFile:
 
     @property
     def switch_links(self) -> list[TopologyLink]:
-        """Those at a switch of the network: what marks, shares a buffer and pauses."""
+        """Links at a switch of the network, which marks, shares a buffer and pauses."""
         switches = set(self.switches)
         return [link for link in self.links if switches & {link.a, link.b}]
 
     def explicit(self) -> Explicit:
-        """Every node and link by name."""
+        """Return the topology with every node and link by name."""
         return Explicit(
             hosts_per_server=self.gpus_per_server if self.nvswitches else None,
             host=[NamedHost(self.name(node)) for node in self.hosts],
@@ -83,13 +83,13 @@ class TopologyFile:
         )
 
     def _is_host_cable(self, link: TopologyLink) -> bool:
-        """Between a host and the network, beside NVSwitches."""
+        """Return whether a link joins a host with the network, in a topology with NVSwitches."""
         ends = {link.a, link.b}
         return bool(self._inside) and len(self.hosts.keys() & ends) == 1 and not self._inside & ends
 
 
 def read_topology(path: Path) -> TopologyFile:
-    """Header: numbers of nodes, switches and links. Raises ForeignFileError."""
+    """Read ns-3's topology; its header has the numbers of nodes, switches and links. Raises ForeignFileError."""
     words = Words(path)
     nodes, switch_count, link_count = words.row(("number of nodes", "number of switches", "number of links"))
     hosts, (switches,) = _nodes(words, nodes, (switch_count,))
@@ -98,8 +98,10 @@ def read_topology(path: Path) -> TopologyFile:
 
 
 def read_simai_topology(path: Path) -> TopologyFile:
-    """Header: numbers of nodes, GPUs of a server, NVSwitches, switches and links, and the GPUs' type, which says
-    nothing of the network. Raises ForeignFileError.
+    """Read SimAI's topology.
+
+    Its header has the numbers of nodes, GPUs of a server, NVSwitches, switches and links, and the GPUs' type, which is
+    unrelated to the network. Raises ForeignFileError.
     """
     words = Words(path)
     nodes, per_server, nvswitch_count, switch_count, link_count, _ = words.row(
@@ -123,9 +125,10 @@ def read_simai_topology(path: Path) -> TopologyFile:
 
 
 def read_flows(path: Path, topology: TopologyFile) -> tuple[Flow, ...]:
-    """Their number; source, target, priority, port, bytes and start in s of each. Raises ForeignFileError.
+    """Read the number of flows, then source, target, priority, port, bytes and start in s of each.
 
-    Ranks are hosts, counted from 0 in the order of node numbers; times are from the first flow's.
+    Ranks are hosts, counted from 0 in the order of node numbers; times are relative to the first flow's. Raises
+    ForeignFileError.
     """
     words = Words(path)
     (count,) = words.row(("number of flows",))
@@ -149,7 +152,7 @@ def read_flows(path: Path, topology: TopologyFile) -> tuple[Flow, ...]:
 
 
 def _nodes(words: Words, nodes: Value, counts: tuple[Value, ...]) -> tuple[dict[int, int], tuple[tuple[int, ...], ...]]:
-    """Hosts by node number, and the switches of each kind, which the file names kind by kind."""
+    """Return hosts by node number, and the switches of each kind, which the file lists kind by kind."""
     highest = nodes.whole(1, NODES_MAX) - 1
     totals = [count.whole(0, highest) for count in counts]
     host_total = highest + 1 - sum(totals)
@@ -173,7 +176,7 @@ def _nodes(words: Words, nodes: Value, counts: tuple[Value, ...]) -> tuple[dict[
 
 
 def _links(words: Words, nodes: Value, count: Value) -> list[tuple[TopologyLink, Value]]:
-    """Each with its target as the file has it, for what may be wrong with its ends."""
+    """Return each link with its target as in the file, for errors about its ends."""
     highest = int(nodes.text) - 1
     links = []
     for number in range(words.count(count, count.whole(1, ROWS_MAX), 5)):
@@ -191,7 +194,7 @@ def _links(words: Words, nodes: Value, count: Value) -> list[tuple[TopologyLink,
 def _check_nvswitches(
     links: list[tuple[TopologyLink, Value]], hosts: dict[int, int], nvswitches: frozenset[int], gpus_per_server: int
 ) -> None:
-    """What goes from server to server goes by the network: an NVSwitch joins nothing but one server's GPUs."""
+    """Refuse an NVSwitch with links to anything but one server's GPUs: traffic between servers uses the network."""
     server_of: dict[int, int] = {}
     for link, target in links:
         for nvswitch, other in ((link.a, link.b), (link.b, link.a)):
@@ -208,11 +211,11 @@ def _check_nvswitches(
 
 
 def _left(words: Words, count: Value) -> tuple[str, ...]:
-    """A note on what follows the last link; one link more is a mistake of the header."""
+    """Return a note on words after the last link; one more link is an error in the header."""
     left = words.left
     if not left:
         return ()
     if _LINK.fullmatch(" ".join(word.text for word in left[:5])):
         raise count.error(f"line {left[0].line} has one more: give the number of all links, or leave that line out")
     start = " ".join(word.text for word in left)
-    return (left[0].note(f"what stands here, below the last link, is not read: {start}"),)
+    return (left[0].note(f"this text below the last link is not read: {start}"),)

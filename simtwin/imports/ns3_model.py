@@ -1,4 +1,4 @@
-"""The configuration of ns-3's RDMA model, and of SimAI, which is made from it, as a fabric of the twin."""
+"""The configuration of ns-3's RDMA model, and of SimAI's derivative of it, as a fabric of the twin."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from simtwin.imports.words import Configuration, ForeignFileError
 
 DATA_HEADER_BYTES = 36  # PPP 2, IPv4 20, UDP 8, sequence 6
 PAUSE_BYTES = 31  # PPP 2, IPv4 20, its own 9
-# PPP and IPv4, then 26 or, when that is more, an acknowledgement's own 12 and what data was told.
+# PPP and IPv4, then the larger of 26 bytes and an acknowledgement's own 12 plus the telemetry or time stamp of data.
 ACKNOWLEDGE_OUTER_BYTES, ACKNOWLEDGE_LEAST_BYTES, ACKNOWLEDGE_OWN_BYTES = 22, 26, 12
 TOLD_BYTES = {"HPCC": 42, "TIMELY": 8}  # telemetry and a time stamp, in data and in acknowledgements
 RESERVE_BYTES, RESUME_BYTES, ALPHA = 4096, 3072, 0.125
 HEADROOM_FACTOR = 3  # of a link's rate times its delay
 CONTROLS = {"1": "DCQCN", "3": "HPCC", "7": "TIMELY", "8": "DCTCP", "12": "none"}
 PS_PER_NS = 1000
-PAYLOAD_MAX_BYTES = 65_000  # of an IPv4 packet, about
+PAYLOAD_MAX_BYTES = 65_000  # of an IPv4 packet, approximately
 THRESHOLD_MAX_KB = SIZE_MAX_BYTES // 1000
 COUNT_MAX = 1_000_000
 BUFFER_MIB = "32"
@@ -36,13 +36,13 @@ READ = """
     GLOBAL_T VAR_WIN FAST_REACT U_TARGET MI_THRESH MULTI_RATE ACK_HIGH_PRIO LINK_DOWN KMAX_MAP KMIN_MAP PMAX_MAP
     BUFFER_SIZE
 """
-# Of what that simulator writes and when it stops; of a mode that is refused; or read there and used nowhere.
+# Keys of that simulator's output files and stop time, of a refused mode, or without any use there.
 WITHOUT_MEANING = """
     TRACE_FILE TRACE_OUTPUT_FILE FCT_OUTPUT_FILE PFC_OUTPUT_FILE ENABLE_TRACE SIMULATOR_STOP_TIME QLEN_MON_FILE
     QLEN_MON_START QLEN_MON_END BW_MON_FILE RATE_MON_FILE CNP_MON_FILE MON_START MON_END QP_MON_INTERVAL
     BW_MON_INTERVAL QLEN_MON_INTERVAL PINT_LOG_BASE PINT_PROB PAUSE_TIME DATA_RATE LINK_DELAY L2_CHUNK_SIZE
 """
-# What the twin has one way only.
+# Keys for which the twin has one value only.
 PLAYED_AT = {
     "USE_DYNAMIC_PFC_THRESHOLD": "1",
     "L2_ACK_INTERVAL": "1",
@@ -59,10 +59,10 @@ KNOWN = frozenset(f"{READ} {WITHOUT_MEANING} {OF_DCTCP}".split()) | PLAYED_AT.ke
 def model_fabric(
     keys: Configuration, topology: TopologyFile, pairs: Sequence[tuple[int, int]] | None, notes: list[str], name: str
 ) -> Fabric:
-    """A topology with what the configuration says; to `notes` comes where the twin's model differs.
+    """Return a topology with the settings of a configuration; differences of the twin's model are added to `notes`.
 
-    `pairs`: source and target host of those that talk, whose longest round trip is that model's base round trip; None:
-    all of them. Raises ForeignFileError.
+    `pairs`: source and target host of each flow, whose longest round trip is that model's base round trip; None: all
+    pairs. Raises ForeignFileError.
     """
     keys.check_kind(KNOWN)
     error_rate, link_down = keys.value("ERROR_RATE_PER_LINK", "0"), keys.value("LINK_DOWN", "0 0 0")
@@ -79,16 +79,16 @@ def model_fabric(
     buffer_bytes = keys.value("BUFFER_SIZE", BUFFER_MIB).whole(1, SIZE_MAX_BYTES >> 20) << 20
     told_bytes = TOLD_BYTES.get(mode, 0)
     control_bytes = ACKNOWLEDGE_OUTER_BYTES + max(ACKNOWLEDGE_LEAST_BYTES, ACKNOWLEDGE_OWN_BYTES + told_bytes)
-    # A fabric file has no headroom of nothing.
+    # A fabric file has no headroom of 0.
     headrooms = {
         max(HEADROOM_FACTOR * link.rate_bps * link.delay_ps // (8 * 10**12), 1) for link in topology.switch_links
     }
     if len(headrooms) > 1:
-        notes.append(f"headroom is {max(headrooms)} B at every port: that model's follows each link's delay")
+        notes.append(f"headroom is {max(headrooms)} B at every port: in that model it follows each link's delay")
     return Fabric(
         name=name[:64],
         topology=topology.explicit(),
-        # Nothing is lost and nobody waits for ever: no retransmission timer of that model ever runs out.
+        # Nothing is lost and no queue pair waits for ever: that model's retransmission timer never expires.
         transport=Transport(window_packets=2**20, ack_every_packets=1, ack_timeout=Duration(10**12)),
         frame=Frame(
             payload=Size(payload_bytes),
@@ -106,7 +106,7 @@ def model_fabric(
 
 
 def check_fabric(keys: Configuration | None, topology: TopologyFile, fabric: Fabric) -> None:
-    """All that `genie simulate` refuses is refused here, where the files are known by which it can be mended."""
+    """Refuse a fabric that `genie simulate` would refuse, with an error that names the imported file to correct."""
     try:
         parse_fabric(to_toml(fabric), "its fabric file")
     except FabricError as wrong:
@@ -116,7 +116,7 @@ def check_fabric(keys: Configuration | None, topology: TopologyFile, fabric: Fab
 def _explained(
     keys: Configuration | None, topology: TopologyFile, fabric: Fabric, wrong: FabricError
 ) -> ForeignFileError:
-    """By the file and the key that make it so."""
+    """Return the error with the file and the key that cause it."""
     if problem := size_problem(fabric):
         return ForeignFileError(f"{topology.path}:{problem}")
     network = build_network(fabric)
@@ -147,7 +147,7 @@ def _note_keys(keys: Configuration, mode: str, notes: list[str]) -> None:
 
 def _ecn(keys: Configuration, topology: TopologyFile, notes: list[str]) -> Ecn | None:
     rates = sorted({link.rate_bps for link in topology.switch_links})
-    if not rates:  # nothing there marks
+    if not rates:  # no link where packets are marked
         return None
     limits = {"KMIN_MAP": (0.001, THRESHOLD_MAX_KB), "KMAX_MAP": (0.001, THRESHOLD_MAX_KB), "PMAX_MAP": (0.0, 1.0)}
     tables = {key: keys.value(key, "0").by_rate(*limit) for key, limit in limits.items()}
@@ -160,7 +160,9 @@ def _ecn(keys: Configuration, topology: TopologyFile, notes: list[str]) -> Ecn |
             least = f"{minimum[rate]:g}, which KMIN_MAP has for it"
             raise keys.value("KMAX_MAP", "0").error(f"{maximum[rate]:g} at {rate} b/s: give no less than {least}")
     if len({(minimum[rate] / rate, maximum[rate] / rate, chance[rate]) for rate in rates}) > 1:
-        notes.append(f"marks follow the thresholds of {rates[-1]} b/s in proportion: that model's are by rate")
+        notes.append(
+            f"marks follow the thresholds of {rates[-1]} b/s in proportion: that model has its own for each rate"
+        )
     at = rates[-1]
     return Ecn(
         minimum=Size(round(minimum[at] * 1000)),
@@ -184,7 +186,7 @@ def _control(
         notes.append("all windows follow the longest base round trip: that model has one for each pair of hosts")
     has_window = keys.value("HAS_WIN", "1").flag() and trip_ps > 0
     window = Size(rate_bps * trip_ps // (8 * 10**12)) if has_window else None
-    base = Duration(trip_ps) if trip_ps > 0 else None  # of a single host there is none
+    base = Duration(trip_ps) if trip_ps > 0 else None  # a single host has none
     varies = keys.value("VAR_WIN", "0").flag()
     if mode == "DCQCN":
         return DcqcnTimer(
@@ -204,7 +206,7 @@ def _control(
     if mode == "HPCC":
         for key, built in (("MULTI_RATE", "0"), ("FAST_REACT", "1")):
             if (value := keys.value(key, built)).text != built:
-                raise value.error(f"the other way is not built: give {built}")
+                raise value.error(f"the other mode is not implemented: give {built}")
         return Hpcc(
             utilisation=keys.value("U_TARGET", "0.95").share(),
             stages=keys.value("MI_THRESH", "0").whole(0, COUNT_MAX),
@@ -224,17 +226,20 @@ def _control(
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """That model's base round trip of a pair of hosts, the longest."""
+    """The longest base round trip of a pair of hosts in that model."""
 
     trip_ps: int
-    rate_bps: int  # of the sender's link there
-    differs: bool  # from others'
+    rate_bps: int  # of the sender's link
+    differs: bool  # from other pairs
 
 
 def _longest_round_trip(
     topology: TopologyFile, pairs: Sequence[tuple[int, int]] | None, payload_bytes: int
 ) -> RoundTrip:
-    """Among these pairs of source and target, or all; that model looks for paths from the target, hop by hop."""
+    """Return the longest base round trip among these pairs of source and target, or all pairs.
+
+    That model searches paths from the target, hop by hop.
+    """
     beside: dict[int, list[tuple[int, TopologyLink]]] = {node: [] for node in topology.hosts}
     for link in topology.links:
         beside.setdefault(link.a, []).append((link.b, link))
@@ -242,7 +247,7 @@ def _longest_round_trip(
     node_of = list(topology.hosts)
     sources_of: dict[int, set[int] | None] = {}
     if pairs is None:
-        # Hosts on the same switches of the network are as far from other servers.
+        # Hosts on the same switches of the network have equal round trips to other servers.
         alike = {_attachment(topology, beside[node], node): node for node in reversed(node_of)}
         sources_of = dict.fromkeys(alike.values())
     else:
@@ -263,7 +268,7 @@ def _longest_round_trip(
 def _attachment(
     topology: TopologyFile, links: list[tuple[int, TopologyLink]], node: int
 ) -> tuple[tuple[int, int, int], ...]:
-    """A host's switches of the network, with rate and delay of each link; of one without any, itself."""
+    """Return a host's switches of the network, with rate and delay of each link; for a host without any, itself."""
     outside = [(other, link.rate_bps, link.delay_ps) for other, link in links if not topology.is_nvswitch(other)]
     return tuple(sorted(outside)) or ((node, 0, 0),)
 
@@ -271,7 +276,7 @@ def _attachment(
 def _round_trips(
     beside: dict[int, list[tuple[int, TopologyLink]]], hosts: dict[int, int], target: int, payload_bytes: int
 ) -> dict[int, tuple[int, int]]:
-    """By node: round trip in ps to the target, and rate of the first link there. Hosts do not forward."""
+    """Return by node: round trip to the target in ps, and rate of the node's first link. Hosts do not forward."""
     at, reached = [target], {target: (0, 0)}
     for node in at:
         for other, link in beside[node]:

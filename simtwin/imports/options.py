@@ -1,4 +1,4 @@
-"""What a reader of fabrics is given, and what it gives."""
+"""Options and results of a reader of fabrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simtwin.fabric.schema import Fabric
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a file may leave open, as the command line says it; None and () say nothing."""
+    """Options for values that a file lacks, from the command line; None and () mean not given."""
 
     conf: Path | None = None  # configuration beside a topology
-    servers: int | None = None  # of the kind that the file describes
+    servers: int | None = None  # of the kind in the file
     spines: int | None = None
     nic_rate: Rate | None = None
-    nvlink_rate: Rate | None = None  # of a GPU, to NVSwitches
+    nvlink_rate: Rate | None = None  # of a GPU, to the NVSwitches
     nic: tuple[str, ...] = ()  # bus ids
     delay: Duration | None = None  # of the network's cables
 
@@ -28,7 +28,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """A fabric, and in sentences what was not in the file, what was not understood, and where the twin differs."""
+    """A fabric, and notes about missing values, unknown content and differences of the twin."""
 
     fabric: Fabric
     notes: tuple[str, ...]

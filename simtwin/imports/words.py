@@ -1,4 +1,4 @@
-"""Text files of other simulators, word by word: each value knows where it stands and says what may stand there."""
+"""Text files of other simulators, word by word; each value knows its place in the file and its allowed range."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.config.units import DURATION_MAX_PS, DURATION_UNITS_PS, RATE_MAX_BPS, Duration, Rate, parse_rate
+from genie.errors import InputError
 from genie.inputs.content import ContentError, read_text
 
 PS_PER_US = 10**6
@@ -20,27 +21,27 @@ _NUMBER = re.compile(r"[-+]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,4})?")
 _DELAY = re.compile(rf"({_NUMBER.pattern})(ms|us|ns|ps|s)")
 
 
-class ForeignFileError(Exception):
-    """A file of another tool that the twin cannot play; one line that names file, line, key and what is allowed."""
+class ForeignFileError(InputError):
+    """A file of another tool that the twin cannot play; one line that names file, line, key and the allowed values."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What stands at a key."""
+    """The text of a key, with its place in the file."""
 
     path: Path
-    line: int  # 0: nowhere, the key's default
+    line: int  # 0: not in the file, but the key's default
     key: str
     text: str
 
     def error(self, what: str) -> ForeignFileError:
-        """An error that says where this stands."""
+        """Return an error with the value's place in the file."""
         if self.line == 0:
             return ForeignFileError(f"{self.path}: {self.key} {shown(self.text)}, its default: {what}")
         return ForeignFileError(f"{self.path}:{self.line}: {self.key} {shown(self.text) or '(nothing)'}: {what}")
 
     def note(self, what: str) -> str:
-        """A warning that says where this stands."""
+        """Return a warning with the value's place in the file."""
         return f"{self.path}:{self.line}: {shown(what, 100)}"
 
     def whole(self, least: int, most: int) -> int:
@@ -54,7 +55,7 @@ class Value:
         return float(self.text)
 
     def share(self) -> float:
-        """Above 0, at most 1."""
+        """Return a number above 0, at most 1."""
         if not _NUMBER.fullmatch(self.text) or not 0 < float(self.text) <= 1:
             raise self.error("give a number above 0 and at most 1")
         return float(self.text)
@@ -72,7 +73,7 @@ class Value:
         return rate
 
     def delay(self) -> Duration:
-        """With its unit; "0.001ms" has more digits than a duration in ps may, and is rounded."""
+        """Return a duration with its unit; "0.001ms" has more digits than a duration in ps may have, and is rounded."""
         match = _DELAY.fullmatch(self.text)
         delay_ps = float(match[1]) * DURATION_UNITS_PS[match[4]] if match else -1.0
         if not 0 <= delay_ps <= DURATION_MAX_PS:
@@ -80,11 +81,11 @@ class Value:
         return Duration(round(delay_ps))
 
     def micros(self) -> Duration:
-        """A time in us: that model counts in ns."""
+        """Return a time given in us, with the resolution of that model: 1 ns."""
         return Duration(round(self.number(0.001, DURATION_MAX_US) * PS_PER_US))
 
     def by_rate(self, least: float, most: float) -> dict[int, float]:
-        """A map's numbers by rate in b/s: how many there are, then a rate and a number of each."""
+        """Return a map's numbers by rate in b/s: the text has their count, then a rate and a number of each."""
         words = [Value(self.path, self.line, self.key, word) for word in self.text.split()]
         if not words or len(words) % 2 == 0 or words[0].text != str(len(words) // 2):
             raise self.error("give how many rates there are, then a rate in b/s and a number for each")
@@ -93,7 +94,7 @@ class Value:
 
 
 class Configuration:
-    """A file of keys, one a line, each with what follows it. Raises ForeignFileError."""
+    """A file with one key a line, followed by its value. Raises ForeignFileError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,22 +104,22 @@ class Configuration:
                 self._values[words[0]] = Value(path, number, words[0], words[1].strip() if len(words) > 1 else "")
 
     def value(self, key: str, default: str) -> Value:
-        """What stands at a key, or that model's default."""
+        """Return the value of a key, or that model's default."""
         return self._values.get(key) or Value(self.path, 0, key, default)
 
     def check_kind(self, known: Collection[str]) -> None:
-        """Raises ForeignFileError unless one of these keys is there."""
+        """Raise ForeignFileError unless one of these keys is there."""
         if not self._values.keys() & set(known):
             raise ForeignFileError(
-                f"{self.path}: is no configuration of SimAI's or ns-3's: no known key in it; give a SimAI.conf"
+                f"{self.path}: is not a configuration of SimAI or ns-3: it has no known key; give a SimAI.conf"
             )
 
     def others(self, known: Collection[str]) -> list[Value]:
-        """Keys that are not among these."""
+        """Return the values of keys that are not among these."""
         return [value for key, value in self._values.items() if key not in known]
 
     def file(self, key: str) -> Path:
-        """The file that a key names, beside the configuration or in the folder above."""
+        """Return the file that a key names, beside the configuration or in the folder above."""
         value = self._values.get(key)
         if value is None:
             raise ForeignFileError(f"{self.path}: {key} is missing: is this a configuration of ns-3's RDMA model?")
@@ -130,7 +131,7 @@ class Configuration:
 
 
 class Words:
-    """A file's words in order, wherever its lines end; what comes after those that are asked for is a warning."""
+    """A file's words in order, regardless of line breaks; words after the requested ones give a warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,11 +141,11 @@ class Words:
 
     @property
     def left(self) -> list[Value]:
-        """What comes after the words that were asked for, the next few of them."""
+        """The first few words after the requested ones."""
         return [Value(self.path, line, "", text) for line, text in self._words[self._at : self._at + 8]]
 
     def row(self, keys: tuple[str, ...]) -> list[Value]:
-        """The next words, by these names."""
+        """Return the next words, as values with these names."""
         values = []
         for key in keys:
             if self._at == len(self._words):
@@ -156,21 +157,21 @@ class Words:
         return values
 
     def count(self, value: Value, rows: int, words_per_row: int) -> int:
-        """So many rows, which the file must have."""
+        """Return `rows` after checking that the file has that many."""
         there = (len(self._words) - self._at) // words_per_row
         if rows > there:
-            raise value.error(f"the file has {there}: give {there}, or the others too")
+            raise value.error(f"the file has {there}: give {there}, or add the missing ones")
         return rows
 
 
 def shown(text: str, characters: int = SHOWN_CHARACTERS) -> str:
-    """What a line for a person may hold of a file's words."""
+    """Return text from a file for a message: printable and shortened."""
     printable = "".join(letter if letter.isprintable() else "?" for letter in text)
     return printable if len(printable) <= characters else f"{printable[:characters]}..."
 
 
 def text_of(path: Path) -> str:
-    """A file's text. Raises ForeignFileError."""
+    """Return a file's text. Raises ForeignFileError."""
     try:
         return read_text(path, encoding="utf-8-sig")
     except ContentError as wrong:

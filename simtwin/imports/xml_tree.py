@@ -1,4 +1,4 @@
-"""XML as a tree whose elements know their lines; no document type, no entities, no text."""
+"""XML as a tree whose elements have line numbers; without document types, entities and text."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def value(self, attribute: str, default: str = "") -> Value:
-        """An attribute, by the name that errors call it."""
+        """Return an attribute as a value, with the name for errors."""
         return Value(self.path, self.line, f"{self.name} {attribute} =", self.attributes.get(attribute, default))
 
     def error(self, what: str) -> ForeignFileError:
         return ForeignFileError(f"{self.path}:{self.line}: <{self.name}> {what}")
 
     def note(self, what: str) -> str:
-        """A warning that says where this stands."""
+        """Return a warning with the element's place in the file."""
         return f"{self.path}:{self.line}: <{shown(self.name)}>: {shown(what, 200)}"
 
     def walk(self) -> Iterator[Element]:
-        """This and all below it, in the order of the file."""
+        """Yield this element and all below it, in the order of the file."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def read_xml(path: Path) -> Element:
-    """The root. Raises ForeignFileError."""
+    """Return the root element. Raises ForeignFileError."""
     try:
         text = read_bytes(path)
     except ContentError as wrong:
@@ -54,7 +54,7 @@ def read_xml(path: Path) -> Element:
     def start(name: str, attributes: dict[str, str]) -> None:
         element = Element(path, parser.CurrentLineNumber, name, attributes)
         if len(stack) > DEPTH_MAX:
-            raise element.error(f"is deeper than {DEPTH_MAX} elements: give a file that is less so")
+            raise element.error(f"is nested deeper than {DEPTH_MAX} elements: give a flatter file")
         stack[-1].children.append(element)
         stack.append(element)
 

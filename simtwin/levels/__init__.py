@@ -1,1 +1,1 @@
-"""Levels of the twin."""
+"""Levels of the twin: their names, and the closed forms of level `analytic`."""

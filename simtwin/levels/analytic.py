@@ -1,6 +1,6 @@
-"""Level `analytic`: what each collective and each message of a workload costs, by closed forms.
+"""Level `analytic`: costs of a workload's collectives and messages by closed forms.
 
-A plan's nodes share few costs: `cost_keys` lists them, a `CostModel` says what each takes.
+The nodes of a plan share few distinct costs. `cost_keys` lists them, and a `CostModel` gives the time of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 
 class CostKey(NamedTuple):
-    """A collective, or a message. `size_bytes`: as genie/workload/graph.py has it."""
+    """A collective or a message. `size_bytes` is as in genie/workload/graph.py."""
 
     op: str
     ranks: tuple[int, ...]
@@ -28,27 +28,30 @@ class CostKey(NamedTuple):
 
 
 class CostModel(Protocol):
-    """How long what a key says takes once all of its ranks are there."""
+    """Times of collectives and messages once all of their ranks have arrived."""
 
     def prepare(self, keys: Sequence[CostKey]) -> None:
-        """Learn of the network what these keys will ask: as long as it takes, and whatever their sizes are."""
+        """Compute everything about the network that these keys need, whatever their sizes are."""
 
     def cost_ps(self, key: CostKey) -> int: ...
 
     def acknowledgement_ps(self, key: CostKey) -> int:
-        """From a message's arrival until its sender hears of it."""
+        """Return the time from a message's arrival until its sender has the acknowledgement, in ps."""
 
 
 @dataclass(frozen=True)
 class CostKeys:
-    """Which key each node of each rank has, -1: none (it is neither a collective nor a send)."""
+    """Distinct keys, and the key of each node of each rank; -1 for a node that is neither a collective nor a send."""
 
     keys: list[CostKey]
     of_node: list[NDArray[np.int32]]  # by rank: (n,)
 
 
 def cost_keys(workload: Workload) -> CostKeys:
-    """The keys of all ranks. Of uneven splits a rank's key has what it sends or receives, whichever is more."""
+    """Return the keys of all ranks.
+
+    With uneven splits the size is the larger of the bytes that the rank sends and receives.
+    """
     number: dict[CostKey, int] = {}
     columns = []
     for rank in sorted(workload.ranks):
@@ -72,7 +75,7 @@ def _key_of(workload: Workload, graph: RankGraph, row: int) -> CostKey:
 
 
 def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(keys,) ps each: costs, and what acknowledgements take after them; at most TIME_MAX_PS."""
+    """Return costs in ps, (keys,), and the times of acknowledgements after them, (keys,); at most TIME_MAX_PS each."""
     return (
         np.array([min(model.cost_ps(key), TIME_MAX_PS) for key in keys], np.int64),
         np.array([min(model.acknowledgement_ps(key), TIME_MAX_PS) for key in keys], np.int64),

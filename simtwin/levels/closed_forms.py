@@ -1,9 +1,9 @@
-"""Our own closed forms: alpha and beta of each round of an algorithm on the fabric at hand.
+"""Genie's own closed forms: alpha and beta of each round of an algorithm on a given fabric.
 
-A round is a set of messages that are sent at once. It takes the longest latency of their routes (around a ring, where
-who is ahead waits for nobody else, the mean), and the time that the most loaded link needs for its part of their bytes,
-headers included; where several routes are equally short, each has an even part. Rounds follow one another; what an
-algorithm pipelines shares its latency. Nothing else shares the network.
+A round is a set of messages that are sent at once. Its time is the longest latency of their routes, plus the time in
+which the most loaded link sends its part of their bytes. Headers are included. Around a ring the latency is the mean of
+the routes, as a member ahead waits for no other. Equally short routes carry even parts. Rounds follow one another;
+pipelined parts of an algorithm share their latency. The network carries nothing else.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from simtwin.fabric.topology import Network
 from simtwin.levels.analytic import MESSAGE, CostKey
 
 PS_PER_S = 10**12
-Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the bytes that are counted
+Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the counted bytes
 
 
 class Load(NamedTuple):
-    """Of messages that are sent at once.
+    """Latency and load of messages that are sent at once.
 
-    `delay_ps`: of the longest route, and `hop_byte_ps` for each byte of a packet on all links of it but the slowest;
-    `mean_...`: of all routes. `byte_ps`: of the most loaded link, for each byte that is counted.
+    `delay_ps`: of the longest route, and `hop_byte_ps` for each byte of a packet on all its links but the slowest;
+    `mean_...`: mean of all routes. `byte_ps`: time of the most loaded link for each counted byte.
     """
 
     delay_ps: float
@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Between two hosts: each link's part of the bytes, and the latency as `Load` has it."""
+    """A route between two hosts: each link's part of the bytes, and the latency as in `Load`."""
 
     shares: dict[int, float]
     delay_ps: float
@@ -57,7 +57,7 @@ class Route(NamedTuple):
 
 
 class ClosedForms:
-    """A cost model of collectives as `lowering` has them, on a fabric."""
+    """A cost model of collectives on a fabric, with the algorithms of `lowering`."""
 
     def __init__(
         self, fabric: Fabric, network: Network, routes: Routes, host_of_rank: Sequence[int], lowering: Lowering
@@ -69,12 +69,12 @@ class ClosedForms:
         self._loads: dict[tuple[object, ...], Load] = {}
 
     def prepare(self, keys: Sequence[CostKey]) -> None:
-        """Work out the routes and loads that these keys need, which are kept; their costs are not."""
+        """Compute and keep the routes and loads that these keys need; their costs are not kept."""
         for key in keys:
             self.cost_ps(key)
 
     def cost_ps(self, key: CostKey) -> int:
-        """Time from when all are there until all have ended."""
+        """Return the time from the arrival of the last member until all have ended, in ps."""
         if key.op == MESSAGE:
             source, target = key.ranks
             load = self.load(("message", key.ranks), lambda: [(source, target, 1.0)])
@@ -87,21 +87,21 @@ class ClosedForms:
         return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
 
     def acknowledgement_ps(self, key: CostKey) -> int:
-        """Route back of a message's acknowledgement."""
+        """Return the latency of a message's acknowledgement, in ps."""
         if key.op != MESSAGE:
             return 0
         target, source = key.ranks
         load = self.load(("message", (source, target)), lambda: [(source, target, 1.0)])
         return round(load.delay_ps + self._frames.acknowledgement_bytes * (load.hop_byte_ps + load.byte_ps))
 
-    # -- what forms are made of ------------------------------------------------------------------------------
+    # -- parts of the forms ----------------------------------------------------------------------------------
 
     @property
     def lowering(self) -> Lowering:
         return self._lowering
 
     def wire(self, size_bytes: float, message_bytes: float | None = None) -> float:
-        """Bytes on the wire of so many, in messages of so many."""
+        """Return the bytes on the wire of `size_bytes` in messages of `message_bytes`."""
         if message_bytes is not None and 0 < message_bytes < size_bytes:
             return size_bytes / message_bytes * self.wire(message_bytes)
         frames = self._frames
@@ -109,14 +109,14 @@ class ClosedForms:
         return size_bytes + packets * frames.header_bytes + frames.opening_bytes + frames.closing_bytes
 
     def alpha_ps(self, load: Load, size_bytes: float, *, mean: bool = False) -> float:
-        """Latency of a message's last packet, without its serialisation on the slowest link."""
+        """Return the latency of a message's last packet in ps, without its serialisation on the slowest link."""
         packet_bytes = min(size_bytes, self._frames.payload_bytes) + self._frames.header_bytes
         if mean:
             return load.mean_delay_ps + packet_bytes * load.mean_hop_byte_ps
         return load.delay_ps + packet_bytes * load.hop_byte_ps
 
     def load(self, name: tuple[object, ...], transfers: Callable[[], Transfers]) -> Load:
-        """Of the messages that `transfers` lists, kept under `name`."""
+        """Return the load of the messages that `transfers` lists, kept under `name`."""
         if name not in self._loads:
             self._loads[name] = self._measured(transfers())
         return self._loads[name]
@@ -132,7 +132,7 @@ class ClosedForms:
                 carried[link] += part * share  # type: ignore[assignment]
         rates = [(part, self._rate_bps(link)) for link, part in carried.items()]
         times = [part * 8 * PS_PER_S / rate_bps for part, rate_bps in rates if rate_bps > 0]
-        if not self._fabric.load_balancing.reorders:  # a connection is on one of its routes
+        if not self._fabric.load_balancing.reorders:  # a connection takes one of its routes
             times += [part * routes[pair].slowest_byte_ps for pair, part in pairs.items()]
         delays, hops = [route.delay_ps for route in routes.values()], [route.hop_byte_ps for route in routes.values()]
         return Load(
@@ -140,7 +140,7 @@ class ClosedForms:
         )
 
     def _rate_bps(self, link: int) -> int:
-        """Of a link, or, after all of them, of a host to itself."""
+        """Return the rate of a link; numbers after the last link are hosts, at the rate of their own port."""
         network = self._network
         return int(network.rate_bps[link if link < network.links else network.uplink(link - network.links)])
 
@@ -151,7 +151,7 @@ class ClosedForms:
 
     def _found_route(self, source: int, target: int) -> Route:
         network = self._network
-        if source == target:  # ranks of one host exchange through its port
+        if source == target:  # ranks of one host exchange data through its port
             latency_ps = float(network.packet_latency_ps[source] + network.message_latency_ps[source])
             return Route({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
         shares: dict[int, float] = {}
@@ -183,7 +183,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class _Form(ABC):
-    """A collective's time by the algorithm that its size has."""
+    """A collective's time with the algorithm for its size."""
 
     def __init__(self, forms: ClosedForms, key: CostKey) -> None:
         self._forms, self._key = forms, key
@@ -194,29 +194,29 @@ class _Form(ABC):
 
     @abstractmethod
     def time_ps(self) -> float:
-        """Until the last message has arrived."""
+        """Return the time until the last message has arrived, in ps."""
 
     @property
     def nearest(self) -> Load:
-        """Of messages to the next member."""
+        """Load of messages to the next member."""
         if self._nearest is None:
             self._nearest = self._round(1)
         return self._nearest
 
     def _round(self, away: int) -> Load:
-        """Every member to the one that is so far away."""
+        """Return the load of messages from every member to the one `away` places further."""
         ranks, count = self._key.ranks, self._members
         return self._forms.load(
             ("away", ranks, away), lambda: [(ranks[at], ranks[(at + away) % count], 1.0) for at in range(count)]
         )
 
     def _all(self) -> Load:
-        """Every member to every other."""
+        """Return the load of messages from every member to every other."""
         ranks = self._key.ranks
         return self._forms.load(("all", ranks), lambda: [(a, b, 1.0) for a in ranks for b in ranks if a != b])
 
     def _star(self, *, inward: bool) -> Load:
-        """All others to the root, or from it."""
+        """Return the load of messages from all others to the root, or from it."""
         ranks, root = self._key.ranks, self._key.ranks[self._key.root]
         others = [rank for rank in ranks if rank != root]
         return self._forms.load(
@@ -226,7 +226,7 @@ class _Form(ABC):
 
 
 class _Plain(_Form):
-    """The algorithms of genie.collectives.lower, a message a step."""
+    """The algorithms of genie.collectives.lower, with one message a step."""
 
     def time_ps(self) -> float:
         key, forms, count = self._key, self._forms, self._members
@@ -244,16 +244,16 @@ class _Plain(_Form):
             load, parts = self._round(1), chain_parts(count)
             part = key.size_bytes / parts
             return (count - 1) * self._takes(load, part, mean=True) + (parts - 1) * forms.wire(part) * load.byte_ps
-        if algorithm == "binomial" and key.op == "reduce":  # children come one after another
+        if algorithm == "binomial" and key.op == "reduce":  # children send one after another
             return sum(self._takes(self._round(away), key.size_bytes) for away in doublings)
         if algorithm == "binomial":
-            # Whoever has several children sends to all of them at once.
+            # A parent sends to all of its children at once.
             deepest, sent = _binomial_rounds(count)
             takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
             share = sum(takes) / len(takes)
             return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
         if algorithm == "recursive_doubling":
-            # Of members beyond a power of two each is first folded into another, and told at the end.
+            # Each member beyond a power of two is first folded into another, and receives the result at the end.
             beyond = 2 if count & (count - 1) else 0
             used = doublings[: -1 if beyond else None]
             whole = sum(self._takes(self._round(away), key.size_bytes) for away in used)
@@ -272,7 +272,7 @@ class _Plain(_Form):
 
 @cache
 def _binomial_rounds(members: int) -> tuple[int, int]:
-    """Of the path through a binomial tree that takes longest: its hops, and the messages that are sent along it."""
+    """Return the hops of the slowest path through a binomial tree, and the messages that are sent along it."""
 
     def longest(place: int) -> tuple[int, int]:  # messages, hops
         reach = place & -place if place else 1 << (members - 1).bit_length()
@@ -287,7 +287,7 @@ def _binomial_rounds(members: int) -> tuple[int, int]:
 
 
 class _Nccl(_Form):
-    """NCCL's messages, in slices: bandwidth hides latency but where a chunk's next hop waits for its first slice."""
+    """NCCL's messages, in slices: bandwidth hides latency, except where a chunk's next hop waits for a first slice."""
 
     def __init__(self, forms: ClosedForms, key: CostKey) -> None:
         super().__init__(forms, key)
@@ -295,7 +295,7 @@ class _Nccl(_Form):
         self._shape = forms.lowering.nccl
         self._local = members_per_node(key.ranks, self._shape.ranks_per_node)
         self._nodes = self._members // self._local
-        # Of the channels' leaders that share a host's port, each is this part of what the port carries.
+        # Channels whose leaders share a host's port each have this part of its load.
         self._one = min(self._local, self._shape.channels)
 
     def time_ps(self) -> float:
@@ -317,7 +317,7 @@ class _Nccl(_Form):
         loops = max(ceil(per_channel / cut.chunk_bytes), 1)
         load = self._edges(algorithm if not ringed else RING, chain=not ringed and algorithm == RING)
         alpha_ps = self._forms.alpha_ps(load, slice_bytes, mean=True)
-        # A channel's slice has the link alone: those of the others wait behind it.
+        # A channel's slice has the link alone; slices of the other channels wait behind it.
         hop_ps = alpha_ps + self._forms.wire(slice_bytes) * load.byte_ps * self._one + shape.slice_delay_ns * 1000
         volume = self._forms.wire(bytes_of_row * grows, slice_bytes) * load.byte_ps
         if ringed:
@@ -329,7 +329,7 @@ class _Nccl(_Form):
         return max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
 
     def _edges(self, algorithm: str, *, chain: bool) -> Load:
-        """What a byte of the buffer puts on each link, of all channels together."""
+        """Return the load of one byte of the buffer on each link, of all channels together."""
         ranks, local, nodes, channels = self._key.ranks, self._local, self._nodes, self._shape.channels
         first = self._key.root // local
 
@@ -352,7 +352,7 @@ class _Nccl(_Form):
         return self._forms.load(name, transfers)
 
     def _messages(self) -> float:
-        """Grouped sends and receives."""
+        """Return the time of grouped sends and receives, in ps."""
         key, local = self._key, self._local
         if key.op == "all_to_all":
             ranks = key.ranks

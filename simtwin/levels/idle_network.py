@@ -1,4 +1,4 @@
-"""How long messages take on an idle network: what flows are compared with."""
+"""Times of messages on an idle network, with which flows are compared."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ NS_PER_PS = 1e-3
 
 
 class Hop(NamedTuple):
-    """Where a pair's packets have several links for a hop: their rates together and the least delay."""
+    """One hop of a pair's packets over one or more links: their rates together and the smallest delay."""
 
     rate_bps: int  # 0: unlimited
     delay_ps: int
-    cuts_through: bool  # the switch at its end sends on what it has the header of
+    cuts_through: bool  # the switch at its end forwards a packet once it has the header
 
 
 @dataclass(frozen=True)
 class Route:
-    """From a host to another, and back."""
+    """A route from a host to another, and back."""
 
     there: tuple[Hop, ...]
     back: tuple[Hop, ...]
-    latencies_ps: tuple[int, int]  # of a packet at the sending and at the receiving host
+    latencies_ps: tuple[int, int]  # of a packet at the sending host and at the receiving host
 
 
 class IdleNetwork:
-    """Ways between ranks. `paths`: the table of the run, as far as it knows them; others have all shortest paths."""
+    """Routes between ranks.
+
+    `paths`: the table of the run, as far as paths are known; other pairs take all shortest paths.
+    """
 
     def __init__(
         self, fabric: Fabric, network: Network, host_of_rank: Sequence[int], paths: pl.DataFrame | None
@@ -56,27 +59,27 @@ class IdleNetwork:
         self._known_routes: dict[tuple[Any, ...], Route] = {}
 
     def route(self, source: int, target: int) -> Route | None:
-        """From one rank to another; None inside a host."""
+        """Return the route from one rank to another; None inside a host."""
         a, b = self._host_of_rank[source], self._host_of_rank[target]
         if a == b:
             return None
         known = self._known.get((source, target))
         if known and all(name in self._number for _, names in known for name in names):
             columns = [[self._number[name] for name in names] for _, names in known]
-            if not self._fabric.transport.split:  # a message is whole on one of them
+            if not self._fabric.transport.split:  # a message stays on one of them
                 columns = [max(columns, key=self._swiftness)]
             most = max(map(len, columns))
             return self._route([{it[hop] for it in columns if hop < len(it)} for hop in range(most)], a, b)
         return self._shortest(a, b)
 
     def _swiftness(self, links: Sequence[int]) -> tuple[float, int]:
-        """By which of several paths a message alone is there first: rate of the slowest link, then delay."""
+        """Return the order of paths for a single message: rate of the slowest link, then the smaller delay."""
         rates = [int(self._network.rate_bps[link]) for link in links]
         slowest = min((rate for rate in rates if rate > 0), default=float("inf"))
         return slowest, -sum(int(self._network.delay_ps[link]) for link in links)
 
     def _shortest(self, a: int, b: int) -> Route:
-        """All equally short paths together; hosts that hang alike on the same switches have the same routes."""
+        """Return all equally short paths together; hosts with the same links to the same switches share routes."""
         if not self._kinds:
             self._routes = shortest_path_routes(self._network)
             self._kinds, self._direct = _kinds_of_hosts(self._network)
@@ -101,16 +104,16 @@ class IdleNetwork:
 
         return Route(
             tuple(joined(links) for links in hops),
-            tuple(joined({link ^ 1 for link in links}) for links in reversed(hops)),  # 2i + 1 is the route back of 2i
+            tuple(joined({link ^ 1 for link in links}) for links in reversed(hops)),  # 2i + 1 is the reverse of 2i
             (int(network.packet_latency_ps[a]), int(network.packet_latency_ps[b])),
         )
 
     def completion_ns(self, route: Route, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
-        """From a transfer's post until all of it is acknowledged, if nothing else were sent.
+        """Return the time from a transfer's post until all of it is acknowledged, on an idle network, in ns.
 
-        Messages of one size, all posted at once: base round trip and wire bytes x 8 / rate of the slowest hop. Exact
-        for one message in a window, without congestion control or token buckets; a lower bound of what several take
-        that are posted one after the other.
+        The messages have one size and are all posted at once. The time is base round trip and wire bytes x 8 / rate of
+        the slowest hop. It is exact for one message in a window, without congestion control or token buckets. It is a
+        lower bound for messages that are posted one after the other.
         """
         of_ack = frames_of(self._fabric).acknowledgement_bytes
         back_ps = sum(hop.delay_ps for hop in route.back) + self._along_ps(route.back, np.array([of_ack]))[0]
@@ -119,7 +122,7 @@ class IdleNetwork:
         return completed
 
     def arrival_ns(self, route: Route, size_bytes: NDArray[Any], messages: NDArray[Any]) -> NDArray[np.float64]:
-        """From a transfer's post until the receiver has all of it; otherwise as `completion_ns`."""
+        """Return the time from a transfer's post until its last byte has arrived, in ns; else as `completion_ns`."""
         frames = frames_of(self._fabric)
         payload, header = frames.payload_bytes, frames.header_bytes
         opening, closing = frames.opening_bytes, frames.closing_bytes
@@ -133,9 +136,9 @@ class IdleNetwork:
         between = np.where(packets * messages > 1, total - first - last, 0.0)
         one_between = np.minimum(between, full)
         hops = route.there
-        # A packet starts on a link when it is there and the one before has left it: the end is that of the longest
-        # chain, in which the first packet comes to hop b, those between follow there, the last but one comes on to hop
-        # c, and the last one goes the rest of the route.
+        # A packet starts on a link when it has arrived and the one before has left. The end is that of the longest
+        # chain. In a chain the first packet travels to hop b and the packets between follow there. The last but one
+        # goes on to hop c, and the last one takes the rest of the route.
         sent = self._along_ps(hops, last)
         for b in range(len(hops)):
             begun = self._along_ps(hops[: b + 1], first) + (between - one_between) / full * self._takes_ps(
@@ -154,7 +157,7 @@ class IdleNetwork:
         return exact if unit == 1 else np.floor(exact / unit + 0.5) * unit
 
     def _along_ps(self, hops: Sequence[Hop], size_bytes: NDArray[Any]) -> NDArray[np.float64]:
-        """One packet, without waiting, until its last bit has left for the end of the last hop."""
+        """Return the time of one packet, without waiting, until its last bit has left for the end of the last hop."""
         taken: NDArray[np.float64] = self._takes_ps(hops[-1], size_bytes)
         for hop in hops[:-1]:
             read = np.minimum(size_bytes, CUT_THROUGH_BYTES) if hop.cuts_through else size_bytes
@@ -163,7 +166,7 @@ class IdleNetwork:
 
 
 def _cuts_through(network: Network, link: int) -> bool:
-    """As native/twin/link_changes.cpp: no port of the switch at its end may run dry."""
+    """As native/twin/link_changes.cpp: no port of the switch at the link's end may run dry."""
     node, rate = network.dst_node[link], network.rate_bps[link]
     ports = np.flatnonzero(network.src_node == node)
     slow_enough = (network.rate_bps[ports] > 0) & (network.rate_bps[ports] <= rate)
@@ -171,7 +174,10 @@ def _cuts_through(network: Network, link: int) -> bool:
 
 
 def _kinds_of_hosts(network: Network) -> tuple[list[int], set[tuple[int, int]]]:
-    """A number for each host, the same for hosts with the same links to the same switches; pairs joined by a link."""
+    """Return a number for each host, and the pairs of hosts joined by a link.
+
+    Hosts with the same links to the same switches have the same number.
+    """
     hosts = network.hosts
     ports: list[list[tuple[Any, ...]]] = [[] for _ in range(hosts)]
     direct: set[tuple[int, int]] = set()

@@ -1,7 +1,7 @@
-"""The levels at which the twin plays a plan: what simulates it, and what it can answer.
+"""The levels at which the twin plays a plan: the simulator of each, and its limits.
 
-Every level's simulator has the face of the packet kernel as far as it makes sense without packets: `start`, `run`,
-`records`, `links`, `problems`, `done`, `now_ps`, `events`.
+Every level's simulator has the interface of the packet kernel as far as it makes sense without packets. It has `start`,
+`run`, `records`, `links`, `problems`, `done`, `now_ps` and `events`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ MODELS = ("genie", ASTRA_SIM)
 
 @dataclass(frozen=True)
 class Level:
-    """`sharing`: how flows share a link at level `flow`: max-min, or TrioSim's equal split, by name.
+    """A level and its variants.
 
-    `model`: whose closed forms level `analytic` has.
+    `sharing`: how flows share a link at level `flow`, by name: max-min, or TrioSim's equal split. `model`: origin of
+    the closed forms of level `analytic`.
     """
 
     name: str = PACKET
@@ -31,7 +32,7 @@ class Level:
     model: str = "genie"
 
     def problem(self, fabric: Fabric) -> str:
-        """Why the level cannot play a fabric; "" when it can."""
+        """Return why the level cannot play a fabric; "" when it can."""
         if isinstance(fabric.topology, Photonic) and self.name != FLOW:
             return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
         if self.name == ANALYTIC and fabric.fault:
@@ -39,7 +40,7 @@ class Level:
         return ""
 
     def warnings(self, fabric: Fabric) -> list[str]:
-        """What of a fabric means nothing at the level, and will hardly be meant to."""
+        """Return warnings about fabric settings that have no effect at the level."""
         warnings = []
         if self.name != PACKET and not isinstance(fabric.control, NoControl):
             warnings.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
@@ -49,6 +50,6 @@ class Level:
         return warnings
 
     def facts(self) -> dict[str, str]:
-        """For run.json."""
+        """Return the level's facts for run.json."""
         more = {FLOW: {"sharing": self.sharing}, ANALYTIC: {"model": self.model}}
         return {"level": self.name, **more.get(self.name, {})}

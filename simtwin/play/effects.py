@@ -1,4 +1,4 @@
-"""Options and faults that change nothing for this workload, at this level: each is said, and none is refused."""
+"""Options and faults without an effect on this workload at this level: each gets a warning, and none is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from genie.inputs.spelling import option
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Workload
 from simtwin.fabric.faults import links_of
@@ -27,47 +28,47 @@ DEFAULT_SEED = 1
 def idle_options(
     options: Options, workload: Workload, lowering: Lowering, transport: Transport, level: str = PACKET, seed: int = 1
 ) -> Iterator[str]:
-    """A line for each option that has no effect, as a command line writes it."""
+    """Yield a warning for each option without an effect, with the option's name on the command line."""
     operations = operations_of(workload)
     for item in options.algorithm:
         operation = item.partition("=")[0]
         if operation not in operations:
-            yield f"--algorithm {item}: has no effect: the workload has no {operation}"
+            yield f"{option('algorithm')} {item}: has no effect: the workload has no {operation}"
     if not operations:
-        for option, value in (
-            ("--channels", options.channels), ("--ranks-per-node", options.ranks_per_node),
-            ("--slice-delay", options.slice_delay), ("--credit", options.credit or None),
+        for name, value in (
+            (option("channels"), options.channels), (option("ranks_per_node"), options.ranks_per_node),
+            (option("slice_delay"), options.slice_delay), (option("credit"), options.credit or None),
         ):  # fmt: skip
             if value is not None:
-                yield f"{option}: has no effect: the workload has no collectives"
+                yield f"{name}: has no effect: the workload has no collectives"
     elif options.credit and lowering.nccl is not None:
-        yield "--credit: has no effect: NCCL's messages have clear-to-sends of their own"
+        yield f"{option('credit')}: has no effect: NCCL's messages have clear-to-sends of their own"
     inside, collectives = within_servers(workload, lowering)
     if inside:
         yield (
-            f"{inside} of {collectives} collectives stay within servers and take no time: --ranks-per-node 1 plays "
-            "them on the fabric"
+            f"{inside} of {collectives} collectives stay within servers and take no time: "
+            f"{option('ranks_per_node')} 1 plays them on the fabric"
         )
     if options.split and (transport.queue_pairs or 1) == 1:
-        yield "--split: has no effect: each connection has one queue pair; give --queue-pairs too"
+        yield f"{option('split')}: has no effect: each connection has one queue pair; give {option('queue_pairs')} too"
     if level == ANALYTIC:
-        for option, given in (("--queue-pairs", options.queue_pairs), ("--split", options.split)):
+        for name, given in ((option("queue_pairs"), options.queue_pairs), (option("split"), options.split)):
             if given is not None:
-                yield f"{option}: has no effect: level {level} has no queue pairs"
+                yield f"{name}: has no effect: level {level} has no queue pairs"
         if seed != DEFAULT_SEED:
-            yield f"--seed {seed}: has no effect: level {level} draws nothing"
+            yield f"{option('seed')} {seed}: has no effect: level {level} draws nothing"
 
 
 def idle_compute(compute: str | None, filled: int) -> Iterator[str]:
-    """A line for a compute model that gave no node a duration."""
+    """Yield a warning for a compute model that gave no node a duration."""
     if compute is not None and not filled:
-        yield f"--compute {compute}: has no effect: every compute node of the workload has a duration"
+        yield f"{option('compute')} {compute}: has no effect: every compute node of the workload has a duration"
 
 
 def missed_faults(
     fabric: Fabric, network: Network, timeline: pl.DataFrame, crossed: CrossedLinks | None
 ) -> Iterator[str]:
-    """A line for each `[[fault]]` of a fabric that changes nothing. `crossed`: None where it is not known."""
+    """Yield a warning for each `[[fault]]` of a fabric without an effect. `crossed`: None where it is not known."""
     if not fabric.fault or not len(timeline):
         return
     end_ns = int(timeline["end_ns"].max() or 0)  # type: ignore[arg-type]
@@ -78,7 +79,7 @@ def missed_faults(
 
 
 def _idle_fault(fault: Fault, links: list[int], network: Network, end_ns: int, crossed: CrossedLinks | None) -> str:
-    """Why a fault changes nothing, "" where it may."""
+    """Return why a fault changes nothing, "" where it may change something."""
     if fault.at // 1000 >= end_ns:
         return f"it begins at {fault.at / 1e9:g} ms, and the longest iteration ends at {end_ns / 1e6:.3f} ms"
     one = len(links) == 1
@@ -94,23 +95,23 @@ def _idle_fault(fault: Fault, links: list[int], network: Network, end_ns: int, c
 
 @dataclass(frozen=True)
 class CrossedLinks:
-    """The links that packets or pause frames crossed, of all iterations."""
+    """Links that packets or pause frames crossed, in all iterations."""
 
     links: frozenset[int]
-    has_detours: bool  # packets may have left out links because they were down
+    has_detours: bool  # packets may have avoided links that were down
 
     @staticmethod
     def of(
         twin: Twin, counters: Mapping[str, Sequence[int]], transfers: pl.DataFrame, follows: bool
     ) -> CrossedLinks | None:
-        """By the counters of a simulation's links; None at the levels without packets.
+        """Return the crossed links by a simulation's counters; None at levels without packets.
 
-        `follows`: pairs may have the paths of another run.
+        `follows`: pairs of ranks may have the paths of another run.
         """
         if twin.level.name != PACKET:
             return None
         network = twin.network
-        # A pause frame goes back along the cable of the link that it pauses; by one that is down it is lost.
+        # A pause frame travels against the link that it pauses; it is lost on a link that is down.
         links = {link for link, packets in enumerate(counters["packets"]) if packets}
         links |= {link ^ 1 for link, pauses in enumerate(counters["pauses"]) if pauses}
         faults = [(number, fault) for number, fault in enumerate(twin.fabric.fault) if fault.rate is None]
@@ -123,7 +124,7 @@ class CrossedLinks:
 
 
 def _reachable(twin: Twin, pairs: Sequence[tuple[int, int]]) -> set[int]:
-    """Links on any shortest path of these pairs of ranks, either way, while no link is down."""
+    """Return the links on any shortest path of these pairs of ranks, in either direction, while no link is down."""
     sources: dict[int, set[int]] = defaultdict(set)
     for pair in pairs:
         a, b = (int(twin.host_of_rank[rank]) for rank in pair)

@@ -1,4 +1,4 @@
-"""Flow completion times (FCT) over those of an idle network: one yardstick for scripts, sweeps and the page."""
+"""Flow completion times (FCT) relative to those of an idle network, for scripts, sweeps and the page."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ COLUMNS = (
 
 
 def flow_completion(timeline: pl.DataFrame, transfers: pl.DataFrame, idle: IdleNetwork) -> pl.DataFrame:
-    """One row per transfer between two hosts that has ended, in the order of `transfers`: COLUMNS.
+    """Return one row per finished transfer between two hosts, in the order of `transfers`, with COLUMNS.
 
-    op: of the collective, "send" for a message of the trace's own; fct_ns: the time with a message posted and not
-    acknowledged, for a single message from its posting until its sender knows that all has arrived; idle_ns: what the
-    same bytes take on an idle network, posted at once; slowdown: the former over the latter; in_turn: the slowdown on
-    an idle network if each message were posted when the one before has arrived.
+    - op: the collective, or "send" for a message of the trace's own.
+    - fct_ns: the time with a message posted and not acknowledged; for a single message, from its posting until its
+      sender has the acknowledgement.
+    - idle_ns: of the same bytes on an idle network, posted at once.
+    - slowdown: fct_ns / idle_ns.
+    - in_turn: the slowdown on an idle network if each message is posted when the one before has arrived.
     """
     import polars as pl
 
     ops = timeline.filter(pl.col("kind") == "coll").select("iteration", "node_id", "op", "end_ns", src="rank")
-    # A transfer of several messages has ended when its collective has: the others may not have been posted.
+    # A transfer of several messages has ended when its collective has: later messages may not have been posted.
     ended = transfers.filter((pl.col("acked_ns") >= 0) & (pl.col("post_ns") >= 0))
     table = ended.join(ops, on=["iteration", "src", "node_id"], how="left", maintain_order="left").with_columns(
         op=pl.when(pl.col("seq").is_null()).then(pl.lit(SEND)).otherwise(pl.col("op")),
@@ -38,7 +40,7 @@ def flow_completion(timeline: pl.DataFrame, transfers: pl.DataFrame, idle: IdleN
     )
     table = table.filter((pl.col("messages") == 1) | (pl.col("end_ns").fill_null(0) >= 0))
     pairs = table.select("src", "dst").unique(maintain_order=True)
-    number: dict[Any, int] = {}  # of each way
+    number: dict[Any, int] = {}  # of each route
     routes = [idle.route(src, dst) for src, dst in pairs.iter_rows()]
     pairs = pairs.with_columns(way=pl.Series([number.setdefault(way, len(number)) for way in routes], dtype=pl.Int64))
     table = table.join(pairs, on=["src", "dst"], maintain_order="left")

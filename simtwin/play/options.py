@@ -1,8 +1,7 @@
-"""What can be said of a simulation beside its fabric and its workload, by the names that scripts and sweeps use."""
+"""Options of a simulation besides its fabric and its workload, under the names of scripts and sweeps."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -14,14 +13,14 @@ Seed = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """As the options of `genie simulate`, with its defaults."""
+    """The options of `genie simulate`, with its defaults."""
 
     level: str = "packet"
     sharing: Literal["max-min", "equal"] = "max-min"  # at level flow
-    seed: Seed = 1  # of the first iteration; each has its own
+    seed: Seed = 1  # of the first iteration; each iteration has its own
     iterations: Annotated[int, Meta(ge=1, le=10**6)] = 1
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
-    congestion: ControlName | None = None  # with its defaults; absent: the fabric's
+    congestion: ControlName | None = None  # with its default parameters; absent: the fabric's
     wire: Literal["nccl", "plain"] = "nccl"
     algorithms: dict[str, str] = {}  # operation -> algorithm
     channels: Annotated[int, Meta(ge=1, le=64)] | None = None
@@ -33,21 +32,7 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     slots: Literal["streams", "astra"] | None = None
     compute: str | None = None
 
-    # As `simtwin.play.wire.Options` calls them.
+    # As in `simtwin.play.wire.Options`.
     @property
     def algorithm(self) -> tuple[str, ...]:
         return tuple(f"{operation}={name}" for operation, name in self.algorithms.items())
-
-
-# Options of the command line that scripts and sweeps call otherwise.
-RENAMED = {"algorithm": "algorithms"}
-
-
-def in_keywords(text: str) -> str:
-    """An error's words for the command line as those for a script: `--slice-delay` is slice_delay."""
-
-    def keyword(option: re.Match[str]) -> str:
-        name = option[1].replace("-", "_")
-        return RENAMED.get(name, name)
-
-    return re.sub(r"--([a-z][a-z-]*)", keyword, text)

@@ -1,4 +1,4 @@
-"""The base round trip of a fabric: the longest of a full packet and its acknowledgement while nothing else is sent."""
+"""The base round trip of a fabric: the longest time of a full packet and its ACK on an idle network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NEED_NONE = (NoControl, Dcqcn, DcqcnTimer, Timely)
 
 
 def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
-    """0 where no congestion control asks for it: it takes a while on large fabrics."""
+    """Return the base round trip in ps; 0 where no congestion control needs it.
+
+    Large fabrics take a while.
+    """
     control = fabric.control
     if control.base_round_trip is not None:
         return int(control.base_round_trip)
@@ -28,7 +31,10 @@ def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
 
 
 def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
-    """From any host to any other by the slowest of their paths, store and forward at each switch."""
+    """Return the longest time of a packet from any host to any other, in ps.
+
+    It is by the slowest of their paths, with store and forward at each switch.
+    """
     rate = network.rate_bps.astype(np.float64)
     takes: NDArray[np.float64] = network.delay_ps.astype(np.float64)
     takes += np.where(rate > 0, size_bytes * 8.0 * PS_PER_S / np.maximum(rate, 1.0), 0.0)
@@ -52,12 +58,15 @@ def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
 def _times_ps(
     network: Network, routes: Routes, group: int, links: NDArray[np.int32], takes: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(nodes,) from each node to the switches of a group of hosts, by the slowest path; -inf where none leads."""
+    """Return the time from each node to the switches of a group of hosts, (nodes,), in ps.
+
+    It is by the slowest path, and -inf where there is none.
+    """
     time = np.full(network.nodes, -np.inf)
     for host in np.flatnonzero(routes.group_of_host == group)[:1]:
         time[routes.door_source[routes.door_start[host] : routes.door_start[host + 1]]] = 0.0
     source, target = network.src_node[links], network.dst_node[links]
-    while True:  # a hop further each time: paths have few
+    while True:  # one hop further each time: paths are short
         longer = time.copy()
         np.maximum.at(longer, source, time[target] + takes[links])
         if np.array_equal(longer, time):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie.invocation import command
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
 from genie.plan.lowering import Lowering
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
-    """Names of what a rank hangs on: its host, NIC, link and switch."""
+    """Return the names of a rank's host, NIC, link and switch."""
     uplink = network.uplink(host)
     name = network.node_names[host]
     return {
@@ -51,9 +52,9 @@ def simulate_to_folder(
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Run:
-    """Simulate as `simulated` does, write the run folder and the fabric beside it, and read it.
+    """Simulate as `simulated` does, write the run folder with the fabric, and open it.
 
-    A simulation that stopped early, or failed, is written as far as it came. Raises SimulationError and FollowError.
+    A simulation that stopped early, or failed, is written as far as it got. Raises SimulationError and FollowError.
     """
     result = simulated(
         twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
@@ -62,7 +63,7 @@ def simulate_to_folder(
     try:
         result.fill(out)
     except RecordWriteError:
-        if not result.failure:  # otherwise the first problem is the one to report
+        if not result.failure:  # otherwise report the first problem
             raise
     if result.failure:
         raise SimulationError(f"{result.failure}; what was played until then is in {out}")
@@ -82,9 +83,9 @@ def simulated(
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
 ) -> Simulated:
-    """Simulate, and all that a run folder says of it; what could not go on is there as far as it came.
+    """Simulate, and return everything that a run folder records; after a failure, as far as it got.
 
-    `nccl_variables`: those that are set, and what they do, for the record. Raises FollowError.
+    `nccl_variables`: the variables that are set and their effects, for the record. Raises FollowError.
     """
     from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -100,7 +101,7 @@ def simulated(
         if not numbers:
             raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
         if not any((starts >= 0).any() for ranks in arrivals.values() for starts in ranks.values()):
-            arrivals = None  # nobody communicates: compute is played as in any simulation
+            arrivals = None  # no communication: play compute as in any simulation
     followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
     watch, failure = watch or Watch(), ""
     try:
@@ -112,7 +113,7 @@ def simulated(
             raise
         result, failure = error.partial, str(error)
     network = twin.network
-    # A run that is followed kept its paths.
+    # A run that is followed had the same paths in all iterations.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
     paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
     if paths.facts.get("not_followed"):
@@ -129,6 +130,7 @@ def simulated(
         **twin.level.facts(),
         **_ending(result.stopped),
         **facts_of_build(),
+        "command": command(),
         "workload": workload_path,
         "ranks": workload.world_size,
         "iterations": len(numbers),
@@ -171,7 +173,7 @@ def simulated(
 
 
 def _ending(stopped: Stopped | None) -> dict[str, Any]:
-    """How it ended, for run.json."""
+    """Return how a simulation ended, for run.json."""
     if stopped is None:
         return {"complete": True}
     return {
@@ -183,14 +185,14 @@ def _ending(stopped: Stopped | None) -> dict[str, Any]:
 
 
 def _complete_iterations(live: Run, workload: Workload) -> pl.DataFrame:
-    """Rows of the iterations in which every node of every rank that has any ended.
+    """Return the rows of the iterations in which every node of every rank with nodes ended.
 
     Raises FollowError when a node lacks its start.
     """
     import polars as pl
 
     ranks = sum(len(graph) > 0 for graph in workload.ranks.values())
-    # One that has ended has started: of a null, any comparison would say neither.
+    # A node that has ended must have a start; a comparison with null is neither true nor false.
     for name, lacking in (
         ("end_ns", pl.col("end_ns").is_null()),
         ("start_ns", (pl.col("end_ns") >= 0) & ~(pl.col("start_ns") >= 0).fill_null(value=False)),

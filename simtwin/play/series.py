@@ -22,7 +22,7 @@ Samples = Mapping[str, Mapping[str, NDArray[Any]]]  # "links" and "pairs": colum
 
 
 def simulated_time(text: str, example: str) -> int:
-    """A time above 0, in ps, that is a whole number of nanoseconds. Raises ValueError."""
+    """Return a time above 0 in ps, a whole number of nanoseconds. Raises ValueError."""
     try:
         time_ps = int(parse_duration(text))
     except ValueError as error:
@@ -33,22 +33,22 @@ def simulated_time(text: str, example: str) -> int:
 
 
 class Sampled(Protocol):
-    """What a simulator must be able to do."""
+    """Interface of a simulator that can be sampled."""
 
-    next_ps: int  # nothing happens before that
+    next_ps: int  # no event comes before it
 
     def sample(self, time_ps: int) -> int:
-        """Keep rows for an instant to which all has come; how many wait to be taken."""
+        """Keep rows for an instant that all threads have reached; return the number of rows not taken yet."""
 
     def take_samples(self) -> Samples:
-        """Hand the rows over."""
+        """Return the kept rows, and forget them."""
 
 
 class Series:
-    """The rows of all iterations, up to ROWS_MAX: what comes after them is left out, and that is said.
+    """Rows of all iterations, up to ROWS_MAX; later rows are left out with a warning.
 
     Sampling instants are the multiples of `interval_ps` (whole nanoseconds) from each iteration's origin, and the end
-    of what is played.
+    of the iteration.
     """
 
     def __init__(self, interval_ps: int, link_names: Sequence[str]) -> None:
@@ -63,9 +63,9 @@ class Series:
         return self.cut is not None
 
     def sample(self, simulator: Sampled, iteration: int, time_ps: int, share: Callable[[], float | None]) -> int:
-        """Rows for the interval that ends at `time_ps`; the end of the next in which something may happen.
+        """Keep rows for the interval that ends at `time_ps`, and return the end of the next interval with events.
 
-        `share`: asks how much of all work is done, for a word in time; None where that is not known.
+        `share` returns the share of all work that is done, for an early warning, or None where it is not known.
         """
         before, self._waiting = self._waiting, simulator.sample(time_ps)
         nothing = self._waiting == before
@@ -87,14 +87,14 @@ class Series:
         warn(f"the series of {interval} {words} {ROWS_MAX / 1e6:g} million: give a longer interval")
 
     def take(self, simulator: Sampled, iteration: int) -> None:
-        """Take over what the simulator has kept; before it goes."""
+        """Take the rows that the simulator has kept, before the simulator is deleted."""
         frame = _frame(simulator.take_samples(), iteration, self._names)
         self._frames.append(frame)
         self._taken += frame.height
         self._waiting = 0
 
     def table(self) -> pl.DataFrame:
-        """All rows (SERIES_SCHEMA), by iteration and time; at one time by link, then by pair of ranks."""
+        """Return all rows (SERIES_SCHEMA), by iteration and time, then by link, then by pair of ranks."""
         import polars as pl
 
         from genie.record.schemas import SERIES_SCHEMA

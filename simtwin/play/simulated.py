@@ -1,4 +1,4 @@
-"""What a simulation gave: tables in memory, and what people ask of them."""
+"""Results of a simulation: tables in memory, and figures derived from them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Simulated:
     timeline: pl.DataFrame
     transfers: pl.DataFrame
     counters: dict[str, Any]  # counters.json
-    paths: pl.DataFrame | None  # of each queue pair, where packets keep to one
+    paths: pl.DataFrame | None  # of each queue pair with a single path
     twin: Twin
-    series: pl.DataFrame | None = None  # over time, where they were asked for
-    failure: str = ""  # why it could not go on
+    series: pl.DataFrame | None = None  # over time, if requested
+    failure: str = ""  # why it stopped before its end
 
     def __repr__(self) -> str:
         info = self.info
@@ -58,12 +58,16 @@ class Simulated:
 
     @cached_property
     def flow_completion(self) -> pl.DataFrame:
-        """One row per transfer that went between two hosts, in the order of `transfers`: a send of a trace or of
-        generated traffic, or all messages of a collective from one rank to another (`op`, `messages`).
+        """One row per transfer between two hosts, in the order of `transfers`.
 
-        `fct_ns`: from a message's posting until its sender knows that all has arrived, of several messages the time
-        with one of them under way; `idle_ns`: what the same bytes take on the idle network at line rate, posted at once
-        (`simtwin/levels/idle_network.py`); `slowdown`: the former over the latter.
+        A transfer is a send of a trace or of generated traffic, or all messages of a collective from one rank to
+        another (`op`, `messages`).
+
+        - `fct_ns`: from a message's posting until its sender has the last acknowledgement; of several messages, the
+          time with one of them in flight.
+        - `idle_ns`: of the same bytes on the idle network at line rate, posted at once
+          (`simtwin/levels/idle_network.py`).
+        - `slowdown`: `fct_ns` / `idle_ns`.
         """
         same_paths = not self.info["paths"].get("changed")
         idle = IdleNetwork(
@@ -72,12 +76,12 @@ class Simulated:
         return flow_completion(self.timeline, self.transfers, idle).drop("in_turn")
 
     def write(self, folder: Path) -> None:
-        """The run folder that `genie simulate` would have written, in place of an earlier run. Raises RecordError."""
+        """Write the run folder that `genie simulate` would write, in place of an earlier run. Raises RecordError."""
         prepare_folder(folder, TWIN)
         self.fill(folder)
         unlock_folders()
 
     def fill(self, folder: Path) -> None:
-        """Write into a folder that has been prepared. Raises RecordWriteError."""
+        """Write into a prepared folder. Raises RecordWriteError."""
         fabric = to_toml(self.twin.fabric)
         write_run(folder, self.info, self.timeline, self.transfers, self.counters, self.paths, self.series, fabric)

@@ -28,22 +28,25 @@ SizesGiven = str | list[tuple[Size, Annotated[float, Meta(ge=0, le=1)]]]
 
 
 class _Traffic(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
-    """`size`: of each message or collective; `ranks`: so many first hosts of the fabric, all of them when absent."""
+    """Common options of generated traffic.
+
+    `size`: of each message or collective; `ranks`: the first hosts of the fabric, all of them when absent.
+    """
 
     ranks: Ranks | None = None
 
 
 class Poisson(_Traffic, frozen=True, tag="poisson"):
-    """Flows that start at each host as a Poisson process, each to any other host alike."""
+    """Flows that start at each host as a Poisson process, each to any other host with equal probability."""
 
     load: Annotated[float, Meta(gt=0, le=10, description="a number above 0, at most 10")]  # of the hosts' ports' rate
-    duration: Duration  # in which flows start
+    duration: Duration  # within it flows start
     sizes: SizesGiven
     seed: Seed = 1
 
 
 class Incast(_Traffic, frozen=True, tag="incast"):
-    """Hosts send a message each to one host at once."""
+    """Several hosts send one message each to one host at once."""
 
     size: Size
     senders: Annotated[int, Meta(ge=1, lt=HOSTS_MAX)] | None = None  # all others when absent
@@ -51,14 +54,14 @@ class Incast(_Traffic, frozen=True, tag="incast"):
 
 
 class Permutation(_Traffic, frozen=True, tag="permutation"):
-    """Each host sends to one other, and hears of one other."""
+    """Each host sends to one other host, and receives from one other host."""
 
     size: Size
     seed: Seed = 1
 
 
 class Collective(_Traffic, frozen=True, tag="collective"):
-    """A collective of all ranks, or several, one after another; sizes as the timeline's."""
+    """One or more collectives of all ranks, one after another; sizes as in the timeline."""
 
     operation: Literal["all_reduce", "reduce", "all_gather", "broadcast", "all_to_all", "reduce_scatter"]
     size: Size
@@ -69,10 +72,13 @@ Traffic = Poisson | Incast | Permutation | Collective
 
 
 def workload_on(fabric: Fabric, traffic: Traffic, folder: Path = Path()) -> Workload:
-    """The traffic as a workload of a fabric's hosts. `folder`: where relative paths begin. Raises WorkloadError."""
+    """Return the traffic as a workload of a fabric's hosts.
+
+    `folder` is the base of relative paths. Raises WorkloadError.
+    """
     ranks = fabric.hosts if traffic.ranks is None else traffic.ranks
     if ranks > fabric.hosts:
-        raise WorkloadError(f"traffic of {ranks} ranks on {fabric.hosts} hosts: give ranks of at most so many")
+        raise WorkloadError(f"traffic of {ranks} ranks on {fabric.hosts} hosts: give at most as many ranks")
     if not isinstance(traffic, Poisson) and traffic.size < 1:
         raise WorkloadError("traffic of unlimited size: give a size")
     match traffic:
@@ -89,7 +95,7 @@ def workload_on(fabric: Fabric, traffic: Traffic, folder: Path = Path()) -> Work
 
 
 def sizes_of(given: SizesGiven, folder: Path = Path()) -> Sizes:
-    """A distribution of flow sizes by what is given of it. Raises WorkloadError."""
+    """Return the distribution of flow sizes for a size, a name, a file or points. Raises WorkloadError."""
     if not isinstance(given, str):
         return Sizes(tuple((int(size), share) for size, share in given))
     if given in NAMED_SIZES:
@@ -101,12 +107,13 @@ def sizes_of(given: SizesGiven, folder: Path = Path()) -> Sizes:
 
 
 def _why_no_text(wrong: ValueError) -> str:
-    return str(wrong) if isinstance(wrong, ContentError) else "it is no text"
+    return str(wrong) if isinstance(wrong, ContentError) else "it is not text"
 
 
 def read_sizes(path: Path) -> Sizes:
-    """A distribution's file: a size in bytes and the percentage of flows of at most this size a line, as traffic
-    generators of ns-3 have it. Raises WorkloadError.
+    """Read a distribution's file, as traffic generators of ns-3 have it.
+
+    Each line has a size in bytes and the percentage of flows of at most this size. Raises WorkloadError.
     """
     try:
         lines = read_text(path).splitlines()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, format_duration
+from genie.errors import EXIT_USAGE, GenieError, InputError
 from genie.plan.build import Plan, Slots, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
@@ -49,10 +50,10 @@ LINK_COUNTERS = (
 )  # fmt: skip
 
 
-class SimulationError(Exception):
+class SimulationError(GenieError):
     """A simulation that cannot start, or that ends with ranks still waiting; the message names them.
 
-    `partial`: what was played until then; None when nothing was.
+    `partial`: the part that was played; None when nothing was.
     """
 
     def __init__(self, text: str, partial: Simulation | None = None) -> None:
@@ -61,19 +62,21 @@ class SimulationError(Exception):
 
 
 class LevelError(SimulationError):
-    """A fabric or a workload that the level cannot play; the message says what to use instead (exit code 2)."""
+    """A fabric or a workload that the level cannot play; the message names the alternative (exit code 2)."""
+
+    code = EXIT_USAGE
 
 
-class FollowError(Exception):
+class FollowError(InputError):
     """A run that cannot be followed with this workload; the message says why."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Data packets lost on the way from one rank to another, retransmissions included.
+    """Data packets dropped from one rank to another, retransmissions included.
 
-    `every`: one of every n that follow one another, at a drawn place that is the same in the live world (0: none);
-    `numbers`: those with these numbers, from 0.
+    `every`: one of every n consecutive packets, at a drawn place that is the same in the live world (0: none).
+    `numbers`: the packets with these numbers, from 0.
     """
 
     source: int
@@ -90,13 +93,13 @@ class _Analytic:
 
 @dataclass
 class Simulation:
-    """What a run of the kernel gave."""
+    """Results of a run of the kernel."""
 
     timeline: pl.DataFrame
     transfers: pl.DataFrame
     counters: dict[str, Any]
-    traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, when asked for
-    stopped: Stopped | None = None  # before its end; nodes that had not ended then have end_ns -1
+    traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, if requested
+    stopped: Stopped | None = None  # before its end; nodes in progress have end_ns -1
 
 
 class Twin:
@@ -112,9 +115,10 @@ class Twin:
         level: Level | str = PACKET,
         model: CostModel | None = None,
     ) -> None:
-        """`model`: of level `analytic`, in place of our own closed forms.
+        """Build the network, routes and transport.
 
-        Raises SimulationError when the fabric lacks hosts or the level cannot play it.
+        `model`: costs of level `analytic`, in place of Genie's own closed forms. Raises SimulationError when the fabric
+        lacks hosts or the level cannot play it.
         """
         self.fabric = fabric
         self.network = network
@@ -123,7 +127,7 @@ class Twin:
         self.level = Level(level) if isinstance(level, str) else level
         if unplayable := self.level.problem(fabric):
             raise LevelError(f"fabric '{fabric.name}': {unplayable}")
-        # Telemetry is that of one thread, and so are the levels without packets.
+        # In-band telemetry needs a single thread, and so do the levels without packets.
         self.threads = 1 if isinstance(fabric.control, Hpcc) or self.level.name != PACKET else threads
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
@@ -157,14 +161,14 @@ class Twin:
         self._config = queue_pair_config(fabric, line_rate_bps(network), base_ps)
 
     def follow_paths(self, paths: pl.DataFrame) -> Followed:
-        """Give queue pairs the paths of another run (its table), where they can be had; before any play."""
+        """Pin queue pairs to the paths of another run (its table) where possible; call it before any play."""
         followed = follow_paths(paths, self.fabric, self.network, self.host_of_rank.tolist())
         for (source, target), links in followed.pins.items():
             self._native.pin(source, target, links)
         return followed
 
     def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:
-        """The paths that the ranks' transfers took in iterations of these seeds."""
+        """Return the paths of the ranks' transfers in iterations of these seeds."""
         import polars as pl
 
         return played_paths(
@@ -193,9 +197,9 @@ class Twin:
     ) -> Simulation:
         """Play the workload once per iteration number, each from an idle network and with a seed of its own.
 
-        `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out
-        (`--follow`); a run that is followed kept its paths, so all iterations then share the seed. `watch`: who looks
-        on, and may stop it. Raises SimulationError when ranks wait for what never comes.
+        `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out (`--follow`).
+        A run that is followed had the same paths throughout, so that all iterations then share the seed. `watch`
+        observes the run, and may stop it. Raises SimulationError when ranks wait for ever.
         """
         import polars as pl
 
@@ -250,7 +254,7 @@ class Twin:
         return simulation
 
     def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
-        """The simulator of level `packet` or `flow` with a plan, not started yet; each iteration has its own seed."""
+        """Return the simulator of level `packet` or `flow` with a plan, not started; seeds differ by iteration."""
         transport = self.fabric.transport
         queue_pairs, split = transport.queue_pairs or 1, transport.split or False
         if self.level.name == FLOW:
@@ -278,12 +282,12 @@ class Twin:
         )
 
     def _deadlock(self, simulator: genie_core.Simulator) -> str:
-        """Ports that pause each other for ever, in words; "" without such."""
+        """Return the ports that pause each other for ever, as text; "" for none."""
         circle = [self.network.link_names[link] for link in simulator.deadlock()]
         return f"PFC deadlock, each waits for the next to resume: {', '.join(circle)}; " if circle else ""
 
     def _dead_links(self, simulator: genie_core.Simulator) -> str:
-        """Links that are down on the ways of queue pairs that gave up, in words; "" without such."""
+        """Return the failed links on the paths of queue pairs that gave up, as text; "" for none."""
         pinned: dict[int, str] = {}
         for number, (_, _, links) in enumerate(pinned_paths(self.fabric, self.network)):
             path = self.fabric.path[number]
@@ -301,7 +305,7 @@ class Twin:
     def _start(
         self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool, analytic: _Analytic | None
     ) -> tuple[Simulator, float]:
-        """The level's simulator, and the seconds in which closed forms were worked out."""
+        """Return the level's simulator, and the seconds in which closed forms were computed."""
         if analytic is not None:
             began = time.perf_counter()
             costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
@@ -316,7 +320,7 @@ class Twin:
         return kernel, 0.0
 
     def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
-        """Add an iteration's counters to those of all."""
+        """Add an iteration's counters to the totals."""
         counters["events"] += simulator.events
         if isinstance(simulator, genie_core.AnalyticSimulator):
             simulator.record()
@@ -342,7 +346,10 @@ def _explain(workload: Workload, problems: list[str]) -> str:
 
 
 def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:
-    """Measured starts of all communication nodes: iteration -> rank -> (n,), -1 where the rank never got there."""
+    """Return measured starts of all communication nodes.
+
+    They are iteration -> rank -> (n,), -1 where the rank never reached the node.
+    """
     import polars as pl
 
     comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
@@ -354,7 +361,7 @@ def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[in
         ids = rows["node_id"].to_numpy()
         at = np.minimum(np.searchsorted(graph.node_id, ids), max(len(graph) - 1, 0))
         if len(graph) == 0 or (graph.node_id[at] != ids).any():
-            raise FollowError(f"the run to follow played another workload than {workload.name}: rank {rank} differs")
+            raise FollowError(f"the run to follow played a workload other than {workload.name}: rank {rank} differs")
         starts[at] = rows["start_ns"].to_numpy()
         arrivals.setdefault(iteration, {})[rank] = starts
     for ranks in arrivals.values():

@@ -1,4 +1,4 @@
-"""What a fabric can be and will hardly be meant to be: said in a line on standard error, once."""
+"""Warnings about legal but suspicious fabric settings, each printed once on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BY_MARKS = (Dcqcn, DcqcnTimer, Dctcp, Nscc)
 
 
 def warnings_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
-    """Each names table and key, and what to give."""
+    """Return the warnings; each names table and key, and the remedy."""
     warnings = []
     if isinstance(fabric.control, BY_MARKS) and (queues.ecn_minimum_bytes == NO_MARKS).all():
         warnings.append(f"no switch marks the packets by which {name_of(fabric.control)} would slow down: give [ecn]")

@@ -1,4 +1,4 @@
-"""Who looks on while a simulator plays: how far it is, when it is to stop, what is sampled meanwhile."""
+"""Progress, stops and sampling of a simulation in progress."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any
 from genie.config.units import Duration, format_duration
 from simtwin.play.series import NEVER_PS, Series
 
-EVENTS_PER_CALL = 200_000  # between two looks
+EVENTS_PER_CALL = 200_000  # between two calls of the watch
 
-# A simulator: start(), run(events) → whether anything is left, now_ps, events, and share_done where it knows. One that
-# can stand still at a time has run(events, until_ps) → whether anything is left before that, `over` when nothing is
-# left at all, `done`, and what series.Sampled says.
+# A simulator has start(), run(events) → whether anything is left, now_ps, events, and share_done where it is known. A
+# simulator that can pause at a time has run(events, until_ps) → whether anything is left before that time. It also has
+# `over` (nothing is left at all), `done`, and the methods of series.Sampled.
 Simulator = Any
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A simulation that ended before its end."""
+    """A simulation that stopped before its end."""
 
     iteration: int
     at_ps: int
     why: str
-    is_failure: bool = False  # it could not go on
+    is_failure: bool = False  # it could not continue
 
 
 @dataclass
 class Watch:
-    """What is asked, told and kept while a simulation plays.
+    """Callbacks, limits and samples of a simulation in progress.
 
-    `progress` is called with (simulator, place of the iteration, how many there are) a few times a second or more
-    often; `stop` is asked as often, and says why to stop, if so. `played` is called with (iterations, rows of the
-    timeline) when nothing plays any more, before tables are made of it.
+    `progress` is called with (simulator, place of the iteration, number of iterations) a few times a second or more
+    often. `stop` is called as often; it returns why to stop, or None. `played` is called with (iterations, rows of the
+    timeline) at the end, before tables are made.
     """
 
     progress: Callable[[Simulator, int, int], None] | None = None
     stop: Callable[[], str | None] | None = None
-    stop_after_ps: int | None = None  # simulated, of the first iteration that takes so long
+    stop_after_ps: int | None = None  # simulated time, of the first iteration that reaches it
     series: Series | None = None
     played: Callable[[int, int], None] | None = None
 
     def play(self, simulator: Simulator, iteration: int, place: int = 0, iterations: int = 1) -> Stopped | None:
-        """Play until nothing is left, something fails, or somebody says stop; then all has come to that time.
+        """Play until nothing is left, something fails, or `stop` gives a reason; then all threads reach that time.
 
-        Sampling instants and stops part what is played without a change to it.
+        Sampling instants and stops split the run without changing its result.
         """
         stands = hasattr(simulator, "sample")
         if not stands and (self.series is not None or self.stop_after_ps is not None):
-            raise ValueError("this level has no packets to stand still: series and stop_after_ps are level packet's")
+            raise ValueError("this level has no packets: use series and stop_after_ps at level packet")
         series = None if self.series is None or self.series.is_full else self.series
         sampled_ps = 0
         next_ps = NEVER_PS if series is None else series.interval_ps
@@ -66,7 +66,7 @@ class Watch:
                 is_told, why = True, told
                 if not stands:
                     return Stopped(iteration, simulator.now_ps, why)
-                # A little further, until all have come to one time.
+                # Go on until all threads have reached one time.
                 limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
             until_ps = min(next_ps, limit_ps)
             more = simulator.run(EVENTS_PER_CALL, *([] if until_ps == NEVER_PS else [until_ps]))
@@ -74,7 +74,7 @@ class Watch:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)
             if not more and until_ps == limit_ps and simulator.done:
-                limit_ps = NEVER_PS  # what is left are timers
+                limit_ps = NEVER_PS  # only timers are left
             is_end = is_over or (not more and until_ps == limit_ps)
             if series is not None and not more and until_ps > sampled_ps:
                 end_ps = _whole_ns(simulator.now_ps) if is_over else until_ps
@@ -92,11 +92,11 @@ class Watch:
 
 
 def share_done(simulator: Simulator) -> float | None:
-    """How much of its work a simulator has done, 0 to 1, where it says so."""
+    """Return the share of the work that a simulator has done, 0 to 1; None where it is not known."""
     share: float | None = getattr(simulator, "share_done", None)
     return share
 
 
 def _whole_ns(time_ps: int) -> int:
-    """Rounded up."""
+    """Return a time rounded up to whole ns, in ps."""
     return -(-time_ps // 1000) * 1000

@@ -1,5 +1,6 @@
-"""What options and NCCL's variables say of connections and of the messages of collectives: the command line's, the
-Python API's and a sweep's, by the same names.
+"""Options and NCCL's variables for connections and for messages of collectives.
+
+The command line, the Python API and sweeps use them by the same names.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
 from genie.config.congestion import CONTROLS
 from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
 from genie.config.units import parse_duration
+from genie.errors import InputError
+from genie.inputs.spelling import option
 from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
 from genie.workload.graph import Kind, Op, Workload
@@ -26,12 +29,12 @@ from simtwin.fabric.schema import Explicit, Fabric, RailOptimized, Transport
 WIRES = ("nccl", "plain")
 
 
-class WireError(ValueError):
-    """An option of the messages that means nothing: one line, in which options are written as on a command line."""
+class WireError(InputError, ValueError):
+    """An invalid option for messages: one line, with the option's name on the command line."""
 
 
 class Options(Protocol):
-    """As `genie simulate` has them; None where nobody says it."""
+    """The options of `genie simulate`; None for an option that is not given."""
 
     @property
     def wire(self) -> str: ...
@@ -56,31 +59,35 @@ class Options(Protocol):
 
 
 def with_connections(transport: Transport, options: Options) -> Transport:
-    """The fabric's transport, and what options say instead. Raises WireError, and ValueError of NCCL's variables."""
+    """Return the fabric's transport with the options' values. Raises WireError, and ValueError for NCCL's variables."""
     if options.congestion is not None and options.congestion not in CONTROLS:
-        raise WireError(f"--congestion {options.congestion}: must be one of {', '.join(CONTROLS)}")
+        raise WireError(f"{option('congestion')} {options.congestion}: must be one of {', '.join(CONTROLS)}")
     given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion": options.congestion}
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(transport, **given)
-    # Where neither says it, NCCL's variables do, for both worlds.
+    # Where neither gives a value, NCCL's variables do, in both worlds.
     queue_pairs, split = connections_of(NcclVariables(), transport.queue_pairs, transport.split)
     return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
 def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables) -> Lowering:
-    """How collectives become messages; `ranks_per_node` is asked with NCCL's, where options say nothing of it.
+    """Return how collectives become messages.
 
-    Raises WireError, and ValueError of NCCL's variables.
+    `ranks_per_node` is called for NCCL's messages where options do not give it. Raises WireError, and ValueError for
+    NCCL's variables.
     """
     if options.wire not in WIRES:
-        raise WireError(f"--wire {options.wire}: must be {' or '.join(WIRES)}")
+        raise WireError(f"{option('wire')} {options.wire}: must be {' or '.join(WIRES)}")
     if options.slots not in (None, "streams", "astra"):
-        raise WireError(f"--slots {options.slots}: must be streams or astra")
+        raise WireError(f"{option('slots')} {options.slots}: must be streams or astra")
     chosen = _algorithms(options)
     if options.wire == "plain":
-        for option, given in (("--ranks-per-node", options.ranks_per_node), ("--slice-delay", options.slice_delay)):
+        for name, given in (
+            (option("ranks_per_node"), options.ranks_per_node),
+            (option("slice_delay"), options.slice_delay),
+        ):
             if given is not None:
-                raise WireError(f"{option}: is of NCCL's messages: give --wire nccl")
+                raise WireError(f"{name}: is for NCCL's messages: give {option('wire')} nccl")
         return Lowering(options.channels or 1, options.credit, chosen)
     per_node = options.ranks_per_node or ranks_per_node()
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
@@ -95,7 +102,10 @@ def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables
 
 
 def ranks_per_server(fabric: Fabric) -> int:
-    """Of a fabric whose servers have networks of their own; otherwise 1, so that every message crosses the fabric."""
+    """Return the ranks of a server of a fabric with networks inside servers.
+
+    Otherwise it is 1, so that every message crosses the fabric.
+    """
     topology = fabric.topology
     if isinstance(topology, RailOptimized) and topology.domain is not None:
         return topology.rails
@@ -105,7 +115,7 @@ def ranks_per_server(fabric: Fabric) -> int:
 
 
 def within_servers(workload: Workload, lowering: Lowering) -> tuple[int, int]:
-    """Collectives that NCCL's messages leave to what joins a server's ranks, and all."""
+    """Return the number of collectives that stay inside a server with NCCL's messages, and of all collectives."""
     inside = total = 0
     per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
     for number, group in enumerate(workload.groups):
@@ -127,23 +137,23 @@ def nccl_record(
     overruled: Mapping[str, str],
     variables: NcclVariables,
 ) -> list[dict[str, str]]:
-    """NCCL's variables as run.json lists them: name, value, source and effect of each.
+    """Return NCCL's variables as in run.json: name, value, source and effect of each.
 
-    `overruled`: those of connections and devices for which something else was given, and what.
+    `overruled`: variables of connections and devices that another option or key overrides -> its name.
     """
     given = dict(overruled)
     if options.channels is not None:
-        given |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), "--channels")
+        given |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), option("channels"))
     if algorithm := _algorithms(options).get("all_reduce"):
-        given["NCCL_ALGO"] = f"--algorithm all_reduce={algorithm}"
+        given["NCCL_ALGO"] = f"{option('algorithm')} all_reduce={algorithm}"
     shape = None if lowering.nccl is None else asdict(lowering.nccl)
-    # A rank that a launcher has started knows its own part of the workload later, and the others' never.
+    # A rank under a launcher learns its own part of the workload later, and never the others' parts.
     operations = operations_of(workload) if workload.ranks else None
     return [asdict(setting) for setting in settings_list(variables, Played(shape, operations, verbs, given))]
 
 
 def operations_of(workload: Workload) -> set[str]:
-    """The names of its collectives, each once."""
+    """Return the names of a workload's collectives, each once."""
     return {Op(op).name.lower() for graph in workload.ranks.values() for op in set(graph.op.tolist()) if op >= 0}
 
 
@@ -153,30 +163,34 @@ def _algorithms(options: Options) -> dict[str, str]:
     for item in options.algorithm:
         op, _, name = item.partition("=")
         if op not in ALGORITHMS:
-            raise WireError(f"--algorithm {item}: operation '{op}' is none of {', '.join(sorted(ALGORITHMS))}")
+            raise WireError(
+                f"{option('algorithm')} {item}: operation '{op}' must be one of {', '.join(sorted(ALGORITHMS))}"
+            )
         if name.startswith(PREFIX) or name.endswith(".xml"):
             chosen[op] = _msccl(item, op, name.removeprefix(PREFIX), options.wire)
             continue
         if name not in known.get(op, ()):
             if options.wire == "nccl" and name in ALGORITHMS[op]:
-                raise WireError(f"--algorithm {item}: NCCL does not play it: give --wire plain too")
-            raise WireError(f"--algorithm {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
+                raise WireError(f"{option('algorithm')} {item}: NCCL does not play it: give {option('wire')} plain too")
+            raise WireError(f"{option('algorithm')} {item}: {op} has {', '.join(known.get(op, ALGORITHMS[op]))}")
         chosen[op] = name
     return chosen
 
 
 def _msccl(item: str, op: str, path: str, wire: str) -> str:
-    """The name of a file's algorithm, once that is known to do the operation."""
+    """Return the name of a file's algorithm after checking that it implements the operation."""
     if wire == "nccl":
-        raise WireError(f"--algorithm {item}: is MSCCL's and has messages of its own: give --wire plain too")
+        raise WireError(
+            f"{option('algorithm')} {item}: is MSCCL's and has messages of its own: give {option('wire')} plain too"
+        )
     try:
         algorithm = load_msccl(str(Path(path).resolve()))
     except OSError as error:
-        raise WireError(f"--algorithm {item}: {path}: {error.strerror}") from error
+        raise WireError(f"{option('algorithm')} {item}: {path}: {error.strerror}") from error
     except MscclError as error:
-        raise WireError(f"--algorithm {item}: {error}") from error
+        raise WireError(f"{option('algorithm')} {item}: {error}") from error
     if algorithm.file.op != op:
-        raise WireError(f"--algorithm {item}: is an algorithm for {algorithm.file.op}")
+        raise WireError(f"{option('algorithm')} {item}: is an algorithm for {algorithm.file.op}")
     for note in algorithm.notes:
         warn(f"{path}: {note}")
     return f"{PREFIX}{Path(path).resolve()}"
@@ -188,4 +202,4 @@ def _slice_delay_ns(options: Options) -> int:
     try:
         return int(parse_duration(options.slice_delay)) // 1000
     except ValueError as error:
-        raise WireError(f"--slice-delay {options.slice_delay}: {error}") from error
+        raise WireError(f"{option('slice_delay')} {options.slice_delay}: {error}") from error

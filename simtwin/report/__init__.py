@@ -1,4 +1,4 @@
-"""report.html of a simulation: its links on the drawn topology, queues over time, flows, and what ranks did."""
+"""report.html of a simulation: links on the drawn topology, queues over time, flows, and the ranks' time."""
 
 from simtwin.report.write import simulation_report, write_simulation_report
 

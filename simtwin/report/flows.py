@@ -1,4 +1,4 @@
-"""Flow completion times over those of an idle network: percentiles by size, and their distribution."""
+"""Flow completion times relative to those of an idle network: percentiles by size, and their distribution."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.levels.idle_network import IdleNetwork
 
-SIZES_MAX = 12  # distinct sizes that have a place of their own; of more those between two powers of 4 share one
+SIZES_MAX = 12  # distinct sizes with an entry each; above it, sizes between two powers of 4 share one
 CDF_POINTS = 200
 PERCENTILES = (50, 95, 99)
 RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def slowdowns(run: Run, idle: IdleNetwork) -> pl.DataFrame:
-    """Rows of `flow_completion` that took time. `in_turn` is NaN where messages of a flow are under way together."""
+    """Return rows of `flow_completion` that took time. `in_turn` is NaN where messages of a flow overlap."""
     import polars as pl
 
     table = flow_completion(run.timeline, run.transfers, idle).filter(pl.col("fct_ns") > 0)
@@ -35,7 +35,7 @@ def slowdowns(run: Run, idle: IdleNetwork) -> pl.DataFrame:
 
 
 def _taking_turns(run: Run) -> list[str]:
-    """Collectives in which a rank has one message to another at a time: plain rings in one channel.
+    """Return the collectives in which a rank sends one message to another at a time: plain rings in one channel.
 
     NCCL's channels and slices, a chain's parts and an MSCCL file's steps overlap.
     """
@@ -46,11 +46,12 @@ def _taking_turns(run: Run) -> list[str]:
 
 
 def figures(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Operation → what is drawn of its flows, the trace's own messages first, then what moved most bytes.
+    """Return operation → drawing data of its flows; the trace's own messages first, then by bytes moved.
 
-    `count`, `messages`: of a flow, the mean; `sizes`: of each size, or range of sizes, [label, count, each percentile
-    of the slowdown, median of what it would be in turn, or None]; `cdf`: [slowdown, share of flows that have at most
-    that].
+    - `count`: flows; `messages`: mean number of messages of a flow.
+    - `sizes`: for each size, or range of sizes, [label, count, each percentile of the slowdown, median of `in_turn`, or
+      None].
+    - `cdf`: [slowdown, share of flows with at most that slowdown].
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""What each link of a simulation carried: its utilisation, queue, marks, pauses and drops, in one table."""
+"""The load of each link of a simulation: its utilisation, queue, marks, pauses and drops, in one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL = 0.9
 
 
 def iteration_ends(run: Run) -> dict[int, int]:
-    """Iteration → when its last node ended, or it was stopped, in ns, in the order of iterations."""
+    """Return iteration → when its last node ended, or it was stopped, in ns, in the order of iterations."""
     import polars as pl
 
     ends = run.timeline.group_by("iteration").agg(pl.max_horizontal("start_ns", "end_ns").max()).sort("iteration")
@@ -30,11 +30,12 @@ def iteration_ends(run: Run) -> dict[int, int]:
 
 
 def link_loads(run: Run, network: Network) -> pl.DataFrame:
-    """One row per directed link, in the order of the network's. Raises RecordError when the record is of another.
+    """Return one row per directed link, in the order of the network's.
 
-    number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed, pauses, paused_ns and
-    dropped over all iterations; mean: utilisation over all of their time, null at an unlimited rate. With a series
-    also peak: of any interval, and full_ns: length of the intervals in which it was at least FULL busy.
+    Over all iterations: number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed,
+    pauses, paused_ns and dropped. mean: utilisation over all of their time, null at an unlimited rate. With a series
+    also peak, of any interval, and full_ns, the length of the intervals that were at least FULL busy. Raises
+    RecordError when the record is of another network.
     """
     import polars as pl
 
@@ -67,8 +68,10 @@ def link_loads(run: Run, network: Network) -> pl.DataFrame:
 
 
 def hottest(loads: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The busiest links that carried anything: by mean utilisation in whole permille, then by the highest of any
-    interval in whole percent, then by their longest queue.
+    """Return the busiest links that carried data.
+
+    They are ordered by mean utilisation in whole permille, then by the highest of any interval in whole percent, then
+    by their longest queue.
     """
     import polars as pl
 

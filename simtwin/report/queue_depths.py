@@ -1,4 +1,4 @@
-"""Queues over time with their marks and pauses, for the links with the longest ones; utilisation where none has any."""
+"""Queues, marks and pauses over time, for the links with the longest queues; utilisation where no link has a queue."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ if TYPE_CHECKING:
     import polars as pl
 
 LINKS_MAX = 12
-POINTS_MAX = 600  # of each link; intervals are put together where there are more
+POINTS_MAX = 600  # of each link; neighbouring intervals are merged above it
 SUMMED = ("marked", "pauses", "paused_ns", "dropped")
 
 
 def queue_depths(
     series: pl.DataFrame, ends_ns: dict[int, int], interval_ns: int, ecn_bytes: dict[str, list[int]]
 ) -> dict[str, Any]:
-    """What the page draws of the iteration with the longest queue. `ecn_bytes`: link → where marks begin and end.
+    """Return the drawing data of the iteration with the longest queue.
 
-    `step_ns`: length of a point; `end_ns`; `iteration`; `links`: name, ecn, and for each point the longest queue
-    (bytes), the mean utilisation, marks, pauses, paused time (ns) and drops; `rates`: for each point the least, the
-    median and the greatest rate (b/s) that congestion control lets a pair of ranks send with, null where it limits
-    none.
+    `ecn_bytes`: link → queue lengths at which marks begin and all packets are marked. The result has:
+
+    - `step_ns`: length of a point; `end_ns`; `iteration`.
+    - `links`: name, ecn, and for each point the longest queue (bytes), the mean utilisation, marks, pauses, paused time
+      (ns) and drops.
+    - `rates`: for each point the least, the median and the greatest rate (b/s) of a pair of ranks; null where
+      congestion control sets no limit.
     """
     import polars as pl
 
@@ -44,7 +47,7 @@ def queue_depths(
         .sort(["longest_queue_bytes", "troubled", "utilisation", "name"], descending=[True, True, True, False])
         .head(LINKS_MAX)
     )
-    place = ((pl.col("time_ns") - 1) // step_ns).clip(0, points - 1).alias("place")  # an interval is called by its end
+    place = ((pl.col("time_ns") - 1) // step_ns).clip(0, points - 1).alias("place")  # an interval is named by its end
     binned = own.join(chosen.select("name"), on="name", how="semi").group_by("name", place).agg(
         pl.col("longest_queue_bytes").max(), pl.col(SUMMED).sum(), (pl.col("utilisation").sum() / together).round(3)
     )  # fmt: skip
@@ -67,7 +70,7 @@ def queue_depths(
 
 
 def _rates(rates: pl.DataFrame, step_ns: int, points: int) -> list[list[float | None]]:
-    """Three columns; none where nothing is limited."""
+    """Return three columns; none where nothing is limited."""
     import polars as pl
 
     if rates.is_empty():

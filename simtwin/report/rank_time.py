@@ -1,4 +1,4 @@
-"""Where the time of ranks goes: computing, waiting for the network, waiting for other ranks, nothing at all."""
+"""The time of ranks by state: computing, waiting for the network, waiting for other ranks, or idle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NETWORK_KINDS = ("coll", "send", "recv")
 
 @dataclass(frozen=True)
 class RankTime:
-    """What each rank did from when to when, in the order of (iteration, rank, time).
+    """State of each rank from time to time, in the order of (iteration, rank, time).
 
-    A rank that computes is computing, whatever it sends meanwhile. One that is inside a collective, a send or a receive
-    waits for the network while all members of the collective are there, or a message from or to it is under way, and
-    for other ranks before.
+    A rank that computes is computing, whatever it sends meanwhile. A rank inside a collective, a send or a receive
+    waits for the network or for other ranks. It waits for the network while all members of the collective have arrived,
+    or a message from or to it is in flight.
     """
 
     iteration: NDArray[np.int64]
@@ -33,7 +33,7 @@ class RankTime:
     state: NDArray[np.int64]
 
     def shares(self, ends_ns: dict[int, int], ranks: int) -> list[float]:
-        """Of each state in all ranks' time; `ends_ns`: when iterations ended."""
+        """Return the share of each state in all ranks' time; `ends_ns`: when iterations ended."""
         total = max(sum(ends_ns.values()) * ranks, 1)
         took = np.bincount(self.state, self.end_ns - self.start_ns, minlength=len(STATES)) / total
         took[IDLE] = max(1.0 - took[:IDLE].sum(), 0.0)
@@ -41,7 +41,7 @@ class RankTime:
 
 
 def rank_time(run: Run) -> RankTime:
-    """From a run's timeline and transfers."""
+    """Return the ranks' states, from a run's timeline and transfers."""
     keys, times, computes, nodes, ways = (np.concatenate(column) for column in zip(*_changes(run), strict=True))
     ranks = max(int(run.info["ranks"]), 1)
     order = np.lexsort((times, keys))
@@ -53,7 +53,7 @@ def rank_time(run: Run) -> RankTime:
     return RankTime(keys[at] // ranks, keys[at] % ranks, times[at], times[at + 1], state[at])
 
 
-# Key of iteration and rank, time, and what begins (1) or ends (-1): a compute, a node, something under way.
+# Key of iteration and rank, time, and a start (1) or an end (-1) of: a compute node, a communication node, a transfer.
 Change = tuple[NDArray[np.int64], ...]
 
 
@@ -84,7 +84,7 @@ def _changes(run: Run) -> list[Change]:
 
 
 def strips(time: RankTime, iteration: int, end_ns: int, rows: list[list[int]], bins: int) -> list[str]:
-    """For each row of ranks a digit a bin of the iteration: the state in which its ranks were longest."""
+    """Return for each row of ranks one digit a bin of the iteration: the state in which its ranks were longest."""
     of_iteration = time.iteration == iteration
     rank, start, end, state = (it[of_iteration] for it in (time.rank, time.start_ns, time.end_ns, time.state))
     first = np.searchsorted(rank, np.arange(int(rank.max(initial=0)) + 2))  # rows are in the order of ranks
@@ -105,7 +105,7 @@ def strips(time: RankTime, iteration: int, end_ns: int, rows: list[list[int]], b
 
 
 def _covered(start: NDArray[np.int64], end: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each bin, how much of it spans cover that are in order and do not overlap."""
+    """Return the time in each bin that is covered by spans, which are in order and do not overlap."""
     if not len(start):
         return np.zeros(len(edges) - 1)
     corners = np.column_stack((start, end)).ravel()
@@ -114,11 +114,11 @@ def _covered(start: NDArray[np.int64], end: NDArray[np.int64], edges: NDArray[np
 
 
 def rows_of_ranks(ranks: int, most: int) -> list[list[int]]:
-    """Ranks in order, neighbours together where there are more than `most`."""
+    """Return ranks in order, as groups of neighbours where there are more than `most`."""
     block = -(-ranks // most)
     return [list(range(first, min(first + block, ranks))) for first in range(0, ranks, block)]
 
 
 def longest_iteration(ends_ns: dict[int, int]) -> int:
-    """The number of the iteration that took longest, the first of several."""
+    """Return the number of the longest iteration, the first of several."""
     return max(ends_ns, key=lambda iteration: ends_ns[iteration], default=0)

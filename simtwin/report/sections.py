@@ -1,4 +1,4 @@
-"""The page's parts in words and tables; its figures are drawn by scripts."""
+"""The page's sections in words and tables; scripts draw its figures."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ HOW_TO_GET_A_SERIES = "genie simulate ... --series 10us"
 
 
 def head(summary: str) -> str:
-    """What is to be known, before all else."""
+    """Return the page's heading: the simulation in one sentence."""
     whole_names = re.sub(r"[^\s,]+-&gt;[^\s,]+", r'<span class="name">\g<0></span>', escape(summary))
     return f'<header id="verdict"><h1>{whole_names}</h1></header>'
 
 
 def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:
-    """Tiles."""
+    """Return the tiles with key figures."""
     info = run.info
     ends = list(ends_ns.values()) or [0]
     moved, messages = int(run.transfers["size_bytes"].sum()), int(run.transfers["messages"].sum())
@@ -72,20 +72,20 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 
 
 def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
-    """Links on the drawn network, and the hottest as a table."""
+    """Return the section with links on the drawn network, and the hottest links as a table."""
     if drawn is None:
         why = no_links(run)
         return section("Links on the network", f"{why[:1].upper()}{why[1:]}.", name="topology")
     columns = drawn["links"]
     shown = [name for name in METRICS if name in ("mean",) or any(columns[name])]
-    cells = "each cable of a host, where hosts are many, is a cell under its switch: left half up, right half down"
+    cells = "with many hosts, each host's cable is a cell under its switch: the left half is up, the right half down"
     if not drawn["one_by_one"]:
-        cells = "the cables of a switch's hosts are one cell under it, as the busiest of them: left up, right down"
+        cells = "all cables of a switch's hosts are one cell under it, coloured as the busiest: left up, right down"
     switches = network.nodes - network.hosts - int(network.is_bridge.sum())
     nodes = f"{count_of(network.hosts, 'host')}, {count_of(switches, 'switch', 'switches')}"
     words = [
         f"{nodes}, {count_of(network.links, 'directed link')}. "
-        f"Switches stand by their distance to hosts; {cells}. A cable is two lines, one each way."
+        f"Switches are ordered by their distance to hosts; {cells}. A cable is two lines, one in each direction."
     ]
     if drawn["left_out"]:
         words.append(f"Of the links between switches the busiest are drawn; {drawn['left_out']} are not.")
@@ -132,7 +132,7 @@ def _percent(fraction: float) -> str:
 
 
 def _pairs_by_link(run: Run) -> dict[str, int]:
-    """How many pairs of ranks have each link on their paths, as far as these are known."""
+    """Return link -> number of pairs of ranks whose known paths have it."""
     import polars as pl
 
     if run.paths is None:
@@ -142,7 +142,7 @@ def _pairs_by_link(run: Run) -> dict[str, int]:
 
 
 def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
-    """Queues, marks and pauses over time; without a series, how to get one."""
+    """Return the section with queues, marks and pauses over time; without a series, how to record one."""
     packets = has_packets(run)
     title = "Queues over time" if packets else "Links over time"
     none = "" if packets else f"Level {run.info['level']} has no packets, so no queues, marks or pauses. "
@@ -153,21 +153,21 @@ def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
             if longest and longest["longest_queue_bytes"]
             else ""
         )
-        how = f"This run kept no series.{known} To see queues, marks and pauses over time: {HOW_TO_GET_A_SERIES}"
+        how = f"This run recorded no series.{known} To see queues, marks and pauses over time: {HOW_TO_GET_A_SERIES}"
         return section(title, how if packets else none, name="queues")
     if not drawn["links"]:
-        return section(title, f"{none}Nothing was sent, and nothing waited.", name="queues")
+        return section(title, f"{none}No data was sent, and no packet waited.", name="queues")
     which = f"Iteration {drawn['iteration']}, which has the longest queue. " if _iterations(run) > 1 else ""
     cut = run.info.get("series_cut")
     ended = f"The series ends after {duration(cut['time_ns'])} of iteration {cut['iteration']}. " if cut else ""
     point = duration(drawn["step_ns"])
     if packets:
         words = (
-            f"{which}The links with the longest queues; choose which are drawn. Each point is the longest queue of "
-            f"{point}; below, how many packets were marked then, and for how much of it a link was paused. {ended}"
+            f"{which}The links with the longest queues; select the links to draw. Each point is the longest queue in "
+            f"{point}; below it, the packets marked in that time, and the share of it that a link was paused. {ended}"
         )
     else:
-        words = f"{none}{which}The busiest links; choose which are drawn. Each point is {point}. {ended}"
+        words = f"{none}{which}The busiest links; select the links to draw. Each point is {point}. {ended}"
     boxes = "".join(
         f'<label><input type="checkbox" value="{at}"{" checked" * (at < 4)}><i></i>{escape(link["name"])}</label>'
         for at, link in enumerate(drawn["links"])
@@ -194,32 +194,32 @@ def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
 
 
 def flows(drawn: dict[str, dict[str, Any]]) -> str:
-    """Slowdown by size, and its distribution."""
+    """Return the section with slowdown by size, and its distribution."""
     title = "Flow completion times, over those of an idle network"
     if not drawn:
         return section(title, "The record has no transfers between hosts.", name="flows")
     words = (
-        "Slowdown: how long a flow was under way (a message posted and not acknowledged), over what the same bytes "
-        "take on an idle network: base round trip and wire bytes over the rate of the slowest link of its path. "
+        "Slowdown is the time of a flow (with a message posted and not acknowledged), divided by the time of the same "
+        "bytes on an idle network: base round trip plus wire bytes over the rate of the slowest link of its path. "
     )
     if "send" in drawn:
-        words += "A flow of sends is one message, and this is its flow completion time over the ideal one. "
+        words += "A flow of sends is one message, so that this is its flow completion time over the ideal one. "
     if set(drawn) - {"send"}:
         words += (
             "A flow of a collective is all of its messages from one rank to another, in the order of its algorithm; "
-            "what one waits for before it is posted does not count. "
+            "the time before a message is posted does not count. "
         )
         turns = [row[-1] for it in drawn.values() for row in it["sizes"]]
         if any(it is not None and it > 1 for it in turns):
             words += (
-                "Where each is posted when the one before has arrived, as in plain rings, an idle network makes that "
-                "the dashed mark: what lies above it is contention; below it messages left together that had piled up "
-                "before a rank that came late. "
+                "In plain rings each message is posted when the one before has arrived. The dashed mark is an idle "
+                "network's slowdown then. Slowdown above it is contention; below it, messages left together that "
+                "had piled up before a late rank. "
             )
         if None in turns:
             words += (
-                "Where several are under way at once, as of NCCL's channels and slices, an idle network's slowdown is "
-                "not known, and nothing marks it. "
+                "With NCCL's channels and slices several messages are in flight at once: an idle network's slowdown "
+                "is then not known and not marked. "
             )
     names = {op: f"{op}: {_flows_in_words(it)}" for op, it in drawn.items()}
     choice = select("flows-choice", "flows of", drawn, next(iter(drawn)), names)
@@ -242,7 +242,7 @@ def _flows_in_words(drawn: dict[str, Any]) -> str:
 
 
 def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
-    """What ranks did."""
+    """Return the section with the ranks' time."""
     which = f"Iteration {drawn['iteration']}, the longest of {len(ends_ns)}. " if len(ends_ns) > 1 else ""
     ranks = int(run.info["ranks"])
     overview, few = "", ""
@@ -262,8 +262,8 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
         receive="var(--recv)",
     )
     return section(
-        "What ranks did",
-        f"{which}Each rank: what it computes above, what it has on the network below.",
+        "Ranks over time",
+        f"{which}Each rank has two lanes: computation above, communication below.",
         overview,
         few,
         f'<div class="key">{legend}</div><figure id="lanes-figure"></figure>',
@@ -276,17 +276,19 @@ def _colours() -> dict[str, str]:
 
 
 def warnings(run: Run, fabric: Fabric) -> str:
-    """What the figures do not say."""
+    """Return the section with warnings and facts beside the figures."""
     info = run.info
     said = [f"workload {info.get('workload')}, fabric {info.get('fabric')}"]
     if not info.get("complete", True):
         said.insert(0, f"not complete: {info.get('problem', 'it ended early')}")
     if info.get("follow"):
-        said.append(f"follows {info.get('follows')}: collectives start as they did there, compute is left out")
+        said.append(f"follows {info.get('follows')}: collectives start as in that run, compute is left out")
     if info.get("error_bound"):
         said.append(f"error bound of this level: {percent(info['error_bound'])}")
     if fabric.fault:
-        said.append(f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of links' full rates")
+        said.append(
+            f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of the links' full rates"
+        )
     said += info.get("warnings", [])
     if commit := info.get("commit"):
         said.append(f"commit {commit}")

@@ -1,4 +1,4 @@
-"""The simulation in one sentence, as somebody would say it."""
+"""The simulation in one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def has_packets(run: Run) -> bool:
-    """Whether the level plays packets, which can be marked, paused and dropped."""
+    """Return whether the level plays packets, which can be marked, paused and dropped."""
     return str(run.info.get("level", "packet")).startswith("packet")
 
 
@@ -37,13 +37,13 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 
 
 def no_links(run: Run) -> str:
-    """Why there is nothing to say of links."""
+    """Return why there is no hottest link."""
     told = has_packets(run) or not run.transfers["size_bytes"].sum()
     return "no link carried anything" if told else f"what links carry is not known at level {run.info['level']}"
 
 
 def busy(load: Mapping[str, Any], total_ns: int) -> str:
-    """`rail0leaf0->spine1, 63 % busy over 41.2 ms, above 90 % for 12 ms`: the last where a series tells."""
+    """Return `rail0leaf0->spine1, 63 % busy over 41.2 ms, above 90 % for 12 ms`; the last part with a series only."""
     said = f"{load['link']}, {share(load['mean'] or 0.0)} busy over {duration(total_ns)}"
     if load["peak"] is None:
         return said
@@ -53,7 +53,7 @@ def busy(load: Mapping[str, Any], total_ns: int) -> str:
 
 
 def events(run: Run) -> str:
-    """Marks, pauses and drops of all links; at levels without packets, that there are none."""
+    """Return marks, pauses and drops of all links; at levels without packets, a note that there are none."""
     if not has_packets(run):
         return f"level {run.info['level']} has no packets to mark, pause or drop"
     links = run.counters["links"]

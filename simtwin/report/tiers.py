@@ -1,4 +1,4 @@
-"""A network as a drawing: switches by their distance to hosts, the cables between them, hosts under their switch."""
+"""A network as a drawing: switches by their distance to hosts, their cables, and hosts under their switch."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ if TYPE_CHECKING:
 
     from simtwin.fabric.network import Network
 
-CELLS_MAX = 1000  # cables of hosts that are drawn one by one; of more those of a switch, or a server, are one
-TRUNKS_MAX = 3000  # directed links between switches; of more the busiest are drawn
+CELLS_MAX = 1000  # above it, the cables of a switch or a server are drawn as one
+TRUNKS_MAX = 3000  # directed links between switches; above it, only the busiest are drawn
 SUMMED = ("size_bytes", "marked", "trimmed", "pauses", "paused_ns", "dropped")
 COLUMNS = ("link", "rate_bps", "mean", "peak", "longest_queue_bytes", *SUMMED)
 
-Cable = list[Any]  # name of its lower end, link up, link down (places in the drawing's links)
+Cable = list[Any]  # name of its lower end, link up, link down (places in `links`)
 
 
 def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:
-    """What the page's script draws. `loads`: of `link_loads`. Links are places in `links`.
+    """Return the data of the page's script. `loads`: from `link_loads`.
 
-    `tiers`: from the lowest: what its switches are called, and the name of each; `trunks`: [tier, place in it, tier,
-    place in it, link] of each directed link between switches, `left_out`: how many more there are; `below`: for each
-    switch of the lowest tier the cables of its hosts; `inside`: of each server with cables of its own its name and
-    these; `links`: what each link did, by column; `one_by_one`: whether each cable of a host is drawn.
+    A link is given by its place in `links`.
+
+    - `tiers`: from the lowest: the kinds of its switches, and the name of each.
+    - `trunks`: [tier, place in it, tier, place in it, link] of each directed link between switches.
+    - `left_out`: number of trunks that are not drawn.
+    - `below`: for each switch of the lowest tier, the cables of its hosts.
+    - `inside`: name and cables of each server with internal cables.
+    - `links`: the load of each link, by column.
+    - `one_by_one`: whether each cable of a host is drawn.
     """
     links = _Links(loads)
     distance = distances(network)
@@ -41,7 +46,7 @@ def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:
     kept = _busiest(trunks, loads)
     ends = zip(network.src_node[kept].tolist(), network.dst_node[kept].tolist(), kept.tolist(), strict=True)
     access = np.flatnonzero((source == 0) & (target > 0))
-    # Link 2i + 1 is the way back of link 2i.
+    # Link 2i + 1 is the reverse direction of link 2i.
     inside = np.flatnonzero((source == 0) & (target == 0) & (np.arange(network.links) % 2 == 0))
     one_by_one = len(access) <= CELLS_MAX
     under: dict[int, list[int]] = {int(node): [] for node in tiers[0]} if tiers else {}
@@ -63,7 +68,7 @@ def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:
 
 
 def kinds(names: Sequence[str]) -> str:
-    """What nodes are called, without their numbers: `rail0leaf0, rail1leaf0` → `rail leaf`."""
+    """Return the kinds of nodes, their names without numbers: `rail0leaf0, rail1leaf0` → `rail leaf`."""
     found = dict.fromkeys(" ".join(re.findall(r"[^\W\d_]+", name)) or name for name in names)
     return ", ".join(found) if len(found) <= 3 else "switch"
 
@@ -76,7 +81,7 @@ def _busiest(trunks: NDArray[np.int64], loads: pl.DataFrame) -> NDArray[np.int64
 
 
 def _cables(network: Network, links: _Links, up: Sequence[int], name: str, one_by_one: bool) -> list[Cable]:
-    """Cables by their links up; as one, with what the busiest of them does, where there are too many."""
+    """Return cables by their links up; too many are one cable with the load of the busiest."""
     if one_by_one or len(up) < 2:
         return [[network.node_names[network.src_node[link]], links.one(link), links.one(link ^ 1)] for link in up]
     down = [link ^ 1 for link in up]
@@ -84,7 +89,7 @@ def _cables(network: Network, links: _Links, up: Sequence[int], name: str, one_b
 
 
 def _servers(network: Network, cables: Sequence[int]) -> list[tuple[str, list[int]]]:
-    """Cables that stay inside a server, by server."""
+    """Return the cables inside servers, by server."""
     root = list(range(network.nodes)) if cables else []
 
     def find(node: int) -> int:
@@ -112,7 +117,7 @@ def _servers(network: Network, cables: Sequence[int]) -> list[tuple[str, list[in
 
 
 class _Links:
-    """Those that are drawn, in the order in which they were asked for."""
+    """The drawn links, in the order of first use."""
 
     def __init__(self, loads: pl.DataFrame) -> None:
         self._loads = loads
@@ -126,7 +131,7 @@ class _Links:
         return self._place[link]
 
     def together(self, links: Sequence[int], words: str) -> int:
-        """As the busiest of them is, and what all of them counted."""
+        """Return the load of the busiest link, with the counts of all."""
         busiest = max(links, key=lambda link: self._of["mean"][link] or 0.0)
         row = {name: values[busiest] for name, values in self._of.items()}
         row |= {name: sum(self._of[name][link] for link in links) for name in SUMMED}

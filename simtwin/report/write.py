@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PAGE, PAGE_KIND = "report.html", "simulation-page"
 HOTTEST_MAX = 15
-LANE_RANKS_MAX = 32  # with a swim lane of their own
+LANE_RANKS_MAX = 32  # with swim lanes
 SLICES_MAX = 24_000
 STRIPS_MAX = 128  # rows of the overview of all ranks
 STRIP_BINS = 400
@@ -52,10 +52,10 @@ def write_simulation_report(folder: Path) -> Path:
 
 
 def simulation_report(folder: Path) -> str:
-    """The page as text. Raises RecordError and FabricError."""
+    """Return the page as text. Raises RecordError and FabricError."""
     run = open_run(folder)
     if run.info.get("world") != "twin" or not (folder / "fabric.toml").is_file():
-        raise RecordError(f"{folder}: is no run of genie simulate; a page of two runs comes from genie diff")
+        raise RecordError(f"{folder}: is not a run of genie simulate; for a page of two runs use genie diff")
     fabric = load_fabric(folder / "fabric.toml")
     network = build_network(fabric)
     loads = link_loads(run, network)
@@ -96,7 +96,7 @@ def _host_of_rank(run: Run, network: Network) -> list[int]:
 
 
 def _end_what_was_cut_short(run: Run, ends_ns: dict[int, int]) -> None:
-    """Nodes and transfers of a simulation that was stopped last until then."""
+    """End the nodes and transfers in progress at the time when the simulation was stopped."""
     import polars as pl
 
     stopped = pl.col("iteration").replace_strict(ends_ns, return_dtype=pl.Int64, default=0)
@@ -110,7 +110,7 @@ def _end_what_was_cut_short(run: Run, ends_ns: dict[int, int]) -> None:
 
 
 def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
-    """Link → bytes of a queue from which on it marks some, and all."""
+    """Return link → queue length in bytes above which some packets are marked, and above which all are."""
     queues = queues_of(fabric, network)
     marking = np.flatnonzero(queues.ecn_minimum_bytes >= 0)
     return {
@@ -120,7 +120,7 @@ def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
 
 
 def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int]) -> dict[str, Any]:
-    """Swim lanes of the longest iteration: of all ranks, or a strip for each, or some, and the lanes of a few."""
+    """Return swim lanes of the longest iteration: of all ranks, or one strip a few ranks and the lanes of a few."""
     import polars as pl
 
     iteration = longest_iteration(ends_ns)
@@ -129,7 +129,7 @@ def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int]) -> dict[str, Any]
     ranks = sorted(played["rank"].unique().to_list())
     shown = ranks
     if len(ranks) > LANE_RANKS_MAX:
-        # Evenly spaced, and the one that ends last.
+        # Evenly spaced ranks, and the one that ends last.
         last = played.sort("end_ns", descending=True)["rank"][0]
         shown = sorted({last, *(ranks[at] for at in np.linspace(0, len(ranks) - 1, LANE_RANKS_MAX // 2).astype(int))})
     slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))

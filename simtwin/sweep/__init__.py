@@ -1,1 +1,1 @@
-"""Sweeps: a grid of parameters, played on all cores or under mpiexec, a row a run."""
+"""Sweeps: a grid of parameters, played on all cores or under mpiexec, with one row a run."""

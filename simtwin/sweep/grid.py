@@ -1,16 +1,16 @@
-"""Sweeps: a grid of parameters of fabric, traffic and options, and what each of its runs is.
+"""Sweeps: a grid of parameters of fabric, traffic and options, and the inputs of each run.
 
 A sweep's file:
 
-    [base]                        # options of simtwin.simulate besides
+    [base]                        # and further options of simtwin.simulate
     fabric = "leaf-spine.toml"    # relative to this file, as all paths here
     [base.traffic]                # or workload = "TRACE"
     kind = "incast"
     size = "1MiB"
-    [grid]                        # a run for each combination
+    [grid]                        # one run for each combination
     fabric.switch.shared_buffer = ["2MiB", "8MiB"]
     traffic.size = ["64KiB", "1MiB"]
-    seed = [1, 2, 3]              # of generated traffic too, where [base.traffic] has no seed of its own
+    seed = [1, 2, 3]              # also of generated traffic, unless [base.traffic] has its own seed
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from genie.record import warn_of_old_name
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
 from simtwin.api import settled
-from simtwin.fabric.old_names import new_key, with_new_names
-from simtwin.fabric.reading import FabricError, fabric_from, to_toml
+from simtwin.fabric.reading import FabricError, fabric_from, new_key, to_toml, with_new_names, with_old_names
 from simtwin.fabric.schema import Fabric
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
 from simtwin.play.options import SimulateOptions
@@ -46,23 +45,23 @@ from simtwin.play.traffic import Permutation, Poisson, Traffic, sizes_of
 
 RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20
-COLUMNS_VERSION = 2  # of what a row's columns mean: rows of another one are played again
+COLUMNS_VERSION = 2  # meaning of a row's columns: rows of another version are played again
 FABRIC = "fabric"
 OLD_CONTROL = "congestion_control"  # in [base] and in the grid, read for one release
-Tell = Callable[[int, int], None]  # how much is done, and of how much
-ALGORITHM_SUFFIX = ".xml"  # of MSCCL's, which are files
+Tell = Callable[[int, int], None]  # number done, and total
+ALGORITHM_SUFFIX = ".xml"  # of MSCCL's algorithms, which are files
 
 
 class SweepError(SettingsError):
-    """A sweep's file that cannot be used: one line that names file, line, key and what is allowed (exit code 2)."""
+    """An invalid sweep file: one line that names file, line, key and the allowed values (exit code 2)."""
 
 
 class Base(SimulateOptions, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What all runs have in common, or its value where the grid says none."""
+    """Options that all runs share, or the default where the grid gives no value."""
 
     fabric: str  # path of a fabric file
     workload: str | None = None  # folder or prefix of traces
-    traffic: Traffic | None = None  # generated in its place
+    traffic: Traffic | None = None  # generated traffic, in place of traces
     hosts: tuple[str, ...] = ()  # names of the fabric's hosts on which ranks 0, 1, ... are
 
 
@@ -82,11 +81,11 @@ class _Point(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep: what it needs, and its identity, a hash of all inputs that decide its result."""
+    """One run of a sweep: its inputs, and its identity, a hash of all inputs that decide its result."""
 
     identity: str
-    parameters: dict[str, Any]  # key of the grid -> value, as the file has it
-    base: Base  # paths absolute
+    parameters: dict[str, Any]  # key of the grid -> value, as in the file
+    base: Base  # with absolute paths
     fabric: dict[str, Any]  # tables of the fabric file
     folder: Path  # of the sweep's file
 
@@ -104,9 +103,11 @@ class Sweep:
     """A sweep's file, checked."""
 
     def __init__(self, document: Document, folder: Path, tell: Tell = lambda done, total: None) -> None:
-        """`tell`: called now and then, with how many of the grid's values are checked and how many there are.
+        """Read and check the grid.
 
-        Raises SettingsError, for a value of the grid that no other values around the first ones make possible.
+        `tell`: called now and then with the number of the grid's values that are checked, and the total. Raises
+        SettingsError for a value that is impossible beside the first values of the other keys, even with one of these
+        changed.
         """
         self.document = document
         self.folder = folder
@@ -122,8 +123,8 @@ class Sweep:
         for axis in self.axes:
             if len(set(map(repr, axis.values))) < len(axis.values):
                 raise document.error(axis.place, " has a value twice: give each once")
-        self._base = {**document.data, "grid": {}}  # a run's tables are copies of these
-        self._files: dict[Path, Document] = {}  # of fabrics
+        self._base = {**document.data, "grid": {}}  # a run's tables are copies of it
+        self._files: dict[Path, Document] = {}  # fabric files
         self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
         self.inputs: set[tuple[str, Path]] = set()  # files that the runs read: key of the sweep's file, and path
@@ -142,7 +143,10 @@ class Sweep:
         return prod(len(axis.values) for axis in self.axes)
 
     def runs(self) -> Iterator[SweepRun]:
-        """All, in the order of the grid: the last key changes fastest. Raises SettingsError and WorkloadError."""
+        """Yield all runs in the order of the grid; the last key changes fastest.
+
+        Raises SettingsError and WorkloadError.
+        """
         for values in itertools.product(*(axis.values for axis in self.axes)):
             base, fabric = self._resolved(values)
             parameters = {axis.key: value for axis, value in zip(self.axes, values, strict=True)}
@@ -159,9 +163,10 @@ class Sweep:
         return Axis(key, place, tuple(values))
 
     def _possible(self, values: list[Any], axis: Axis | None) -> list[Any]:
-        """These values, or else others that can be, with one of them changed, but that of `axis`. Raises SettingsError.
+        """Return these values, or possible ones with one value of another axis than `axis` changed.
 
-        A combination that cannot be is a run that fails, a value that never can be a mistake.
+        An impossible combination is a run that fails; a value without any possible combination is a mistake. Raises
+        SettingsError.
         """
         try:
             self._check(values, axis)
@@ -176,7 +181,7 @@ class Sweep:
             raise error
 
     def _check(self, values: list[Any], axis: Axis | None) -> None:
-        """Everything that can be said of a run before it is played. `axis`: whose value is the new one."""
+        """Check everything about a run that is known before it is played. `axis`: the axis of the new value."""
         base, tables = self._resolved(values)
         fabric = _checked(tables)
         try:
@@ -191,7 +196,7 @@ class Sweep:
             raise self.document.error(axis.place if axis else ("base",), f"{named}{error}") from error
 
     def _resolved(self, values: tuple[Any, ...] | list[Any]) -> tuple[Base, Tables]:
-        """One run's options and its fabric's tables; errors name the line of the grid that said it."""
+        """Return one run's options and its fabric's tables; errors name the grid's line."""
         data = self._base
         places: dict[Key, str] = {}
         fabric_changes: dict[str, Any] = {}
@@ -223,7 +228,7 @@ class Sweep:
         return base, self._fabric(self.folder / base.fabric, fabric_changes, fabric_places)
 
     def _fabric(self, path: Path, changes: dict[str, Any], places: dict[Key, str]) -> Tables:
-        """A fabric file's tables with the grid's values; runs that have the same ones share them."""
+        """Return a fabric file's tables with the grid's values; runs with the same values share them."""
         key = json.dumps([str(path), changes], default=str)
         if key not in self._fabrics:
             if path not in self._files:
@@ -241,7 +246,7 @@ class Sweep:
         return self._fabrics[key]
 
     def _algorithm(self, name: str) -> str:
-        """An algorithm's name; a file's path in full."""
+        """Return an algorithm's name; for a file, its absolute path."""
         if not name.endswith(ALGORITHM_SUFFIX):
             return name
         path = (self.folder / name.removeprefix(PREFIX)).resolve()
@@ -249,7 +254,7 @@ class Sweep:
         return str(path)
 
     def _digest(self, workload: str) -> str:
-        """Of all files of a workload."""
+        """Return the digest of all files of a workload."""
         if workload not in self._digests:
             files = find_files(workload)
             digest = hashlib.sha256()
@@ -263,8 +268,9 @@ class Sweep:
 
     def _identity(self, base: Base, fabric: Mapping[str, Any]) -> str:
         options = msgspec.to_builtins(base, enc_hook=int)
-        for name in ("threads", "fabric", "workload", "traffic"):  # threads change nothing, the others follow
+        for name in ("threads", "fabric", "workload", "traffic"):  # threads change nothing, the others are added below
             options.pop(name, None)
+        options[OLD_CONTROL] = options.pop("congestion")  # old names: sweeps of earlier versions go on
         files = [name for name in base.algorithms.values() if name.endswith(ALGORITHM_SUFFIX)]
         traffic = base.traffic
         if isinstance(traffic, Poisson):
@@ -274,7 +280,7 @@ class Sweep:
             "genie": _version(),
             "columns": COLUMNS_VERSION,
             "options": options,
-            "fabric": fabric,
+            "fabric": with_old_names(fabric),
             "workload": None if base.workload is None else self._digest(base.workload),
             "algorithms": [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files],
             "traffic": msgspec.to_builtins(traffic, enc_hook=int),
@@ -292,25 +298,25 @@ def _fabric_document(path: Path) -> Document:
 
 @lru_cache(maxsize=16)
 def _checked(tables: Tables) -> Fabric:
-    """Most runs of a grid have the fabric of the one before."""
+    """Return the checked fabric; most runs of a grid have the fabric of the run before."""
     return fabric_from(tables)
 
 
 @cache
 def _version() -> str:
-    """Of Genie, whose next one may give other results."""
+    """Return the version of Genie, as another version may give other results."""
     with suppress(PackageNotFoundError):
         return version("genie-fabric")
     return ""
 
 
 def load_sweep(path: Path, tell: Tell = lambda done, total: None) -> Sweep:
-    """Read and check a sweep's file; `tell` as Sweep's. Raises SettingsError."""
+    """Read and check a sweep's file; `tell` as in Sweep. Raises SettingsError."""
     return Sweep(Document.open(path, SweepError), path.resolve().parent, tell)
 
 
 def _flat(table: Mapping[str, Any], names: tuple[str, ...], place: Key) -> Iterator[tuple[str, Key, Any]]:
-    """Dotted key, place in the file and value; `a.b = 1` and `"a.b" = 1` say the same."""
+    """Yield dotted key, place in the file and value; `a.b = 1` and `"a.b" = 1` are equal."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, (*names, name), (*place, name))

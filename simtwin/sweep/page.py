@@ -14,7 +14,7 @@ from genie.record import mark
 if TYPE_CHECKING:
     import polars as pl
 
-# Kind of quantity -> its units, the largest first, and what each is.
+# Kind of quantity -> its units, the largest first, and the value of each.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "time": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
     "size": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
@@ -23,7 +23,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "frames": (("frames", 1.0),),
 }
 COUNTS = ("packets", "frames")
-# Column -> what it is called, its kind, and what the column's own unit is.
+# Column -> title, kind, and value of the column's own unit.
 FIGURES: dict[str, tuple[str, str, float]] = {
     "completion_s": ("Completion", "time", 1.0),
     "fct_p50_ns": ("Flow completion time, median", "time", 1e-9),
@@ -34,7 +34,7 @@ FIGURES: dict[str, tuple[str, str, float]] = {
     "pauses": ("Pauses", "frames", 1.0),
     "dropped": ("Drops", "packets", 1.0),
 }
-# Where a scale may end, over a power of ten, and how far its ticks are apart.
+# Possible ends of a scale, over a power of ten -> distance of its ticks.
 SCALES = {1: 0.25, 1.5: 0.5, 2: 0.5, 2.5: 0.5, 3: 1, 4: 1, 5: 1, 6: 2, 8: 2, 10: 2.5}
 COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")
 PANELS_MAX = 24
@@ -43,7 +43,10 @@ Row = Mapping[str, Any]
 
 
 def sweep_page(table: pl.DataFrame, axes: Sequence[str], name: str) -> str:
-    """One self-contained page. `axes`: the grid's keys that have several values; the last is drawn along."""
+    """Return one self-contained page.
+
+    `axes`: the grid's keys with several values; the last is the horizontal axis.
+    """
     rows = table.to_dicts()
     failed = sum(bool(row["error"]) for row in rows)
     title = f"{name}: {len(rows)} runs" + (f", {failed} failed" if failed else "")
@@ -65,7 +68,7 @@ def sweep_page(table: pl.DataFrame, axes: Sequence[str], name: str) -> str:
 
 
 def short(key: str) -> str:
-    """A grid's key without the tables that it is in."""
+    """Return a grid's key without its tables."""
     return key.rpartition(".")[2]
 
 
@@ -80,7 +83,7 @@ def _key(rows: Sequence[Row], coloured: str) -> str:
 
 
 def _values(rows: Sequence[Row], key: str) -> list[Any]:
-    """In the order of the grid."""
+    """Return the values of a key, in the order of the grid."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
@@ -92,7 +95,7 @@ def _panels(
     rows: Sequence[Row], column: str, divisor: float, unit: str, ticks: Sequence[float], along: str, coloured: str,
     others: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """A drawing for each combination of the other axes, all to one scale."""
+    """Return a drawing for each combination of the other axes, all at one scale."""
     combinations = list(product(*(_values(rows, key) for key in others)))
     drawn = []
     for values in combinations[:PANELS_MAX]:
@@ -101,7 +104,7 @@ def _panels(
         drawn.append(_panel(own, _values(rows, along), column, divisor, unit, ticks, along, coloured, head))
     html = [f'<figure style="display:flex;flex-wrap:wrap;gap:8px 20px">{"".join(drawn)}</figure>']
     if len(combinations) > PANELS_MAX:
-        html.append(f"<p>{len(combinations) - PANELS_MAX} more panels would be here: see sweep.csv.</p>")
+        html.append(f"<p>{len(combinations) - PANELS_MAX} more panels are left out: see sweep.csv.</p>")
     return html
 
 
@@ -141,13 +144,13 @@ def _panel(
 
 
 def unit_of(kind: str, highest: float) -> tuple[str, float]:
-    """The largest unit of which `highest` has one, else the smallest, and what it is."""
+    """Return the largest unit of which `highest` is at least one, else the smallest, with its value."""
     units = UNITS[kind]
     return next((unit for unit in units if highest >= unit[1]), units[-1])
 
 
 def ticks_of(highest: float, whole: bool = False) -> list[float]:
-    """From 0 to a round number that is `highest`, which is above 0, or little more; `whole`: of things counted."""
+    """Return ticks from 0 to the next round number at or above `highest`, which is above 0; `whole`: of counts."""
     power = 10.0 ** math.floor(math.log10(highest))
     top = next(top for top in SCALES if top * power >= highest * (1 - 1e-9))
     step = max(SCALES[top] * power, 1.0) if whole else SCALES[top] * power

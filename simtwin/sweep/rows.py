@@ -1,7 +1,7 @@
-"""Rows of a sweep: what a run gives, and how rows are kept.
+"""Rows of a sweep: the results of its runs, and the files that keep them.
 
-`rows.jsonl` is the sweep's memory: a line a run, written in one go when the run has ended. A line without its end, of a
-process that was killed, is no row.
+`rows.jsonl` keeps the sweep's progress: a line a run, written in one call when the run has ended. A line without its
+end, from a killed process, is ignored.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
 FORMULA_STARTS = "=+-@\t\r"
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
-ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of the rows' file, digests of the files that stand beside it
+ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of rows.jsonl, digests of files in the sweep's folder
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-# Column -> whether it is a fraction. A run that failed has none of them but wall_s; empty is what is not known.
+# Column -> whether it is a fraction. A failed run has only wall_s; an unknown value is empty.
 RESULTS = {
     "completion_s": True,
     "flows": False,
@@ -51,7 +51,7 @@ RESULTS = {
 
 
 def results_of(run: Simulated) -> dict[str, Any]:
-    """The result columns of a run's row, without `wall_s`; None where the run's level does not know.
+    """Return the result columns of a run's row, without `wall_s`; None for values unknown at the run's level.
 
     Percentiles are by nearest rank, over the transfers between hosts of all iterations.
     """
@@ -62,7 +62,7 @@ def results_of(run: Simulated) -> dict[str, Any]:
     row |= {f"fct_{name}_ns": _nearest_rank(fct_ns, share) for name, share in SHARES.items()}
     row |= {f"slowdown_{name}": _nearest_rank(slowdowns, share) for name, share in SHARES.items()}
     if not len(flows):
-        warn("nothing went between two hosts: flow completion times and slowdowns are left empty")
+        warn("no data was sent between two hosts: flow completion times and slowdowns are left empty")
     if run.twin.level.name == PACKET:
         row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
         row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
@@ -77,10 +77,10 @@ def _nearest_rank(ascending: Sequence[Any], share: float) -> Any:
 
 
 class Rows:
-    """The rows that a folder keeps, by the identity of their run. One process at a time has them."""
+    """The rows in a folder, by the identity of their run. One process at a time holds the folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Make or take the folder and hold it. Raises RecordError when it is another's."""
+        """Create or open the folder and lock it. Raises RecordError when the folder belongs to something else."""
         self.folder = folder
         try:
             if folder.exists() and not folder.is_dir():
@@ -98,13 +98,13 @@ class Rows:
             raise unwritable(folder, error) from error
 
     def add(self, row: dict[str, Any]) -> None:
-        """Keep a row for good. Raises RecordWriteError."""
+        """Append a row and flush it to disk. Raises RecordWriteError."""
         self._append(row)
 
     def write_beside(self, name: str, data: bytes | str) -> None:
-        """Write a file of the sweep's folder. Its digest is kept first, so that it is known again as Genie's.
+        """Write a file in the sweep's folder, after its digest, by which it is recognised later as Genie's.
 
-        Raises RecordError where another file has its name, RecordWriteError.
+        Raises RecordError where another file has its name, and RecordWriteError.
         """
         content = data.encode() if isinstance(data, str) else data
         path = self.folder / name
@@ -131,11 +131,11 @@ class Rows:
             raise unwritable(self.folder, error) from error
 
     def write_tables(self, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> pl.DataFrame:
-        """`sweep.parquet` and `sweep.csv`: one row per run that has one, in the order of `runs`.
+        """Write `sweep.parquet` and `sweep.csv`: one row per run that has one, in the order of `runs`.
 
         `runs`: identity and parameters of each. Raises RecordWriteError.
         """
-        kept = read_rows(self.folder)  # a signal may have come between a line and what follows it
+        kept = read_rows(self.folder)  # a signal may have come between a row's line and the next step
         table = table_of([(parameters, kept[name]) for name, parameters in runs if name in kept])
         for name, write in ((TABLE_FILE, table.write_parquet), (TEXT_FILE, neutral(table).write_csv)):
             buffer = io.BytesIO()
@@ -145,9 +145,9 @@ class Rows:
 
 
 def neutral(table: pl.DataFrame) -> pl.DataFrame:
-    """The table for a spreadsheet: texts that it would take for a formula have an apostrophe in front.
+    """Return the table for a spreadsheet: texts that would be read as formulas start with an apostrophe.
 
-    Numbers stay numbers, also those that are texts, such as "-5".
+    Numbers stay numbers, also as texts such as "-5".
     """
     import polars as pl
 
@@ -161,7 +161,7 @@ def _neutral(text: str | None) -> str | None:
 
 
 def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
-    """The rows that a folder has, the latest of each run. Raises RecordError when it holds something else."""
+    """Return the rows in a folder, the latest of each run. Raises RecordError when it holds something else."""
     if not folder.is_dir():
         return {}
     path = folder / ROWS_FILE
@@ -169,7 +169,7 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
         strangers = [entry.name for entry in sorted(folder.iterdir()) if final_name(entry.name) != ROWS_FILE]
         if strangers:
             raise RecordError(
-                f"{folder}: holds files that are not a sweep of Genie's ({strangers[0]}); choose another -o"
+                f"{folder}: holds files other than a sweep of Genie's ({strangers[0]}); choose another -o"
             )
         return {}
     if kind_of(path) != ROWS_KIND:
@@ -180,14 +180,14 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
             row = json.loads(line)
             identity, _ = str(row["id"]), str(row["error"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # what a disk that failed has left
+            continue  # damaged by a failed disk
         if all(_is_result(row.get(name)) for name in RESULTS):
             rows[identity] = row
     return rows
 
 
 def _digests(lines: bytes) -> set[tuple[str, str]]:
-    """Name and digest of every file that was written beside the rows."""
+    """Return name and digest of every file that was written beside the rows."""
     found: set[tuple[str, str]] = set()
     for line in lines.splitlines():
         with suppress(ValueError, AttributeError, TypeError, RecursionError):
@@ -200,7 +200,7 @@ def _is_result(value: object) -> bool:
 
 
 def table_of(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.DataFrame:
-    """Columns: `run` (from 0), a column a parameter, `id`, results, `error` ("" when there was none)."""
+    """Return a table with columns `run` (from 0), one a parameter, `id`, results, and `error` ("" for none)."""
     import polars as pl
 
     columns: dict[str, pl.Series] = {"run": pl.Series(range(len(rows)), dtype=pl.Int64)}
@@ -215,7 +215,7 @@ def table_of(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.
 
 
 def _parameter(key: str, values: list[Any]) -> pl.Series:
-    """Numbers where all are, else texts."""
+    """Return a column of numbers where all values are, else of texts."""
     import polars as pl
 
     if all(isinstance(value, bool) for value in values) or all(isinstance(value, str) for value in values):

@@ -1,4 +1,4 @@
-"""Who plays a sweep's runs: processes of this machine, or those that mpiexec has started."""
+"""Processes that play a sweep's runs: of this machine, or those of mpiexec."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from genie.workload.load import load
 from simtwin.api import play
 from simtwin.fabric.reading import FabricError, fabric_from
 from simtwin.fabric.routing import RoutingError
-from simtwin.play.options import in_keywords
 from simtwin.play.traffic import workload_on
 from simtwin.play.twin import SimulationError
 from simtwin.sweep.grid import SweepRun
@@ -37,19 +36,19 @@ KILLED = "its process was killed; if memory was short, give it more, or fewer --
 
 
 def play_run(run: SweepRun, keep: Path | None = None) -> dict[str, Any]:
-    """A run's row: results, or in `error` why there are none. `keep`: where its run folder is to be."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the other cores have runs of their own
+    """Return a run's row: results, or in `error` the reason for none. `keep`: path of its run folder."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the other cores play other runs
     row: dict[str, Any] = {"id": run.identity, "parameters": run.parameters, "error": "", "commit": commit()}
     began = time.perf_counter()
-    forget_warnings()  # each run says its own
+    forget_warnings()  # each run has its own warnings
     with redirect_stderr(io.StringIO()) as said:
         try:
             row |= _results(run, keep)
         except EXPECTED as error:
-            row["error"] = in_keywords(" ".join(str(error).split()))
+            row["error"] = " ".join(str(error).split())
         except MemoryError:
             row["error"] = "memory was short"
-        except Exception as error:  # a fault of ours ends one run and not the sweep
+        except Exception as error:  # a fault in Genie ends one run and not the sweep
             row["error"] = fault_line(error)
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # polars' own, which is not an Exception
@@ -75,18 +74,19 @@ def _results(run: SweepRun, keep: Path | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _loaded(location: str, compute: str | None) -> Workload:
-    """A trace, with the durations that `compute` gives: playing fills them in."""
+    """Load a trace with the durations that `compute` gives; playing fills them in."""
     return load(location)
 
 
 def played(runs: Sequence[SweepRun], jobs: int | None, keep: Path | None = None) -> Generator[dict[str, Any]]:
-    """Rows as runs end. `jobs`: processes of this machine; None: those of mpi4py.futures.
+    """Yield rows as runs end.
 
-    `keep`: folder of the run folders. When a process dies, those runs that it may have had are played one at a time,
-    and the one that ends its process again is a row with an error.
+    `jobs`: processes of this machine; None: those of mpi4py.futures. `keep`: parent of the run folders. When a process
+    dies, the runs that it may have had are played one at a time. The run that ends its process again becomes a row with
+    an error.
     """
     left = {run.identity: run for run in runs}
-    careful = 0  # of the first that are left, to be played one at a time
+    careful = 0  # number of first runs left to play one at a time
     while left:
         batch = list(left.values())[: careful or None]
         with _mpi_processes() if jobs is None else _processes(1 if careful else min(jobs, len(batch))) as executor:
@@ -108,7 +108,7 @@ def played(runs: Sequence[SweepRun], jobs: int | None, keep: Path | None = None)
 
 def _submitted(executor: Executor, runs: Sequence[SweepRun], keep: Path | None) -> list[Future[dict[str, Any]]]:
     futures = []
-    # Processes are started here. A terminal's Ctrl-C reaches them too, and they have nothing to say about it.
+    # Processes that start here inherit the blocked SIGINT: a terminal's Ctrl-C is for this process alone.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with suppress(BrokenExecutor):
@@ -121,7 +121,7 @@ def _submitted(executor: Executor, runs: Sequence[SweepRun], keep: Path | None) 
 
 @contextmanager
 def _processes(jobs: int) -> Iterator[Executor]:
-    """Processes that end at once when this one leaves the block, or is killed: they wait for the end of a pipe."""
+    """Processes that end at once when this one leaves the block or is killed: they wait for the end of a pipe."""
     context = get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
     executor = ProcessPoolExecutor(jobs, context, _begin, (reader,))
@@ -154,7 +154,7 @@ def _mpi_processes() -> Iterator[Executor]:
 
 
 def abandon_mpi() -> None:
-    """End all processes of this launch: left alone, they would first play their runs to the end."""
+    """End all processes of this launch, which would otherwise play their runs to the end."""
     from mpi4py import MPI
 
     sys.stdout.flush()
@@ -163,12 +163,12 @@ def abandon_mpi() -> None:
 
 
 def under_mpi() -> bool:
-    """Whether this process was started by `python -m mpi4py.futures`."""
+    """Return whether this process was started by `python -m mpi4py.futures`."""
     return "mpi4py.futures" in sys.orig_argv
 
 
 def mpi_workers() -> int:
-    """How many processes play there."""
+    """Return the number of processes that play runs under MPI."""
     from mpi4py import MPI
 
     return max(MPI.COMM_WORLD.Get_size() - 1, 1)

@@ -1,4 +1,4 @@
-"""Runs that cannot go on: one line, the design's exit code, nothing left running, what was recorded readable."""
+"""Runs that cannot go on: one line, the right exit code, no process left, and a readable record."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from trace_files import COMP, RECV, SEND, node, trace
 
 from genie.live.rendezvous.meeting import SEGMENT
 from genie.record import Run, open_run
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 LIMIT_S = 30.0  # about 3 s on a free machine
 
@@ -36,7 +38,7 @@ def one_line(ended: Ended, code: int) -> str:
 
 
 def salvaged(out: Path, ranks: int = 4) -> Run:
-    """What was recorded up to then, as any run folder; at least two iterations that all ranks ended."""
+    """Open the record of a run that was cut off; it has at least two iterations that all ranks ended."""
     run = open_run(out)
     assert run.info["complete"] is False
     assert run.info["problem"]
@@ -140,7 +142,7 @@ def test_a_port_in_use_names_rank_and_address(job: tuple[str, ...], tmp_path: Pa
 
 
 def test_a_rank_that_crashes_leaves_its_traceback(job: tuple[str, ...], tmp_path: Path) -> None:
-    """A fault of ours, or of an installation: one line with the last words, all of them in a file."""
+    """A fault of Genie or of an installation: one line with the error, and a file with the traceback."""
     broken = tmp_path / "broken" / "sitecustomize.py"
     broken.parent.mkdir()
     broken.write_text("import os\nif os.environ.get('PMI_RANK') == '1':\n    raise SystemExit('no such library')\n")
@@ -181,7 +183,7 @@ def test_a_message_that_nobody_sends(tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_long_computation_is_no_stall(tmp_path: Path) -> None:
-    """Rank 0 waits 1.5 s for rank 1, which computes so long: more than --stall."""
+    """Rank 0 waits 1.5 s, more than --stall, for the computation of rank 1."""
     folder = tmp_path / "trace"
     folder.mkdir()
     receive = node(1, RECV, comm_src=1, comm_tag=7, comm_size=4096)
@@ -246,7 +248,7 @@ def test_an_earlier_run_is_replaced_and_a_running_one_is_not(job: tuple[str, ...
 
 
 def test_two_runs_at_once_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> None:
-    """The same addresses: the second is refused, the first goes on."""
+    """Two runs with the same addresses: the second is refused, and the first goes on."""
     with started(*job, "-o", str(tmp_path / "one")) as command:
         command.until(lambda: played(tmp_path / "one", 2, 0))
         line = one_line(genie(*job, "-o", str(tmp_path / "two")), 3)
@@ -256,7 +258,7 @@ def test_two_runs_at_once_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> No
 
 
 def test_commands_that_write_to_one_folder_do_not_mix(job: tuple[str, ...], tmp_path: Path) -> None:
-    """The second is refused in each phase of the first, also where no rank of it runs."""
+    """The second command is refused in each phase of the first, also while no rank of it runs."""
     out = tmp_path / "out"
     with started("simulate", job[1], "--rate", "1Mb/s", "-n", "1000000", "-o", str(out / "twin")) as command:
         descriptors = Path(f"/proc/{command.process.pid}/fd")

@@ -1,4 +1,4 @@
-"""`genie bench` of a path, on loopback, and what all benches refuse and say."""
+"""`genie bench` of a path, on loopback, and the errors and notes of all benches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from genie.cli.bench.paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
 from genie.config.hosts import load_hosts
 from genie.live.settings import RunSettings
 
+pytestmark = pytest.mark.live
+
 
 def rows_of(table: str) -> list[list[str]]:
-    """The lines of a table that are none of its head and foot."""
+    """Return the lines of a table without its head and foot."""
     return [line.split() for line in table.splitlines() if line and not line.startswith(("#", "-"))]
 
 
 def said(ended: Ended) -> list[str]:
-    """What a bench said besides its command and packets sent again, which a busy machine may cause."""
+    """Lines of a bench except its command and retransmissions, which a busy machine may cause."""
     return [line for line in ended.said if "packets were sent again" not in line]
 
 
@@ -49,7 +51,7 @@ def test_a_ping_pong_of_two_ranks(tmp_path: Path) -> None:
     assert report["bench"] == "pingpong"
     assert [line["wrong_bytes"] for line in report["lines"]] == [0]
     assert report["settings"]["rate_bps"] == 10_000_000
-    # 250 counted round trips in two turns or more, each with one that is not; from rank 0, and answered by rank 1.
+    # 250 counted round trips in two batches or more, each with one that is not counted; both ranks send.
     assert all(rank["counters"]["data_sent"] >= 252 for rank in report["ranks"])
 
 
@@ -65,7 +67,7 @@ def test_a_stream_of_writes(options: list[str], tmp_path: Path) -> None:
     assert row[:2] == ["16384", "100"]
     peak, average, messages = float(row[2]), float(row[3]), float(row[4])
     assert 0.02 < average <= peak
-    assert average < 0.2  # the line's rate; headers take some of it
+    assert average < 0.2  # the line rate; headers take some of it
     assert messages == pytest.approx(average * 1e3 / 16384 / 8, rel=0.1)
     report = json.loads(report_path.read_text())
     (line,) = report["lines"]
@@ -201,7 +203,7 @@ WRONG = {
     "all_reduce --ranks 2 -f 2 -i 1K": "-f 2 and -i 1K: give one of the two",
     "all_reduce --ranks 2 -n 0": "'--iters'",
     "all_reduce --ranks 2 --algorithm magic": "all_reduce has ring, tree",
-    "sendrecv --ranks 2 --algorithm ring": "sendrecv has none to choose from",
+    "sendrecv --ranks 2 --algorithm ring": "sendrecv has no other algorithm",
     "all_reduce --ranks 2 --rate fast": "--rate fast: is not a number with a unit",
     "all_reduce --ranks 2 --transport carrier-pigeon": "--transport carrier-pigeon: must be softroce or verbs",
     "all_reduce --ranks 2 --queue-pairs 129": "'--queue-pairs'",

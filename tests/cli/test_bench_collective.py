@@ -19,6 +19,8 @@ from genie.cli.main import Interrupted
 from genie.live.launch.launcher import LaunchError
 from genie.live.settings import RunSettings
 
+pytestmark = pytest.mark.exclusive
+
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all", "sendrecv"])
 def test_a_collective_of_three_sizes(name: str, tmp_path: Path) -> None:
@@ -37,14 +39,14 @@ def test_a_collective_of_three_sizes(name: str, tmp_path: Path) -> None:
         figures = result["out_of_place"]
         assert figures["alg_bw"] == pytest.approx(result["size"] / figures["time"] / 1e3, rel=1e-6)  # B/us to GB/s
         assert figures["bus_bw"] == pytest.approx(figures["alg_bw"] * factor, rel=1e-6)
-        assert 0 < figures["bus_bw"] <= 0.025  # 25 MB/s a rank: nothing may be faster than its line
+        assert 0 < figures["bus_bw"] <= 0.025  # 25 MB/s per rank: no rank may be faster than its line
         assert [float(cell) for cell in row[5:8]] == pytest.approx([*figures.values()][:3], abs=0.051)
         assert (row[8:], figures["nwrong"]) == (["0", *["N/A"] * 4], 0)
         iterations = result["out_of_place_per_iter"]["per_process_max_times_us"]
         assert [len(times) for times in iterations] == [5] * 4
     lines = report["genie"]["lines"]
     assert all(line["verified_bytes"] >= 7 * line["size_bytes"] for line in lines)  # of 7 operations
-    # To each peer of an all-to-all, or around the ring of sends, goes one message; around that of an all-reduce six.
+    # One message to each peer of an all-to-all, or around the ring of sends; six around that of an all-reduce.
     assert lines[-1]["messages"]["single"] is (name != "all_reduce")
     for line in lines:
         assert 0 < line["messages"]["p50_us"] <= line["messages"]["p99_us"] <= line["messages"]["max_us"]
@@ -62,7 +64,7 @@ def test_unchecked_bytes_are_not_called_right(tmp_path: Path) -> None:
     assert "validation: 0" in ended.stdout
     kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert kept == ["broadcast-128", "broadcast-128.trace", "broadcast-64", "broadcast-64.trace"]
-    # The kept trace is a workload as any other.
+    # The kept trace is a workload like any other.
     assert genie("inspect", str(tmp_path / "kept" / "broadcast-64.trace")).code == 0
 
 
@@ -93,7 +95,7 @@ SIMULATED = ("--simulate", "--ranks", "4", "--rate", "200Mb/s", "-b", "64K", "-e
 
 
 def simulated(*options: str, name: str = "all_reduce", code: int = 0) -> tuple[list[list[str]], Ended]:
-    """The rows of a table of the twin, which takes no time on the wire."""
+    """Return the rows of a table of the twin, which needs no time on the wire."""
     ended = in_this_process("bench", name, *SIMULATED, *options)
     assert ended.code == code, ended.stderr
     return rows_of(ended.stdout), ended
@@ -182,7 +184,7 @@ def test_a_rooted_operation_from_each_root() -> None:
 def test_a_bandwidth_below_what_is_asked_fails_the_bench(
     minimum: str, code: int, okay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NCCL_TESTS_MIN_BW", minimum)  # GB/s; the line's rate is 0.025
+    monkeypatch.setenv("NCCL_TESTS_MIN_BW", minimum)  # GB/s; the line rate is 0.025
     path = tmp_path / "report.json"
     _, ended = simulated("-n", "1", "-w", "0", "-J", str(path), code=code)
     assert json.loads(path.read_text())["average_bus_bandwidth"]["okay"] == okay

@@ -15,8 +15,13 @@ from test_usage import in_this_process
 from genie.cli.bench import pairs as benching_pairs
 from genie.cli.bench.runs import BenchSite
 from genie.config.hosts import load_hosts
-from genie.job.resolve import Live, Play
+from genie.job.job import Job
+from genie.job.options import LiveOptions, TrafficOptions
+from genie.job.site import ExecutionSite
+from genie.workload.graph import Workload
 from simtwin.fabric.reading import loopback_fabric
+
+pytestmark = pytest.mark.live
 
 
 def test_a_matrix_of_all_pairs(tmp_path: Path) -> None:
@@ -35,7 +40,7 @@ def test_a_matrix_of_all_pairs(tmp_path: Path) -> None:
             if source == target:
                 assert bandwidth is latency is None
             else:
-                assert 5e6 < bandwidth < 25e6  # the line's rate; headers take some of it
+                assert 5e6 < bandwidth < 25e6  # the line rate; headers take some of it
                 assert 0 < latency <= report["latency_99_us"][source][target]
     assert (out / "pairs.html").read_text().startswith("<!doctype html>")
     assert sorted(entry.name for entry in out.iterdir()) == ["pairs", "pairs.html", "pairs.trace"]
@@ -57,13 +62,18 @@ def test_a_matrix_of_the_twin_names_a_slow_rank(tmp_path: Path) -> None:
 def test_a_stage_that_others_have_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = load_hosts(Path(loopback(tmp_path, ranks=2)))
 
+    class ElsewhereSite(ExecutionSite):
+        def wrapper(self, ranks: int) -> tuple[str, ...]:
+            return ("env", "GENIE_PLACE=there")
+
     @contextmanager
-    def staged(play: Play, live: Live, *_: object, **__: object) -> Iterator[BenchSite]:
-        yield BenchSite(play, live, hosts, loopback_fabric(2, 10**8), ("env", "GENIE_PLACE=there"))
+    def staged(traffic: TrafficOptions, live: LiveOptions, *_: object, **__: object) -> Iterator[BenchSite]:
+        job = Job(traffic, live, Workload("bench", 2, [], {}), hosts, loopback_fabric(2, 10**8))
+        yield BenchSite(ElsewhereSite(traffic, live), job)
 
     monkeypatch.setattr(benching_pairs, "staged", staged)
     path = tmp_path / "pairs.json"
-    ended = in_this_process("bench", "pairs", "-s", "64K", "-n", "1", "--small-iters", "1", "--json", str(path))
+    ended = in_this_process("-v", "bench", "pairs", "-s", "64K", "-n", "1", "--small-iters", "1", "--json", str(path))
     assert ended.code == 0, ended.stderr
     assert " -n 2 env GENIE_PLACE=there " in ended.stderr
     report = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""genie check from the command line: what it refuses, what it prints, its exit code; on loopback."""
+"""`genie check` from the command line, on loopback: its errors, its output and its exit code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import msgspec
 import pytest
 from live_runs import genie, in_this_process, loopback
 
-from genie.cli.checking import ROCE_CLASS, class_of, schedule_lines
-from genie.job.resolve import Live
+from genie.cli.check import ROCE_CLASS, class_of, schedule_lines
+from genie.job.options import LiveOptions
 from simtwin.fabric.reading import loopback_fabric
 from simtwin.fabric.schema import Transport
 
+pytestmark = pytest.mark.live
+
 REFUSED = {
     "": "give --hosts FILE, or --lab FABRIC.toml",
-    "--hosts HOSTS --ranks 3": "--ranks: is of --schedule",
+    "--hosts HOSTS --ranks 3": "--ranks: needs --schedule; a check tests all hosts",
     "--schedule": "--schedule: give --ranks N or --hosts FILE",
     "--schedule --hosts HOSTS --ranks 3": "--schedule: give --ranks N or --hosts FILE",
     "--hosts HOSTS --mtu 1000": "--mtu 1000: must be 256, 512, 1024, 2048, 4096",
@@ -58,9 +60,9 @@ def test_what_cannot_be_is_refused_in_one_line(options: str, tmp_path: Path) -> 
 )
 def test_the_class_that_is_tried_is_the_jobs(option: int | None, written: int | None, sent: int) -> None:
     fabric = msgspec.structs.replace(loopback_fabric(2, 0), transport=Transport(traffic_class=written))
-    assert class_of(Live(traffic_class=option), fabric) == sent
+    assert class_of(LiveOptions(traffic_class=option), fabric) == sent
     if written is None:
-        assert class_of(Live(traffic_class=option), None) == sent
+        assert class_of(LiveOptions(traffic_class=option), None) == sent
 
 
 def test_loopback_is_sound(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Congestion controls on the wire, as `genie run --congestion` and a fabric file ask for them."""
+"""Congestion control on the wire, from `genie run --congestion` or from a fabric file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from live_runs import genie, in_this_process, loopback, rings
+
+pytestmark = pytest.mark.live
 
 FABRIC = """
 [topology]
@@ -33,7 +35,7 @@ def test_a_job_runs_under_each_control(control: str, tmp_path: Path) -> None:
     assert ended.code == 0, ended.stderr
     settings = json.loads((out / "run.json").read_text())["settings"]
     assert settings["congestion"] == {"kind": control}
-    # Two times a full packet and an acknowledgement at 200 Mb/s, four cables, two hosts: 0.65 ms where it is asked for.
+    # A full packet and an ACK, twice each, at 200 Mb/s, four cables, two hosts: 0.65 ms for controls that need it.
     if control == "timely":
         assert settings["base_round_trip_ps"] == 0
     else:
@@ -41,7 +43,7 @@ def test_a_job_runs_under_each_control(control: str, tmp_path: Path) -> None:
 
 
 def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
-    """At a rate at which a packet takes 3 us: on loopback acknowledgements are back within a slower one's own time."""
+    """A packet takes 3 us at this rate. At a slower one, ACKs on loopback are back before a packet has been sent."""
     takes, fast = [], FABRIC.replace("200Mb/s", "10Gb/s")
     for number, window in enumerate(("4200B", "1MiB")):
         fabric = tmp_path / f"fabric{number}.toml"
@@ -60,7 +62,7 @@ def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--congestion", "hpcc"), "hpcc: needs what switches write into packets"),
+        (("--congestion", "hpcc"), "hpcc: needs telemetry from switches, which only the twin has"),
         (("--congestion", "swift"), "swift: needs the base round trip: give a --fabric FILE"),
         (("--congestion", "prayer"), "must be one of none, window, dcqcn"),
     ],

@@ -46,8 +46,8 @@ def test_the_file_to_write_may_stand_behind_the_one_to_read(tmp_path: Path) -> N
     [
         ("topology", "give one file to write: -o OUT.toml"),
         ("topology out.toml -o out.toml", "give one file to write: -o OUT.toml"),
-        ("topology topology", "topology: is SOURCE, a file to read; give another one to write"),
-        ("topology --conf conf -o conf", "conf: is --conf, a file to read; give another one to write"),
+        ("topology topology", "topology: is also the input SOURCE; give another file to write"),
+        ("topology --conf conf -o conf", "conf: is also the input --conf; give another file to write"),
         ("topology conf", "conf: is not a file that Genie wrote there; move it, or choose another output"),
         ("none out.toml", "none: cannot be read: No such file or directory; give a text file"),
         (". out.toml", ".: cannot be read: Is a directory; give a text file"),

@@ -14,7 +14,7 @@ R48 = "msccl/ndv4/r48ll.xml"
 
 
 def test_a_workload_becomes_traces(shared_data: Path, tmp_path: Path) -> None:
-    for ranks in (24, 16):  # what an earlier conversion has left of more ranks is gone
+    for ranks in (24, 16):  # the traces of the earlier conversion, with more ranks, are removed
         ended = in_this_process(
             "convert", "aicb", str(shared_data / GPT), "--ranks", str(ranks), "-o", str(tmp_path), "--prefix", "gpt"
         )
@@ -25,7 +25,7 @@ def test_a_workload_becomes_traces(shared_data: Path, tmp_path: Path) -> None:
         "1 reduce_scatter",
         "note: pipeline parallelism 1, as the file says none (--pipeline-parallel)",
         "note: expert parallelism 1, as the file says none (--expert-parallel)",
-        "note: 33 compute times of 1 ns, which mean that none is known, left out",
+        "note: 33 compute times of 1 ns, which stand for unknown times, left out",
         f"16 traces in {tmp_path}",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"gpt.{n}.et" for n in range(16)), "gpt.json"])
@@ -103,7 +103,7 @@ def test_a_folder_of_somebody_else_s_is_refused(command: str, shared_data: Path,
     (tmp_path / "out").write_text("mine")
     assert in_this_process(*line).stderr == f"genie: {tmp_path / 'out'}: is not a folder; choose another -o\n"
     (tmp_path / "out").unlink()
-    for _ in range(2):  # what it has written itself it replaces
+    for _ in range(2):  # it replaces its own earlier output
         assert in_this_process(*line).code == 0
     before = sorted(path for path in tmp_path.rglob("*"))
     (tmp_path / "out" / "thesis.json").write_text("mine")

@@ -1,4 +1,4 @@
-"""Runs of the live world that cannot be followed."""
+"""Live runs that cannot be followed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from live_runs import in_this_process, rings
+
+pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Help that people read: examples keep their lines, nothing is cut, all commands are there."""
+"""The help: examples keep their lines, no text is cut, and all commands are listed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from live_runs import genie, in_this_process
 from genie.cli.bench.collective import COLLECTIVE_EXAMPLES
 from genie.cli.bench.pairs import PAIRS_EXAMPLES
 from genie.cli.bench.paths import PINGPONG_EXAMPLES, WRITE_EXAMPLES
-from genie.cli.checking import EXAMPLES as CHECK_EXAMPLES
-from genie.cli.compare import VALIDATE_EXAMPLES
+from genie.cli.calibrate import CALIBRATE_EXAMPLES
+from genie.cli.check import EXAMPLES as CHECK_EXAMPLES
+from genie.cli.convert.command import CONVERT_EXAMPLES, NS3_EXAMPLES
 from genie.cli.convert.fabric import FABRIC_EXAMPLES
 from genie.cli.convert.workloads import AICB_EXAMPLES, MSCCL_EXAMPLES
-from genie.cli.inspecting import CONVERT_EXAMPLES, NS3_EXAMPLES
-from genie.cli.lab_commands import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
-from genie.cli.live_commands import CALIBRATE_EXAMPLES, RUN_EXAMPLES
+from genie.cli.lab import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
 from genie.cli.metrics import METRICS_EXAMPLES
-from genie.cli.sweeping import SWEEP_EXAMPLES
-from genie.cli.twin_commands import SIMULATE_EXAMPLES
+from genie.cli.run import RUN_EXAMPLES
+from genie.cli.simulate import SIMULATE_EXAMPLES
+from genie.cli.sweep import SWEEP_EXAMPLES
+from genie.cli.validate import VALIDATE_EXAMPLES
 
 WIDTH = 80
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""A killed process is named, and nothing is left: a share of what `make kills` does, and the cases one by one."""
+"""A killed process is named, and no process is left: part of `make kills`, and its cases one by one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ import pytest
 from live_runs import Command, genie, loopback, marked, pid_of, played, rings, started
 
 from genie.record import open_run
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 KILLS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "kills.py"
 LIMIT_S = 30.0
@@ -112,7 +114,7 @@ def test_mpirun_is_killed_and_no_rank_is_named(job: tuple[str, ...], tmp_path: P
 
 @pytest.mark.parametrize("playing", [True, False])
 def test_mpirun_is_told_to_end_and_no_rank_is_named(playing: bool, job: tuple[str, ...], tmp_path: Path) -> None:
-    """It passes the signal on to all ranks."""
+    """mpirun passes the signal on to all ranks."""
     out = tmp_path / "out"
     with started(*job, "-o", str(out)) as command:
         command.until(lambda: played(out, 2, 2) if playing else all(pid_of(out, rank) for rank in range(4)))
@@ -124,12 +126,12 @@ def test_mpirun_is_told_to_end_and_no_rank_is_named(playing: bool, job: tuple[st
 
 
 def test_the_first_of_all_ranks_is_named(job: tuple[str, ...], tmp_path: Path) -> None:
-    """They go one after another, faster than anybody looks; the last in order of folders goes first."""
+    """The ranks end faster than the launcher polls, rank 3 first, whose folder comes last in order."""
     out = tmp_path / "out"
     with started(*job, "-o", str(out)) as command:
         command.until(lambda: played(out, 2, 2))
         launcher = command.process.pid
-        os.kill(launcher, signal.SIGSTOP)  # which looks afterwards
+        os.kill(launcher, signal.SIGSTOP)  # so that it polls afterwards
         for pid in [pid_of(out, rank) or 0 for rank in (3, 1, 0, 2)]:
             with suppress(ProcessLookupError):  # mpirun may have ended it meanwhile
                 end_of = os.pidfd_open(pid)
@@ -146,7 +148,7 @@ def test_a_run_folder_that_is_removed(job: tuple[str, ...], tmp_path: Path) -> N
     out = tmp_path / "out"
     with started(*job, "-o", str(out)) as command:
         command.until(lambda: played(out, 2, 2))
-        out.rename(tmp_path / "elsewhere")  # at once, as a removal with ranks that write is not
+        out.rename(tmp_path / "elsewhere")  # in one step, unlike a removal while ranks write
         shutil.rmtree(tmp_path / "elsewhere")
         ended = command.end()
     assert (ended.code, ended.left) == (3, [])
@@ -156,7 +158,7 @@ def test_a_run_folder_that_is_removed(job: tuple[str, ...], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("limit_kib", [300_000, 600_000])
 def test_too_little_memory_leaves_no_parts(limit_kib: int, job: tuple[str, ...], tmp_path: Path) -> None:
-    """Either it suffices and the run is there, or one line says what to raise."""
+    """Either the memory suffices and the run is complete, or one line says which limit to raise."""
     out = tmp_path / "out"
     before = resource.getrlimit(resource.RLIMIT_AS)
     arguments = [*job[:-4], "-n", "3", "-o", str(out)]

@@ -9,10 +9,12 @@ from live_runs import genie, loopback, rings
 
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("command", ["run", "validate"])
 def test_ranks_sleep_when_told(command: str, tmp_path: Path) -> None:
-    """Two ranks, which would poll where there are two cores."""
+    """Two ranks, which would poll on a machine with two cores."""
     out = tmp_path / "out"
     ended = genie(
         command, rings(tmp_path / "trace", 2), "--hosts", loopback(tmp_path, 2), "-n", "2", "--events", "-o", str(out)

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 MPIRUN = str(GENIE.parent / "mpirun")
 
 
@@ -63,7 +65,7 @@ def test_a_run_that_dies(tmp_path: Path) -> None:
     assert ended.code == 1
     found = values(tmp_path / "genie.prom")
     assert (found["genie_run_complete"], found["genie_exit_code"]) == (0, 1)
-    assert found["genie_run_ranks"] == 4  # what was recorded is there
+    assert found["genie_run_ranks"] == 4  # the metrics have the part that was recorded
 
 
 def test_a_command_that_does_not_begin_is_not_taken_for_the_run_before(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_under_somebody_elses_mpirun(dies: bool, tmp_path: Path) -> None:
     ("name", "code", "says"),
     [
         ("genie.txt", 2, "node_exporter reads only files that end in .prom"),
-        ("no/genie.prom", 3, "is no folder that can be written"),
+        ("no/genie.prom", 3, "is not a folder that can be written"),
     ],
 )
 def test_a_file_that_is_of_no_use_is_said_first(name: str, code: int, says: str, tmp_path: Path) -> None:
@@ -124,8 +126,8 @@ def test_a_launched_run_with_a_file_of_no_use_ends_at_once(tmp_path: Path) -> No
         ended = command.end()
     assert ended.code == 3
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("genie: ")]
-    assert "is no folder that can be written" in said
-    assert ended.wall_s < 30  # nobody waits until --join is over
+    assert "is not a folder that can be written" in said
+    assert ended.wall_s < 30  # no rank waits until --join is over
 
 
 def test_a_file_in_the_folder_that_each_run_empties(tmp_path: Path) -> None:

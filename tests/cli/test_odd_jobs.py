@@ -1,4 +1,4 @@
-"""Legal jobs without payload, or without anything at all, and options without effect: each ends as a user expects."""
+"""Legal jobs without payload, or without nodes, and options without effect: each ends as a user expects."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
 
+pytestmark = pytest.mark.live
+
 RANKS = 4
 NO_PAYLOAD = "INCONCLUSIVE no payload went between ranks: no NIC or link judged; an iteration takes "
 LEVELS = ("packet", "flow", "analytic")
-# Follows 3 ms of compute.
+# The collective follows 3 ms of compute.
 AFTER = {"compute": None, "barriers": Op.BARRIER, "no bytes": Op.ALL_REDUCE}
 
 
@@ -36,7 +38,7 @@ def job(folder: Path, after: Op | None = None, *, idle: frozenset[int] = frozens
 
 
 def validated(tmp_path: Path, trace: str, *more: str) -> Ended:
-    """On hosts that need no calibration first."""
+    """Validate on hosts that need no calibration."""
     hosts = Path(loopback(tmp_path))
     write_calibration(hosts, Calibration(packet_latency_ns=80_000, rate="200Mb/s"))
     return genie("validate", trace, "--hosts", str(hosts), "--rate", "200Mb/s", "-n", "3", "--warmup", "1",
@@ -48,7 +50,7 @@ def test_a_job_without_payload_is_played_and_judges_nothing(tmp_path: Path, afte
     ended = validated(tmp_path, job(tmp_path / "job", AFTER[after]))
     assert ended.code == 4, ended.stderr
     assert ended.stdout.startswith(NO_PAYLOAD)
-    assert ("ms in the twin" in ended.stdout) == (after == "compute")  # followed starts leave compute out
+    assert ("ms in the twin" in ended.stdout) == (after == "compute")  # compute before a followed start is left out
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert (verdict["coverage"]["nics"]["judged"], verdict["coverage"]["nics"]["total"]) == (0, RANKS)
     assert "No payload went between ranks" in (tmp_path / "out" / "report.html").read_text()
@@ -127,7 +129,7 @@ def test_the_twin_s_remarks_are_in_its_record(tmp_path: Path) -> None:
         '[topology]\nkind = "single-switch"\nhosts = 4\n\n[link]\nrate = "1Gb/s"\n\n[transport]\ncongestion = "dcqcn"\n'
     )
     trace = rings(tmp_path / "rings", RANKS, collectives=1)
-    for _ in range(2):  # a second command says its own
+    for _ in range(2):  # a second command prints its own
         out = tmp_path / "out"
         ended = in_this_process("simulate", trace, "--fabric", str(fabric), "-o", str(out))
         assert ended.code == 0, ended.stderr

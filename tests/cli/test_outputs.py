@@ -1,5 +1,6 @@
-"""Output folders, for every command that writes: inputs of the command, files of the user, links and runs of another
-kind are refused, and nothing of them is lost.
+"""Output folders of every command that writes.
+
+Inputs of the command, files of the user, links and runs of another kind are refused, and none of them is lost.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from live_runs import GENIE, genie, in_this_process, loopback, rings, started
 
+from genie.cli import main as command_line
 from genie.cli.guard import FILES, FOLDER, OUT_IS_A_FILE, OUT_IS_KEPT
-from genie.cli.main import app
 from genie.record import open_run
 from simtwin import RecordError, simulate
+
+pytestmark = pytest.mark.live
 
 MPIRUN = str(GENIE.parent / "mpirun")
 FABRIC = """
@@ -35,7 +37,7 @@ FAULTS = "[[rate]]\nrank = 1\nfactor = 0.5\n"
 AICB = "HYBRID_TRANSFORMER model_parallel_NPU_group: 1 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 2 checkpoints: 0\n1\n"
 AICB += "layer0 -1 1000 NONE 0 1000 NONE 0 1000 ALLREDUCE 4096 100\n"
 
-# Command -> its words, with F for the folder of inputs and O for what -o says; and the inputs among them.
+# Command -> its words, with F for the folder of inputs and O for -o; and the inputs among them.
 PLAYS = {"TRACE": "F/trace", "--fabric": "F/fabric.toml", "--hosts": "F/hosts.toml"}
 COMMANDS: dict[str, dict[str, str]] = {
     "run": {**PLAYS, "--faults": "F/faults.toml"},
@@ -86,7 +88,7 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def digest(folder: Path) -> dict[str, str]:
-    """Everything below a folder: links by where they lead, files by their content."""
+    """Return all entries below a folder: links with their targets, files with their content."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -186,7 +188,7 @@ def make_conversion(inputs: Path, out: Path) -> None:
 MAKERS = {"simulate": make_simulation, "sweep": make_sweep, "convert aicb": make_conversion}
 
 
-# A command of another kind than what made the folder. Checks and benches write to folders of their own inside -o.
+# A command of another kind than the folder's. Checks and benches write to folders of their own inside -o.
 WHOLE = ("run", "simulate", "validate", "calibrate", "sweep", "convert aicb")
 OTHERS = [(command, made) for made in MAKERS for command in WHOLE if made != command]
 
@@ -263,7 +265,7 @@ def test_a_file_to_write_that_is_read_is_refused(inputs: Path) -> None:
     hosts, before = inputs / "hosts.toml", digest(inputs)
     ended = in_this_process("check", "--hosts", str(hosts), "--json", str(hosts))
     assert ended.code == 2
-    assert ended.stderr == f"genie: {hosts}: is --hosts, a file to read; give another one to write\n"
+    assert ended.stderr == f"genie: {hosts}: is also the input --hosts; give another file to write\n"
     assert digest(inputs) == before
 
 
@@ -334,14 +336,9 @@ def test_a_validation_of_ranks_replaces_only_a_validation(inputs: Path, tmp_path
 
 
 def test_every_output_is_known_to_the_guard() -> None:
-    """Parameters that hold paths are inputs unless they are named, and a command's own name says what its -o is."""
-    names = {
-        command.callback.__name__
-        for application in (app, *(group.typer_instance for group in app.registered_groups))
-        for command in application.registered_commands  # type: ignore[union-attr]
-        if command.callback is not None
-    }
-    assert {*OUT_IS_A_FILE, *OUT_IS_KEPT} <= names
-    assert isinstance(app, typer.Typer)
+    """Parameters that hold paths are inputs unless they are named. The command's name tells whether -o is a file."""
+    loaded = [command_line.load_command(name) for name in command_line.COMMANDS]
+    commands = [each for command in loaded for each in getattr(command, "commands", {"": command}).values()]
+    assert {*OUT_IS_A_FILE, *OUT_IS_KEPT} <= {command.callback.__name__ for command in commands}
     assert FOLDER == "out"
     assert "as_json" in FILES

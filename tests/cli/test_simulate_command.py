@@ -1,4 +1,4 @@
-"""`genie simulate` under a person's eyes: progress, series, and a stop that leaves a record."""
+"""`genie simulate`: its progress, its series, and a stop that leaves a record."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import polars as pl
 import pytest
 from live_runs import GENIE, Ended, heed_signals, in_this_process, rings
 
-from genie.cli.watching import Progress, StopSignals
+from genie.cli.simulation_progress import Progress, StopSignals
 from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
+
+pytestmark = pytest.mark.live
 
 LIMIT_S = 10.0  # from a signal to the end: half a second on a free machine
 
@@ -29,7 +31,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def long_trace(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Minutes of it."""
+    """A trace whose simulation takes minutes."""
     return rings(tmp_path_factory.mktemp("long"), 8, collectives=50, size_bytes=64 << 20, compute_ns=1000)
 
 
@@ -42,9 +44,9 @@ def simulate(trace: str, out: Path, *arguments: str) -> Ended:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What time it is, to be turned."""
+    """The present time, which tests may set."""
     now = [100.0]
-    monkeypatch.setattr("genie.cli.watching.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("genie.cli.simulation_progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -78,8 +80,10 @@ def test_the_line_of_a_terminal_is_gone_at_the_end(clock: list[float], monkeypat
         for half_seconds in range(1, 4):
             clock[0] = 100.0 + half_seconds / 2
             progress(SimpleNamespace(events=1_000_000 * half_seconds, now_ps=10**9), 0, 1)
-    line = "\r\x1b[Kgenie: 1.000 ms simulated, 2.00 M events/s"
-    assert shown.getvalue() == 3 * line + "\r\x1b[K"
+    drawn = shown.getvalue()
+    assert drawn.count("1.000 ms simulated, 2.00 M events/s") >= 3
+    assert "\n" not in drawn.rstrip("\n").partition("simulated")[2].partition("simulated")[0], "one line, in place"
+    assert drawn.endswith("\x1b[2K"), "the line is gone at the end"
 
 
 def test_hours_are_said_roughly(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +111,7 @@ def test_iterations_are_a_share_where_a_level_knows_none(clock: list[float], mon
 
 def test_what_takes_long_to_write_is_said(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulate(trace, tmp_path / "few", "-n", "3").stderr == ""
-    monkeypatch.setattr("genie.cli.watching.ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("genie.cli.simulation_progress.ROWS_AT_ONCE", 10)
     assert (
         simulate(trace, tmp_path / "many", "-n", "3").stderr == f"genie: writing 3 iterations to {tmp_path / 'many'}\n"
     )
@@ -140,7 +144,7 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
             try:
                 while chunk := os.read(ours, 4096):
                     said += chunk
-            except OSError:  # nobody writes to the terminal any more
+            except OSError:  # no process writes to the terminal any more
                 pass
             assert command.wait(60) == code
             assert time.monotonic() - told < LIMIT_S
@@ -149,10 +153,10 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
             os.close(ours)
     text = said.decode()
     assert re.search(
-        r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, (under )?\d+ % done, about \d+ \w+.* left",
+        r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, about \d+ \w+.* left",
         text,
     )
-    (last,) = text.rpartition("\x1b[K")[2].splitlines()
+    (last,) = text.rpartition("\x1b[2K")[2].splitlines()
     run = open_run(out)
     assert (run.info["complete"], run.info["problem"], run.info["stopped_iteration"]) == (False, words, 0)
     at_ns = run.info["stopped_at_ns"]
@@ -177,7 +181,7 @@ def test_only_the_first_signal_while_it_plays_is_kept(monkeypatch: pytest.Monkey
     ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with StopSignals() as stop:
-            signal.raise_signal(signal.SIGTERM)  # nothing has been played: it ends the command
+            signal.raise_signal(signal.SIGTERM)  # no part has been played: the signal ends the command
             assert (heard, stop.number) == ([signal.SIGTERM], None)
             assert stop() is None
             signal.raise_signal(signal.SIGHUP)
@@ -186,7 +190,7 @@ def test_only_the_first_signal_while_it_plays_is_kept(monkeypatch: pytest.Monkey
             assert (stop(), stop.number, len(heard)) == ("told to end by SIGTERM", signal.SIGTERM, 1)
             signal.raise_signal(signal.SIGTERM)  # the same, to the group
             assert len(heard) == 1
-            monkeypatch.setattr("genie.cli.watching.TWICE_S", 0.0)
+            monkeypatch.setattr("genie.cli.simulation_progress.TWICE_S", 0.0)
             signal.raise_signal(signal.SIGTERM)
             assert len(heard) == 2
         signal.raise_signal(signal.SIGTERM)
@@ -238,7 +242,7 @@ def test_a_simulation_that_fails_leaves_a_record(trace: str, tmp_path: Path) -> 
 def test_a_run_of_the_twin_is_not_followed(trace: str, tmp_path: Path) -> None:
     assert simulate(trace, tmp_path / "run").code == 0
     ended = simulate(trace, tmp_path / "out", "--follow", str(tmp_path / "run"))
-    said = f"--follow {tmp_path / 'run'}: is no run of the live world: give the -o of genie run"
+    said = f"--follow {tmp_path / 'run'}: is not a live run: give the folder of genie run"
     assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"genie: {said}\n")
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Sweeps: a row a run, whoever plays it, played once whatever ends the sweep."""
+"""Sweeps: one row per run on all workers, and no run is played twice, however the sweep ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from live_runs import GENIE, Command, Ended, genie, in_this_process, rings, started
 from polars.testing import assert_frame_equal
 
-from genie.cli import sweeping
+from genie.cli import sweep as sweeping
 from simtwin.fabric.reading import fabric_from
 from simtwin.sweep import grid
 from simtwin.sweep.grid import load_sweep
@@ -57,7 +57,7 @@ MPI = [str(PYTHON.parent / "mpiexec"), "-n", "3", str(PYTHON), "-m", "mpi4py.fut
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A sweep and its fabric; returns the sweep's file."""
+    """Write a sweep and its fabric; returns the sweep's file."""
     (tmp_path / "fabric.toml").write_text(FABRIC)
     (tmp_path / "sweep.toml").write_text(SWEEP)
     return tmp_path / "sweep.toml"
@@ -77,14 +77,14 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 
 def rows_of(out: Path) -> pl.DataFrame:
-    """What is the same whoever played."""
+    """Return the columns that do not depend on the workers."""
     table = pl.read_parquet(out / "sweep.parquet")
     assert_frame_equal(pl.read_csv(out / "sweep.csv").select("run", "id"), table.select("run", "id"))
     return table.drop("wall_s")
 
 
 def kept(out: Path) -> list[str]:
-    """Identities of the runs of which there is a whole line."""
+    """Return the identities of the runs with a complete line."""
     path = out / "rows.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [row["id"] for row in map(json.loads, lines) if "id" in row]
@@ -108,7 +108,7 @@ def test_a_row_has_parameters_and_results(reference: pl.DataFrame) -> None:
 
 
 def test_a_seed_of_the_grid_draws_the_traffic_too(files: Path, reference: pl.DataFrame) -> None:
-    """Where the traffic has none of its own; the same seed is the same traffic whatever else differs."""
+    """Traffic without a seed of its own uses it; equal seeds give equal traffic, whatever else differs."""
     one, two = (reference.filter(pl.col("seed") == seed) for seed in (1, 2))
     load = pl.col("traffic.load") == 0.4
     flows = {name: frame.filter(load)["flows"].unique().to_list() for name, frame in (("one", one), ("two", two))}
@@ -150,7 +150,7 @@ def test_a_large_grid_is_checked_with_one_fabric_and_says_how_far_it_is(
 
 
 def run_mpi(*arguments: str) -> Ended:
-    """Under mpiexec with two workers, by the line that the help has."""
+    """Sweep under mpiexec with two workers, with the command of the help."""
     with started(line=[*MPI, *arguments]) as command:
         return command.end()
 
@@ -189,7 +189,7 @@ def test_a_sweep_that_is_told_to_end_ends_and_keeps_what_is_done(number: signal.
     out = files.parent / "out"
     with started("sweep", str(files), "-o", str(out), "--jobs", "2") as command:
         command.until(lambda: len(kept(out)) >= 1)
-        # A terminal's Ctrl-C is everybody's.
+        # A terminal's Ctrl-C goes to all processes.
         (os.killpg if number is signal.SIGINT else os.kill)(command.process.pid, number)
         ended = command.end(limit_s=15)
     assert (ended.code, ended.left) == (128 + number, []), ended
@@ -221,7 +221,7 @@ def test_a_grid_that_changes_reuses_runs_and_a_fabric_that_changes_does_not(file
 
 
 def test_a_run_that_fails_is_a_row(files: Path) -> None:
-    """And run folders are kept where that is asked for; `--retry` plays what failed again."""
+    """Run folders are kept where the sweep asks for it, and `--retry` plays failed runs again."""
     out = files.parent / "out"
     files.write_text(
         'keep = true\n[base]\nfabric = "fabric.toml"\n[base.traffic]\nkind = "incast"\nsize = "10kB"\n'
@@ -243,7 +243,7 @@ def test_a_run_that_fails_is_a_row(files: Path) -> None:
 
 
 def test_a_combination_that_cannot_be_is_a_row(files: Path) -> None:
-    """A buffer that one headroom uses up and the other does not, wherever in the grid they are."""
+    """One headroom uses up the buffer and the other does not, in any order of the grid."""
     out = files.parent / "out"
     for headrooms in ('["2MB", "10kB"]', '["10kB", "2MB"]'):
         files.write_text(
@@ -276,6 +276,7 @@ def test_a_full_disk_is_said(files: Path, as_root: None) -> None:
     assert line.endswith("cannot be written: No space left on device; free some space or choose another -o")
 
 
+@pytest.mark.extended
 def test_a_process_that_is_killed_costs_no_other_run(files: Path, reference: pl.DataFrame) -> None:
     out = files.parent / "out"
     with started("sweep", str(files), "-o", str(out), "--jobs", "2") as command:
@@ -287,7 +288,7 @@ def test_a_process_that_is_killed_costs_no_other_run(files: Path, reference: pl.
 
 
 def workers_of(command: Command) -> list[int]:
-    """Processes that play, of a sweep on this machine."""
+    """Return the processes of a sweep's workers on this machine."""
     children = Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()
     return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
@@ -330,7 +331,7 @@ def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
     files.write_text('[base]\nfabric = "fabric.toml"\nworkload = "trace"\nhosts = ["host0", "host0"]\n')
     ended = genie("sweep", str(files), "-o", str(files.parent / "out"), "--jobs", "1")
     assert ended.code == 0, ended
-    assert "genie: nothing went between two hosts: flow completion times and slowdowns are left empty" in ended.stderr
+    assert "genie: no data was sent between two hosts: flow completion times and slowdowns are left" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -351,7 +352,7 @@ def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
         (
             "[grid]",
             '[grid]\nlevel = ["fluid"]',
-            "sweep.toml:2: base: level fluid: is no level; give packet, flow",
+            "sweep.toml:2: base: level fluid: is not a level; give packet, flow",
         ),
         (
             "[grid]",
@@ -381,7 +382,7 @@ def test_folders_of_others_and_half_a_launch_are_refused(files: Path, monkeypatc
     (out / "thesis.tex").touch()
     ended = in_this_process("sweep", str(files), "-o", str(out))
     assert ended.code == 2
-    assert f"{out}: holds files that are not a sweep of Genie's (thesis.tex); choose another -o" in ended.stderr
+    assert f"{out}: holds files other than a sweep of Genie's (thesis.tex); choose another -o" in ended.stderr
     monkeypatch.setenv("PMI_RANK", "0")
     ended = in_this_process("sweep", str(files), "-o", str(files.parent / "other"))
     assert ended.code == 2

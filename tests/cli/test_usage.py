@@ -1,4 +1,4 @@
-"""Wrong input: exit code 2 and one line that says what and where; nothing is run and nothing is written."""
+"""Wrong input: exit code 2, and one line that names the error and its place; no run, and no file written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return rings(tmp_path_factory.mktemp("rings"))
 
 
-# Tried as a process of its own; the rest through the same entry within this one, which is faster.
+# Arguments that are tried in a new process; the rest run in this one through the same entry, which is faster.
 AS_PROCESSES = (
     "--lab",
     "--level flow",
@@ -30,7 +30,7 @@ AS_PROCESSES = (
 
 
 def refused(*arguments: str, out: Path, code: int = 2) -> str:
-    """The one line with which a command was refused."""
+    """Return the one line with which a command was refused."""
     as_process = any(part in " ".join(arguments) for part in AS_PROCESSES)
     ended = (genie if as_process else in_this_process)(*arguments, "-o", str(out))
     assert ended.code == code, ended
@@ -46,8 +46,8 @@ WRONG_OPTIONS = {
     "--transport infiniband": "--transport infiniband: must be softroce or verbs",
     "--transport verbs --rate 1Gb/s": "a line rate of 1000000000 b/s: --transport verbs",
     "--transport verbs --dilation 2": "--dilation 2: a real NIC keeps real time",
-    "--wire plain --slice-delay 1us": "--slice-delay: is of NCCL's messages: give --wire nccl",
-    "--wire plain --ranks-per-node 2": "--ranks-per-node: is of NCCL's messages",
+    "--wire plain --slice-delay 1us": "--slice-delay: is for NCCL's messages: give --wire nccl",
+    "--wire plain --ranks-per-node 2": "--ranks-per-node: is for NCCL's messages",
     "--slice-delay soon": "--slice-delay soon: is not a number with a unit",
     "--algorithm all_gather=direct": "--algorithm all_gather=direct: NCCL does not play it: give --wire plain too",
     "--wire copper": "--wire copper: must be nccl or plain",
@@ -60,7 +60,7 @@ WRONG_OPTIONS = {
     "--udp-port 80": "'--udp-port'",
     "--stall nan": "'--stall'",
     "--algorithm all_reduce=magic": "all_reduce has",
-    "--algorithm dance=ring": "operation 'dance' is none of",
+    "--algorithm dance=ring": "operation 'dance' must be one of",
     "--slots gpu": "--slots gpu: must be streams or astra",
     "--compute roofline:x": "roofline:TFLOPS,GBPS",
     "--fabric nowhere.toml": "nowhere.toml: cannot be read",
@@ -89,7 +89,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
     ("given", "named"),
     [
         ("--level packet+skip --rate 1Gb/s", "--level packet+skip is not built yet; built: packet, flow, analytic"),
-        ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be one of max-min, equal"),
+        ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be max-min or equal"),
         ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
         ("--threads 0 --rate 1Gb/s", "--threads"),
@@ -271,7 +271,7 @@ def test_iterations_beside_a_followed_run(trace: str, tmp_path: Path) -> None:
 
 def test_half_of_a_launcher_s_variables(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert "RANK" not in refused("run", trace, "--rate", "fast", out=tmp_path / "out")  # said, although this is no rank
+    assert "RANK" not in refused("run", trace, "--rate", "fast", out=tmp_path / "out")  # printed: this is not a rank
     monkeypatch.setenv("WORLD_SIZE", "4")
     line = refused("run", trace, out=tmp_path / "out")
     assert "RANK and WORLD_SIZE are set and MASTER_ADDR is not" in line

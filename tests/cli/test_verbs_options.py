@@ -1,4 +1,4 @@
-"""`--verbs KEY=VALUE`: every setting of the RDMA devices, above NCCL's variables; wrong ones are one line, exit 2."""
+"""`--verbs KEY=VALUE`: the settings of RDMA devices, before NCCL's variables; an error is one line, exit code 2."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import pytest
 from live_runs import genie, loopback, rings
 
 from genie.config.hosts import load_hosts
-from genie.job.resolve import Live, Play, UsageError, hosts_of, load_workload, settings_of
+from genie.errors import UsageError
+from genie.job.job import resolve
+from genie.job.live_settings import live_settings
+from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.settings import RunSettings, VerbsSettings
 from genie.live.verbs.environment import KEYS
 from genie.live.verbs.hca import parse_hca
 from genie.live.verbs.ports import list_ports
+
+pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -47,10 +52,9 @@ WRONG = {
 
 
 def settings(folder: Path, *verbs: str, transport: str = "verbs", traffic_class: int | None = None) -> RunSettings:
-    play = Play(rings(folder / "trace", 2))
-    live = Live(transport=transport, verbs=verbs, traffic_class=traffic_class)
-    workload = load_workload(play)
-    return settings_of(play, live, folder / "out", workload, hosts_of(play, 2), None)
+    traffic = TrafficOptions(rings(folder / "trace", 2))
+    live = LiveOptions(transport=transport, verbs=verbs, traffic_class=traffic_class)
+    return live_settings(resolve(traffic, live), folder / "out")
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ def test_options_stand_above_variables(no_variables: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize("given", WRONG)
 def test_what_is_wrong_is_named(given: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Live(transport="verbs", verbs=tuple(given.split(" ")))
+        LiveOptions(transport="verbs", verbs=tuple(given.split(" ")))
     assert WRONG[given] in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -98,7 +102,7 @@ def test_the_commands_take_them(command: str, tmp_path: Path) -> None:
 
 
 def test_a_run_records_them(no_variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where there is no RDMA device, as in most places, the launch file is written all the same."""
+    """The launch file is also written on a machine without RDMA devices."""
     trace, out = rings(tmp_path / "trace", 2), tmp_path / "out"
     genie("run", trace, "--transport", "verbs", "--verbs", "timeout=14", "--verbs", "huge_pages=on", "-o", str(out))
     launched = json.loads((out / "launch.json").read_text())
@@ -127,13 +131,13 @@ def test_a_bench_between_two_transports_is_refused(tmp_path: Path) -> None:
     )
     ended = genie("bench", "write", "--hosts", str(hosts))
     assert (ended.code, ended.stdout) == (2, "")
-    assert "one end is on softroce and one on verbs: a bench has the same at both" in ended.stderr
+    assert "one end is on softroce and one on verbs: a bench needs one transport" in ended.stderr
 
 
 def test_the_hosts_file_of_the_documents_can_be_read(tmp_path: Path) -> None:
-    section = (ROOT / "hosts" / "README.md").read_text().split("## RDMA devices")[1]
+    section = (ROOT / "docs" / "on-the-wire.md").read_text().split("## RDMA devices")[1]
     path = tmp_path / "hosts.toml"
-    path.write_text(section.split("```")[1])
+    path.write_text(section.split("```toml\n")[1].split("```")[0])
     hosts = load_hosts(path)
     assert hosts.ranks == 9
     assert [place.transport for place in hosts.places] == [None] * 8 + ["softroce"]

@@ -1,4 +1,4 @@
-"""What is said of NCCL's variables and their files."""
+"""Warnings about NCCL's variables and their files, and their record."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from pathlib import Path
 import pytest
 from live_runs import genie, rings
 
+from genie.config.hosts import Hosts
 from genie.config.nccl import NcclVariables
-from genie.job.resolve import Play
-from genie.job.wire import lowering_of
+from genie.job.job import Job
+from genie.job.options import LiveOptions, TrafficOptions
+from genie.plan.lowering import Lowering
 from genie.record import open_run
+from genie.workload.graph import Workload
+
+pytestmark = pytest.mark.live
+
+
+def lowering_of(variables: NcclVariables) -> Lowering:
+    nothing = Workload("nothing", 2, [], {})
+    return Job(TrafficOptions(wire="nccl"), LiveOptions(), nothing, Hosts(()), variables=variables).lowering
 
 
 def test_a_file_that_is_passed_over_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,14 +28,14 @@ def test_a_file_that_is_passed_over_is_told_once(tmp_path: Path, capsys: pytest.
     passed_over = f"{tmp_path}/nccl.conf: may not be read, and is passed over, as NCCL does: see its permissions"
     variables.warnings.append(passed_over)
     for _ in range(2):
-        lowering_of(Play("", wire="nccl"), variables)
+        lowering_of(variables)
     said = capsys.readouterr().err
     assert said == f"genie: {passed_over}\n"
 
 
 def test_channels_at_least_above_channels_at_most_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     variables = NcclVariables({"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "2"}, ())
-    lowering = lowering_of(Play("", wire="nccl"), variables)
+    lowering = lowering_of(variables)
     assert lowering.nccl is not None
     assert lowering.nccl.channels == 8
     said = capsys.readouterr().err
@@ -34,12 +44,12 @@ def test_channels_at_least_above_channels_at_most_are_told(capsys: pytest.Captur
 
 def test_a_file_that_is_named_and_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = tmp_path / "nowhere.conf"
-    lowering_of(Play("", wire="nccl"), NcclVariables({"NCCL_CONF_FILE": str(named)}))
+    lowering_of(NcclVariables({"NCCL_CONF_FILE": str(named)}))
     assert capsys.readouterr().err == f"genie: NCCL_CONF_FILE={named}: there is no such file: correct it, or unset it\n"
 
 
 def test_the_twin_s_record_has_what_a_file_says(tmp_path: Path) -> None:
-    """And one line says so, as nothing on the command line does."""
+    """One line names the file's settings, which the command line does not show."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".nccl.conf").write_text("NCCL_ALGO=Tree\nNCCL_DEBUG=WARN\n")

@@ -104,7 +104,7 @@ def _without_step(template: Template, step: int) -> Template:
 
 
 def _rejected(drawn: Drawn, change: Callable[[Template], Template], at: int) -> str:
-    """What the proof says when the member `at` has a changed template."""
+    """Text of the proof's error when the member `at` has a changed template."""
     templates, sizes = lower_all(*drawn.arguments())
     meaning = meaning_of(drawn.op, templates, drawn.root)
     eager = drawn.algorithm in EAGER

@@ -170,7 +170,7 @@ def test_what_a_member_does_with_its_own_chunks_is_not_played_and_keeps_its_orde
     ("was", "becomes", "said"),
     [
         ('type="rrs"', 'type="rcs"', "contributions [0, 1, 1, 1], not [1, 1, 1, 1]"),
-        ('type="rrcs"', 'type="rrs"', "is no right all_reduce"),
+        ('type="rrcs"', 'type="rrs"', "is not a correct all_reduce"),
         ('coll="allreduce"', 'coll="allgather"', "drawn.xml:5: chunk 3 of a buffer i of 1"),
         ('coll="allreduce"', 'coll="nothing"', "drawn.xml:1: coll 'nothing': must be one of allgather, allreduce"),
         ('type="rcs"', 'type="ra"', "drawn.xml:8: type 'ra': must be one of"),
@@ -222,7 +222,7 @@ def test_what_is_not_understood_is_named() -> None:
 def test_an_algorithm_too_large_to_prove_says_so() -> None:
     steps = 7000
     algorithm = Algorithm("custom", 1, [[Block(1, -1, ["s i0"] * steps)], [Block(-1, 0, ["r i0 o0"] * steps)]])
-    assert read(algorithm.text()).notes == ["14000 chunks moved among 4: too many to prove that it is a right custom"]
+    assert read(algorithm.text()).notes == ["14000 chunks moved among 4: too many to prove that it is a correct custom"]
 
 
 @DRAWS

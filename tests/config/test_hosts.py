@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.cli.exits import exit_code_of, text_of
+from genie.cli.exits import text_of
 from genie.config.hosts import (
     Calibration,
     HostsError,
@@ -21,6 +21,7 @@ from genie.config.hosts import (
     with_calibration,
     write_calibration,
 )
+from genie.errors import exit_code_of
 
 TWO_NODES = """\
 # our rack

@@ -111,7 +111,7 @@ def test_wrong_values_are_named(tmp_path: Path, name: str, value: str, allowed: 
 
 
 def test_a_line_without_a_value_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NcclVariableError, match=r"nccl.conf, line 2: 'NCCL_ALGO' is no NAME=VALUE"):
+    with pytest.raises(NcclVariableError, match=r"nccl.conf, line 2: 'NCCL_ALGO' is not NAME=VALUE"):
         variables(tmp_path, "\nNCCL_ALGO\n")
 
 
@@ -158,7 +158,7 @@ def test_plain_messages_have_none_of_it(tmp_path: Path) -> None:
 def test_what_is_overruled_does_nothing(tmp_path: Path) -> None:
     overruled = {"NCCL_ALGO": "--algorithm all_reduce=tree", "NCCL_IB_SPLIT_DATA_ON_QPS": "--split"}
     said = effects(tmp_path, Played(overruled=overruled), NCCL_ALGO="Ring", NCCL_IB_SPLIT_DATA_ON_QPS="1")
-    assert said == {name: f"none: {option} says it" for name, option in overruled.items()}
+    assert said == {name: f"none: {option} sets it" for name, option in overruled.items()}
 
 
 def test_devices_have_only_what_is_read(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from live_runs import genie
 
 from genie.lab import Lab, down, names_of, parse_change, up
 
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 
 
@@ -22,7 +24,7 @@ def faults() -> Iterator[Any]:
     """The benchmark's faults, which are these tests' too."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        import first_aid_faults
+        from common import first_aid_faults
 
         yield first_aid_faults
     finally:

@@ -13,6 +13,8 @@ import pytest
 from genie.live.counters.warnings import meanings
 from genie.report.metrics import COUNTERS, LABELS, METRICS
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOARD: dict[str, Any] = json.loads((ROOT / "hosts" / "grafana" / "genie.json").read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]

@@ -17,6 +17,8 @@ from genie.config.hosts import Calibration
 from genie.job import site as labs
 from genie.lab import down, find, state, up
 
+pytestmark = [pytest.mark.exclusive, pytest.mark.extended]
+
 SMALL = ("-b", "16K", "-e", "64K", "-f", "4", "-n", "5", "-w", "2")
 
 
@@ -31,7 +33,7 @@ def fabric(as_root: None, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_twin_of_a_lab_of_its_own_has_hosts_that_cost_what_they_cost(fabric: Path, tmp_path: Path) -> None:
-    """Whoever takes the processor for a moment makes a few collectives slower: one of three runs is undisturbed."""
+    """Another program on the processor makes a few collectives slower: one of three runs is undisturbed."""
     path = tmp_path / "report.json"
     ratios = []
     for _ in range(3):
@@ -86,7 +88,7 @@ def test_the_twin_alone_needs_no_lab(bench: str, tmp_path: Path, monkeypatch: py
 
 
 WRONG = {
-    "--simulate --lab-fault x": "--lab-fault: is of a lab that ranks run in, and with --simulate none do: leave it out",
+    "--simulate --lab-fault x": "--lab-fault: has no effect with --simulate, which starts no ranks: leave it out",
     "--simulate --hosts hosts.toml": "has its own hosts: leave --hosts out",
     "--transport verbs": "--lab: namespaces have no RDMA devices: leave --transport verbs out",
 }

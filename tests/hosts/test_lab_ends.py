@@ -17,9 +17,11 @@ import pytest
 from lab_fabrics import leaf_spine, send, written
 from live_runs import Ended, genie, started
 
-from genie.cli.lab_commands import lab_down, lab_status
+from genie.cli.lab import lab_down, lab_status
 from genie.lab import Lab, LabError, commands, down, find, names_of, parse_change, state, up, up_for
 from genie.lab import lab as lab_module
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 WIDE = leaf_spine(4, 6, spines=4)
 
@@ -310,7 +312,7 @@ def test_a_change_that_fails_half_way_is_undone(fabric: Path, monkeypatch: pytes
     assert rates_of(lab, "host0") == ["20Mbit"]
     assert (lab.faults, lab_of(fabric).state.is_in_doubt) == ({}, False)
 
-    # What cannot be undone either is known, and set whole by the next change, or run.
+    # A change that cannot be undone either is noted, and the next change or run sets all faults anew.
     calls, fails = itertools.count(), {1, 2}
     with pytest.raises(LabError, match="cannot be done"):
         lab.set(change)
@@ -354,7 +356,7 @@ def test_a_lab_without_root(fabric: Path, tmp_path: Path) -> None:
     assert (ended.code, ended.stderr, ended.left) == (0, "", [])
     assert "10.0.1.1/31" in ended.stdout
     assert "fault: host0->leaf0: rate 10Mb/s, loss 1 %, down" in ended.stdout
-    assert "Switches mark nothing: only root may load what does (eBPF)." in ended.stdout
+    assert "Switches set no ECN marks: only root may load the eBPF program that does." in ended.stdout
     assert list((tmp_path / "genie" / "labs").iterdir()) == []
 
 

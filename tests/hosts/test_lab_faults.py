@@ -9,6 +9,8 @@ from genie.lab import Change, Fault, LabError, change_of, parse_change, plan_of
 from genie.lab.faults import changed
 from simtwin.fabric.reading import parse_fabric
 
+pytestmark = pytest.mark.live
+
 LINKS = plan_of(parse_fabric(leaf_spine())).links
 
 

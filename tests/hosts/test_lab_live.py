@@ -13,6 +13,8 @@ from lab_fabrics import HOST_RATE_BPS, SPINE_RATE_BPS, carried, leaf_spine, send
 from genie.lab import Lab, parse_change, up_for
 from genie.lab.commands import RPS_MASK
 
+pytestmark = pytest.mark.exclusive
+
 WIRE_BYTES = 28 + 38  # IP, UDP and [frame] overhead_bytes
 ECN = '[ecn]\nminimum = "16KiB"\nmaximum = "16KiB"\n'
 
@@ -24,8 +26,9 @@ def lab(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab
 
 
 def rate_bps(lab: Lab, source: str, target: str, size: int = 1000) -> float:
-    """What a path carries, frames counted whole: the most of a few tries, as a receiver without a core is late and no
-    bucket gives more than its rate.
+    """Return the rate of a path, whole frames counted: the maximum of a few tries.
+
+    A receiver without a core is late, and no bucket gives more than its rate.
     """
 
     def once() -> float:

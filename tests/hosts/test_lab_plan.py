@@ -1,4 +1,4 @@
-"""What a lab would consist of: addresses, routes, buckets, and the fabric as built. Nothing is run."""
+"""The plan of a lab: addresses, routes, buckets, and the fabric as built. Nothing is run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from simtwin.fabric.reading import load_fabric, parse_fabric, to_toml
 from simtwin.fabric.routing import shortest_path_routes
 from simtwin.fabric.schema import Frame
 from simtwin.fabric.topology import build_network
+
+pytestmark = pytest.mark.live
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "hosts" / "fabrics"
 LINK = '[link]\nrate = "100Mb/s"\n'

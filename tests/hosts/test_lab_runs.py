@@ -17,6 +17,8 @@ from genie.lab import down, find, names_of, parse_change, state, up
 from genie.record import open_run
 from genie.workload.graph import Op
 
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
 FEW = ("-n", "5", "--warmup", "1")
 
 
@@ -86,7 +88,7 @@ def test_calibration_is_without_the_faults_and_kept_with_the_lab(fabric: Path, t
     lab.set([parse_change("host0-leaf0 rate=10%", lab.plan.links)])
     ended = genie("calibrate", "--lab", str(fabric), "-o", str(tmp_path / "calibration"))
     assert (ended.code, ended.left) == (0, []), ended
-    assert "faults are lifted meanwhile" in ended.stderr
+    assert "faults are lifted during the calibration" in ended.stderr
     found = find(fabric)
     assert found is not None
     kept = found.places(4).calibration

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from genie.config.hosts import HostsError, parse_hosts
 from genie.config.strict_toml import SettingsError
 from simtwin.fabric.reading import FabricError, parse_fabric
+
+pytestmark = pytest.mark.live
 
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 FABRICS = [path.read_text() for path in sorted((HOSTS / "fabrics").glob("*.toml"))]
@@ -26,7 +29,7 @@ ONE_LINE = re.compile(r"f:(\d+): [^\n]+")
 
 
 def refusal(parse: Callable[[str, str], object], error: type[SettingsError], text: str) -> str | None:
-    """What the reader says against the text; None when it takes it."""
+    """Return the reader's error for the text; None when it accepts it."""
     try:
         parse(text, "f")
     except error as refused:

@@ -14,6 +14,8 @@ from simtwin.fabric.reading import load_fabric, loopback_fabric, parse_fabric, t
 from simtwin.fabric.routing import shortest_path_routes
 from simtwin.fabric.topology import build_network
 
+pytestmark = pytest.mark.live
+
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 FABRICS = sorted((HOSTS / "fabrics").glob("*.toml"))
 INVENTORIES = sorted(HOSTS.glob("*.toml"))

@@ -1,7 +1,7 @@
 """Every format that the command line reads: its sample, how a case changes it, and the command that reads it.
 
-A format's `make` writes a case's files into an empty folder, which is the current one; it returns the arguments of
-`genie`, or a function to call where no command reads the file without starting ranks.
+A format's `make` writes a case's files into the current folder, which is empty. It returns the arguments of `genie`, or
+a function where only commands that start ranks read the file.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def faults(rng: Random) -> Command:
     put("faults.toml", tree(rng, seeds.FAULTS, toml_of))
 
     def read() -> None:
-        from genie.job.resolve import UsageError
+        from genie.errors import UsageError
         from genie.live.settings import load_faults
 
         try:
@@ -376,8 +376,8 @@ def launch_file(rng: Random) -> Command:
     def read() -> None:
         import msgspec
 
+        from genie.errors import UsageError
         from genie.inputs.content import read_bytes
-        from genie.job.resolve import UsageError
         from genie.live.settings import RunSettings
 
         try:

@@ -12,8 +12,8 @@ from chakra_protobuf.et_def_pb2 import GlobalMetadata, Node, NodeType
 from chakra_schemas.attributes import make_attributes
 from chakra_schemas.writer import write_trace
 
-for _room in ("workload", "verdict"):
-    sys.path.append(str(Path(__file__).resolve().parent.parent / _room))
+# The fuzzer imports this without pytest, which has the helpers' folder on its path.
+sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
 
 COMP, COLL, SEND, RECV = NodeType.COMP_NODE, NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE
 

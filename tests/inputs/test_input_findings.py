@@ -71,14 +71,17 @@ def test_little_that_becomes_much_stops_at_the_limit(
     for place in ("w/t.0.et", "device/rank0.json"):
         Path(place).write_bytes(bomb)
     monkeypatch.setenv("GENIE_READ_LIMIT", "1MiB")
-    refused(in_this_process(*command.split()), f"what {len(bomb)} compressed bytes hold is longer than 1048576 bytes")
+    refused(
+        in_this_process(*command.split()), f"the content of {len(bomb)} compressed bytes is longer than 1048576 bytes"
+    )
     monkeypatch.setenv("GENIE_READ_LIMIT", "64MiB")
     raised = in_this_process(*command.split())
     assert "longer than" not in raised.stderr, "a limit that was raised"
     monkeypatch.delenv("GENIE_READ_LIMIT")
     refused(
         in_this_process("--read-limit", "2MiB", *command.split()),
-        f"what {len(bomb)} compressed bytes hold is longer than 2097152 bytes: give genie --read-limit 8GiB COMMAND",
+        f"the content of {len(bomb)} compressed bytes is longer than 2097152 bytes: "
+        "give genie --read-limit 8GiB COMMAND",
     )
     assert "longer than" not in in_this_process("--read-limit", "64MiB", *command.split()).stderr
     refused(in_this_process("--read-limit", "much", *command.split()), "--read-limit much: give bytes, or a size")
@@ -91,7 +94,7 @@ def test_json_has_a_lower_limit_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     good_files()
     Path("device").mkdir()
-    for module in ("pytorch_files", "pytorch_trace"):
+    for module in ("pytorch.files", "pytorch.trace"):
         monkeypatch.setattr(f"genie.workload.{module}.JSON_MAX_BYTES", 1 << 20)
     Path("device/rank0.json").write_bytes(gzip.compress(bytes(2 << 20), 1))
     refused(in_this_process("convert", "pytorch", "--host", "host", "--device", "device", "-o", "out"), "1048576 bytes")
@@ -144,7 +147,7 @@ OBJECTS = [
     ("run.json", "ranks", -1, "run.json: is damaged: Expected `int` >= 0 - at `$.ranks`"),
     ("run.json", "hosts", [7], "run.json: is damaged: Expected `object`, got `int` - at `$.hosts[0]`"),
     ("run.json", "warmup", "x", "run.json: is damaged: Expected `int`, got `str` - at `$.warmup`"),
-    ("run.json", "wall_s", float("nan"), "run.json: cannot be read: NaN is not a number of JSON"),
+    ("run.json", "wall_s", float("nan"), "run.json: cannot be read: NaN is not a JSON number"),
     ("counters.json", "ranks", [[]], "counters.json: is damaged: Expected `object | null`, got `array`"),
     ("counters.json", "devices", [{"host": "h"}], "counters.json: is damaged: Object missing required field `device`"),
 ]
@@ -169,5 +172,5 @@ def test_a_table_of_more_rows_than_its_bytes_can_hold_is_refused(runs: Path, tmp
     rows = 40_000_000
     pl.select(iteration=pl.repeat(0, rows, dtype=pl.Int32)).write_parquet(path, row_group_size=rows)
     assert path.stat().st_size < 100_000
-    words = f"transfers.parquet: says that it has {rows} rows in {path.stat().st_size} bytes: it is damaged"
+    words = f"transfers.parquet: claims {rows} rows in {path.stat().st_size} bytes: it is damaged"
     refused(in_this_process("metrics", str(path.parent), "-o", str(tmp_path / "m.prom")), words)

@@ -1,4 +1,4 @@
-"""What a bench of a collective plays: sizes and factors as nccl-tests has them, and the chain of its iterations."""
+"""Collectives of a bench: sizes and factors as in nccl-tests, and the chain of iterations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from genie.bench.collectives import ELEMENT_BYTES, OPERATIONS, Operation, chain
 from genie.bench.sizes import parse_size
 from genie.collectives import Action, block_sizes, choose, lower
 from genie.workload.graph import Kind, Op
+
+pytestmark = pytest.mark.live
 
 RANKS = 4
 ASKED = Asked(RANKS, 1024, 5000, None, 1024, 0, 1, 1)

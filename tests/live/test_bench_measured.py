@@ -1,4 +1,4 @@
-"""What the times of a played size mean: of ranks, of iterations and of messages."""
+"""Evaluation of a played size's times: of ranks, of iterations and of messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from genie.bench.collectives import OPERATIONS
 from genie.bench.measured import Measured, iteration_times, measured, message_times
 from genie.record import Run
 from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
+
+pytestmark = pytest.mark.live
 
 ASKED = Asked(2, 8000, 8000, 2, None, 1, 2, 1)
 # A warm-up and two timed operations: rank 0 takes 30 us from first to last, rank 1 50 us.

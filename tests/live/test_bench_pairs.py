@@ -20,6 +20,8 @@ from simtwin.fabric.topology import build_network
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.twin import Twin
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("ranks", [*range(18), 63, 64])
 def test_each_pair_meets_once_in_rounds_of_disjoint_pairs(ranks: int) -> None:
@@ -132,7 +134,9 @@ def test_the_matrix_as_text() -> None:
     assert "--json" in many[0]
     # 2 messages of 1250 bytes go in 20 us, of which the latency is 10.
     small = pairs_table.body(replace(ASKED, size_bytes=1250), a_matrix())
-    assert small[-2] == "# latency is up to 50% of the time of these messages, and far ranks seem slow: larger -s"
+    assert (
+        small[-2] == "# latency is up to 50% of the time of these messages, and far ranks seem slow: give a larger -s"
+    )
     head = "\n".join(pairs_table.head(ASKED, ["a", "b", "c", "d"], ["a note"]))
     assert "4 ranks in 3 rounds" in head
     assert "# a note" in head

@@ -1,4 +1,4 @@
-"""What a bench of one path says of its times and arrivals, perftest's columns, and the two ends on soft NICs."""
+"""A bench of one path: its times and arrivals, perftest's columns, and the two ends on soft NICs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 from genie.bench import perftest_table
 from genie.bench.pair import Arrivals, Bandwidth, PairSettings, bandwidth_of, latency_of
 from genie.bench.softroce_pair import SoftRocePair
+
+pytestmark = pytest.mark.live
 
 LIMIT_S = 20.0
 _numbers = itertools.count()
@@ -29,7 +31,7 @@ def test_latency_is_half_of_each_round_trip() -> None:
 
 
 def test_bandwidth_is_the_sender_s_and_the_peak_the_receiver_s_fastest_tenth() -> None:
-    # 4 messages of 1000 B in 8 us at the sender; at the receiver after 2, 3 and 6 us, two of them in the last 3.
+    # 4 messages of 1000 B in 8 us at the sender. At the receiver after 2, 3 and 6 us, two of them in the last 3.
     arrivals = [Arrivals(1, 1000, 2_000_000), Arrivals(2, 2000, 3_000_000), Arrivals(4, 4000, 6_000_000)]
     line = bandwidth_of(1000, 4, 8_000_000, arrivals, 0)
     assert line.average_bytes_per_s == pytest.approx(500e6)

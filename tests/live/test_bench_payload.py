@@ -17,9 +17,13 @@ from genie.bench.asked import Asked
 from genie.bench.collectives import OPERATIONS, chain
 from genie.bench.measured import measured
 from genie.config.hosts import load_hosts
-from genie.job.resolve import Live, Play, settings_of
+from genie.job.job import Job
+from genie.job.live_settings import live_settings
+from genie.job.options import LiveOptions, TrafficOptions
 from genie.record import LIVE, open_run, prepare_folder
 from genie.workload.write import save
+
+pytestmark = pytest.mark.live
 
 ALL_REDUCE = OPERATIONS["all_reduce"]
 SIZE_BYTES, COUNT, WARMUP = 1 << 14, 3, 1
@@ -32,7 +36,8 @@ def played(verify: tuple[bool, bool], tmp_path: Path) -> list[Ended]:
     out, trace = tmp_path / "out", tmp_path / "trace"
     workload = chain(ALL_REDUCE, ASKED, SIZE_BYTES)
     save(workload, trace)
-    settings = settings_of(Play(str(trace), rate="200Mb/s"), Live(join_s=30), out, workload, hosts, None)
+    job = Job(TrafficOptions(str(trace), rate="200Mb/s"), LiveOptions(join=30), workload, hosts)
+    settings = live_settings(job, out)
     prepare_folder(out, LIVE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

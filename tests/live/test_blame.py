@@ -17,6 +17,8 @@ from genie.live.launch import endings
 from genie.live.launch.blame import MPIRUN, Evidence, blame, told_to_end
 from genie.live.launch.end_order import End
 
+pytestmark = pytest.mark.live
+
 KILL, CRASH, TERM = int(signal.SIGKILL), int(signal.SIGSEGV), int(signal.SIGTERM)
 TOLD = "told to end by SIGTERM"
 

@@ -10,6 +10,8 @@ import pytest
 
 from genie.check.duplicate_addresses import ARP, duplicate_owner, other_owner
 
+pytestmark = pytest.mark.live
+
 OWN, OTHER, THIRD = (bytes.fromhex(f"02000000000{digit}") for digit in "abc")
 WANTED, ELSE = b"\x0a\x00\x00\x01", b"\x0a\x00\x00\x02"
 

@@ -1,4 +1,4 @@
-"""What a rank says of its own host: ranks that share an address, and what /sys shows of another namespace."""
+"""Facts about a rank's own host: ranks that share an address, and /sys of another namespace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from check_scenes import settings
 
 from genie.check import facts
 from genie.check.facts import facts_of, switched_off
+
+pytestmark = pytest.mark.live
 
 OWN = "02:00:00:00:00:0a"
 

@@ -36,6 +36,8 @@ from genie.check.settings import (
 )
 from genie.check.stations import stations_of
 
+pytestmark = pytest.mark.live
+
 NAMED = {f"{one}-{other}": f"{one}-{other}" for one in ("leaf0", "leaf1") for other in ("spine0", "spine1")}
 NAMED |= {f"{one}-{other}": f"{one}-{other}" for one in ("spine0", "spine1") for other in ("leaf0", "leaf1")}
 
@@ -102,9 +104,9 @@ def test_addresses_for_which_nobody_was_asked_are_told() -> None:
     assert unasked(scene, Names(settings())) == ""
     scene.facts[3] = facts(3, duplicate_owner=None)
     assert said(scene) == []
-    assert "was not tried for rank 3 (host3, 10.0.3.1): it takes IPv4" in unasked(scene, Names(settings()))
+    assert "was not made for rank 3 (host3, 10.0.3.1): it needs IPv4" in unasked(scene, Names(settings()))
     scene.facts = [facts(rank, duplicate_owner=None) for rank in range(HOSTS)]
-    assert "was not tried for any host: " in unasked(scene, Names(settings()))
+    assert "was not made for any host: " in unasked(scene, Names(settings()))
 
 
 def test_addresses_that_all_machines_have_are_no_duplicates() -> None:
@@ -200,7 +202,7 @@ def test_a_link_that_drops_the_port_is_known_by_traces_of_another() -> None:
     lose(scene, ROCE, over_a_link)
     for source, target, path in [(a, b, p) for a in range(8) for b in range(8) for p in range(PATHS) if a != b]:
         links = links_of((source, target, path))
-        answered = 1 if over_a_link((source, target, path)) else len(links)  # who drops a packet says nothing
+        answered = 1 if over_a_link((source, target, path)) else len(links)  # a drop sends no answer
         scene.probed.traces.append(Trace(source, target, path, links[:answered]))
         if LEAF_OF[source] == 0 and LEAF_OF[target] == 1:
             scene.probed.other_traces.append(Trace(source, target, path, links))

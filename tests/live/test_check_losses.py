@@ -13,6 +13,8 @@ from genie.check.findings import findings_of
 from genie.check.losses import HOST_PACKETS, batches_of
 from genie.check.settings import ROCE, LinkTest, Observed, Rated, Tally, Trace
 
+pytestmark = pytest.mark.live
+
 SENT = batches_of(HOSTS, PATHS)
 
 

@@ -1,4 +1,4 @@
-"""What a check sends: ports, partners, flows over links, incasts."""
+"""Traffic of a check: ports, partners, flows over links, incasts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from genie.check.probes import partners_of
 from genie.check.rate_plans import doubtful_flows, link_tests, sound_pairs
 from genie.check.settings import ROCE, Flow
 from genie.check.stations import local_pairs, rails_apart, rails_of
+
+pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 4, 7, 8, 33])

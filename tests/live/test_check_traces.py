@@ -11,6 +11,8 @@ from routed import ADDRESSES, Routed, routed
 
 from genie.check.traces import traces_to
 
+pytestmark = pytest.mark.live
+
 A, B = ADDRESSES["a"][0], ADDRESSES["b"][0]
 OWNER = {address: name for name, addresses in ADDRESSES.items() for address in addresses}
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from genie.live.rank.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, fit
 
+pytestmark = pytest.mark.live
+
 DAY_NS = 86_400_000_000_000
 
 

@@ -1,4 +1,4 @@
-"""What researchers bring, on the wire: traces made of AICB's workloads and of MSCCL's algorithms."""
+"""Converted workloads on the wire: traces made of AICB's workloads and of MSCCL's algorithms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from live_runs import genie, in_this_process, loopback
 
 from genie.record import open_run
+
+pytestmark = pytest.mark.live
 
 WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 4
 2

@@ -1,4 +1,4 @@
-"""What devices count: from a tree like the kernel's /sys/class/infiniband, and from real interfaces."""
+"""Device counters: from a tree like the kernel's /sys/class/infiniband, and from real interfaces."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from genie.live.counters.devices import INTERFACE, RDMA, Device, Watched, device
 from genie.live.counters.ethtool import driver_of, statistics, telling
 from genie.live.counters.netlink import interface_of, interfaces
 from genie.live.counters.rdma import port_counters, ports, rdma_driver
+
+pytestmark = pytest.mark.live
 
 
 def add(root: Path, device: str, driver: str = "", *, port: int = 1, **counters: int | str) -> None:

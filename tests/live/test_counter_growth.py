@@ -6,6 +6,8 @@ import pytest
 
 from genie.live.counters.growth import grown, growth
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize(
     ("before", "after", "grew"),

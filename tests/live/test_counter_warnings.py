@@ -10,6 +10,8 @@ import pytest
 from genie.live.counters.devices import INTERFACE, RDMA
 from genie.live.counters.warnings import SOFTROCE, meaning_of, meanings, warnings_of
 
+pytestmark = pytest.mark.live
+
 
 def device(name: str, driver: str = "mlx5", kind: str = RDMA, host: str = "host3", **counters: int) -> dict[str, Any]:
     return {"host": host, "device": name, "kind": kind, "driver": driver, "ranks": [0], "counters": counters}

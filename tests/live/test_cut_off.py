@@ -16,6 +16,8 @@ from genie.live.parts import FAILED, LAUNCH_FILE, PARTS
 from genie.live.settings import RunSettings
 from genie.record import RecordError
 
+pytestmark = pytest.mark.live
+
 
 def cut_off(folder: Path) -> RunSettings:
     """A folder with a launch file and parts, as when all processes were killed at once."""

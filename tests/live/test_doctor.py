@@ -13,6 +13,8 @@ from live_runs import GENIE, genie, loopback, rings, started
 from genie.live.launch import doctor
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 LESS = ["setpriv", "--bounding-set", "-net_admin,-sys_nice,-sys_resource"]
 
 

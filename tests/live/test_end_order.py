@@ -15,6 +15,8 @@ import pytest
 
 from genie.live.launch.end_order import EndOrder, state_of
 
+pytestmark = pytest.mark.live
+
 
 @contextmanager
 def sleepers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:

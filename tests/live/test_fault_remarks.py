@@ -9,6 +9,8 @@ from genie.live.fault_warnings import faults_without_effect, missed_faults
 from genie.live.settings import CongestionFault, DelayFault, Faults, LossFault, RateFault, RunSettings
 from genie.record.schemas import PATHS_SCHEMA
 
+pytestmark = pytest.mark.live
+
 
 def settings(faults: Faults, **more: object) -> RunSettings:
     """Four ranks, ten iterations after two of warm-up."""

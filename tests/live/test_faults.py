@@ -16,6 +16,8 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Workload
 from genie.workload.write import save
 
+pytestmark = pytest.mark.exclusive
+
 RANKS = 4
 SIZE_BYTES = 262144
 SENT_BYTES = 2 * (RANKS - 1) * SIZE_BYTES // RANKS  # by each rank of a ring all-reduce, to its right neighbour
@@ -126,7 +128,7 @@ def test_dilation_gives_the_same_timeline(tmp_path: Path) -> None:
         assert run.timeline.filter(pl.col("kind") == "comp").select(
             (pl.col("end_ns") - pl.col("start_ns")).median()
         ).item() == pytest.approx(2_000_000, rel=0.02)
-    # What wake-ups add is divided by K with everything else: the stretched run is nearer to the wire.
+    # The time that wake-ups add is divided by K with everything else: the stretched run is nearer to the wire.
     wire_ns = SENT_BYTES * 8 / RATE_BPS * 1e9
     assert wire_ns < spans[1] < 1.1 * wire_ns
     assert spans[1] == pytest.approx(spans[0], rel=0.15)

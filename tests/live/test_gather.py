@@ -17,6 +17,8 @@ from genie.live.rank.gather import gather
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 
+pytestmark = pytest.mark.live
+
 RANKS, LIMIT_S = 3, 1.0
 
 
@@ -28,7 +30,7 @@ def settings(out: Path) -> RunSettings:
 
 
 def ends(out: Path) -> list[Any]:
-    """What each rank's end of a run of two iterations gave."""
+    """Return the result of gather() on each rank, for a run of two iterations."""
 
     def body(meet: Rendezvous) -> str:
         try:

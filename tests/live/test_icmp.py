@@ -1,4 +1,4 @@
-"""What error queues say, byte by byte, and of real datagrams."""
+"""Entries of error queues, byte by byte, and of real datagrams."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import socket
 import pytest
 
 from genie.live.paths.icmp import EXTENDED_ERROR, ORIGIN_ICMP, ORIGIN_ICMP6, Message, address_in, message_of, udp_socket
+
+pytestmark = pytest.mark.live
 
 ROUTER = b"\x02\x00\x00\x00\x0a\x00\x08\x01" + bytes(8)
 ROUTER_6 = b"\x0a\x00\x00\x00\x00\x00\x00\x00\x20\x01\x0d\xb8" + bytes(11) + b"\x01" + bytes(4)

@@ -17,6 +17,8 @@ from trace_files import RECV, node, trace
 
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 TORCHRUN, SLURM = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
 
@@ -102,7 +104,7 @@ def test_options_without_effect_are_said_once_and_kept(by: str, job: list[str], 
 
 
 def test_the_printed_line_can_be_run_by_hand(job: list[str], tmp_path: Path) -> None:
-    first = genie(*job, "-n", "2")
+    first = genie("-v", *job, "-n", "2")
     line = first.stderr.splitlines()[0].removeprefix("genie: ").split()
     assert line[0].endswith("mpirun")
     for name in ("run.json", "timeline.parquet", "transfers.parquet", "counters.json"):

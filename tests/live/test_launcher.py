@@ -1,4 +1,4 @@
-"""What the launcher decides before anything is started."""
+"""Decisions of the launcher before anything is started."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from genie.config.hosts import loopback_hosts, parse_hosts
 from genie.live.launch.launcher import mpirun_line, remote_hosts
 from genie.live.settings import RunSettings
+
+pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize(

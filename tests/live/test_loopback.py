@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from genie.live.launch.loopback import free_loopback_hosts
+
+pytestmark = pytest.mark.live
 
 UDP_PORT = 4802  # of no other test
 ASK = f"from genie.live.launch.loopback import free_loopback_hosts as f; print(f(2, {UDP_PORT}).places[0].address)"

@@ -14,6 +14,8 @@ from live_runs import GENIE, Ended, rings, started
 
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 DAY_S = 86_400
@@ -55,7 +57,7 @@ address = "10.77.0.2"
 
 
 def run_in(pair: tuple[str, str], folder: Path, *given: str, far: str = "") -> Ended:
-    """Ranks 0 and 1 in the first namespace, 2 and 3 in the second, as hosts/README.md has it."""
+    """Ranks 0 and 1 in the first namespace, 2 and 3 in the second, as docs/the-lab.md has it."""
     (folder / "hosts.toml").write_text(HOSTS)
     wrapper = (
         f'case $PMI_RANK in 0|1) exec ip netns exec {pair[0]} "$@";; *) exec ip netns exec {pair[1]} {far} "$@";; esac'
@@ -109,7 +111,7 @@ def test_an_address_without_a_route(pair: tuple[str, str], tmp_path: Path) -> No
     ended = run_in(pair, tmp_path, "--hosts", str(tmp_path / "far.toml"))
     assert ended.code == 2
     assert len(ended.said) == 1
-    assert "no way from rank 0 at 10.77.0.1 to rank 2 at 10.88.0.2: Network is unreachable" in ended.said[0]
+    assert "no route from rank 0 at 10.77.0.1 to rank 2 at 10.88.0.2: Network is unreachable" in ended.said[0]
 
 
 def test_clocks_a_day_apart(pair: tuple[str, str], tmp_path: Path) -> None:

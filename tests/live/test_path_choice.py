@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genie.live.paths.choice import PATHS_MIN, Links, Pair, alike, choose_ports, columns_of, ports_needed, trains
 
+pytestmark = pytest.mark.live
+
 Candidates = dict[Pair, list[tuple[int, Links]]]
 
 
 def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int, ports: int, seed: int) -> Candidates:
-    """What a network that hashes ports would show: the spine of each port is drawn."""
+    """Return the candidates of a network that hashes ports: the spine of each port is drawn."""
     draw, ranks = random.Random(seed), leaves * hosts_per_leaf
     found: Candidates = {}
     for src in range(ranks):

@@ -18,6 +18,8 @@ from genie.live.paths.mtu import HEADER_BYTES, discover, path_problem, route_mtu
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 
+pytestmark = pytest.mark.live
+
 A, B = ("10.78.1.1", "fd78:1::1"), ("10.78.2.1", "fd78:2::1")
 
 
@@ -29,7 +31,7 @@ def settings(addresses: list[str]) -> RunSettings:
 
 
 def found(addresses: list[str], namespaces: list[str | None], limits: list[int] | None = None) -> list[Any]:
-    """What each rank finds, in a thread of its own; the errors that were raised."""
+    """Return each rank's result, with a thread per rank, or the error that it raised."""
     from concurrent.futures import ThreadPoolExecutor
 
     post, run = Post(len(addresses)), settings(addresses)
@@ -61,7 +63,7 @@ def test_an_address_that_is_not_here() -> None:
     told = found(["127.78.2.1", "198.51.100.7"], [None] * 2)
     assert [each.code for each in told] == [2, 2]
     assert str(told[0]) == str(told[1])
-    assert "no way from rank" in str(told[0])
+    assert "no route from rank" in str(told[0])
 
 
 def ip(*words: str) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from genie.live.path_names import SILENT, Graph, TracePlan
 
+pytestmark = pytest.mark.live
+
 # Two leaves, two spines; host 0 hangs on leaf0 by a port that is no hop.
 CABLES = [("h0", "p0"), ("p0", "leaf0"), ("h1", "leaf0"), ("h2", "leaf1"), ("h3", "leaf1")]
 CABLES += [(f"leaf{leaf}", f"spine{spine}") for leaf in range(2) for spine in range(2)]

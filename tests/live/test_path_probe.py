@@ -10,6 +10,8 @@ from routed import ADDRESSES, Routed, routed
 
 from genie.live.paths.probe import Answer, Flow, PathProber, trace, train
 
+pytestmark = pytest.mark.live
+
 A, B, PORT = ADDRESSES["a"][0], ADDRESSES["b"][0], 4791
 OWNER = {address: name for name, addresses in ADDRESSES.items() for address in addresses}
 

@@ -15,6 +15,8 @@ from genie.live.path_names import SILENT, TracePlan
 from genie.live.paths.record import paths_of
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 FABRIC = 'name = "routed"\n[transport]\nmtu = 1024\n[link]\nrate = "200Mb/s"\n[topology]\nkind = "explicit"\n'
 FABRIC += "".join(f'[[topology.{"host" if name in "ab" else "switch"}]]\nname = "{name}"\n' for name in NODES)

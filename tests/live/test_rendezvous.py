@@ -10,8 +10,11 @@ from fake_channels import Body, FakeChannel, Post, fake, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genie.live.launched import expected_rank, launched_by
 from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
-from genie.live.rendezvous.meeting import Rendezvous, expected_rank, join, launched_by
+from genie.live.rendezvous.meeting import Rendezvous, join
+
+pytestmark = pytest.mark.live
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

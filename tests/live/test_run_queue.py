@@ -13,10 +13,13 @@ from live_runs import genie, loopback, rings
 from genie.live.rank import run_queue
 from genie.record import open_run
 
+pytestmark = pytest.mark.exclusive
+
 # Works for 0.3 s, then says how long it waited for a core meanwhile.
 WORKS = """
 import time
 from genie.live.rank.run_queue import waited_for_core_ns
+
 end = time.monotonic() + 0.3
 print("at work", flush=True)
 while time.monotonic() < end:

@@ -16,6 +16,8 @@ from genie.live.launch import segments
 from genie.live.launch.segments import Segments
 from genie.live.rendezvous.meeting import SEGMENT
 
+pytestmark = pytest.mark.live
+
 MAPPER = """
 import mmap, sys
 with open(sys.argv[1], "xb+") as file:
@@ -30,6 +32,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from genie.live.launch.watch import Watch
+
 out = Path(sys.argv[1])
 (out / "parts").mkdir()
 watch = Watch(SimpleNamespace(out_path=out, ranks=2, iterations=1, warmup=0))

@@ -17,6 +17,8 @@ from live_runs import genie, loopback, played, rings, started
 from genie.live.softroce.shared_port import obtain, share
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 PORT = 4791
 SEND_ONLY = 0x04
 _numbers = itertools.count(1)

@@ -26,6 +26,8 @@ from genie.live.softroce.shared_port import (
     take_group,
 )
 
+pytestmark = pytest.mark.live
+
 PORT = 4791
 _numbers = itertools.count(1)
 
@@ -40,7 +42,7 @@ def datagram(local_rank: int, payload: int = 0) -> bytes:
 
 
 def numbers(receiver: socket.socket) -> list[int]:
-    """What has come, by the numbers in it."""
+    """Return the numbers in the datagrams that have arrived."""
     found = []
     while True:
         try:
@@ -108,7 +110,7 @@ def test_another_count_of_ranks_is_refused() -> None:
     where = address()
     group, name = make_group(where, PORT, 2), meeting_name(f"count {where}")
     giver = Giver(name, group, takers=1)
-    with pytest.raises(OSError, match="not as many as there are ranks"):
+    with pytest.raises(OSError, match="not as many sockets as ranks arrived"):
         take_group(name, 3)
     taken = take_group(name, 2)  # the one that was refused does not count
     giver.close()

@@ -10,6 +10,8 @@ from roce_pcaps import ip_packets
 
 from genie.config.source_ports import SourcePorts, rdma_source_port
 
+pytestmark = pytest.mark.live
+
 UDP, ROCE, CAPTURES = 17, 4791, 14
 
 

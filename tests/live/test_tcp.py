@@ -17,6 +17,8 @@ from genie.live.rendezvous.channel import AGREE_TAG, STOPPED, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.rendezvous.tcp import GREETING, HELLO, TcpChannel
 
+pytestmark = pytest.mark.live
+
 
 def free_port() -> int:
     with socket.socket() as probe:

@@ -7,6 +7,8 @@ import pytest
 
 from genie.live.transport import EndpointInfo, draw_key, draw_psns
 
+pytestmark = pytest.mark.live
+
 DRAWS = 2000
 
 

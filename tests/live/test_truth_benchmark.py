@@ -1,4 +1,4 @@
-"""What the benchmark of truth says of its worlds in fabric files, how it sums up, and that it leaves nothing behind."""
+"""The benchmark of truth: its worlds in fabric files, its summary, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.topology import build_network
+
+pytestmark = [pytest.mark.exclusive, pytest.mark.extended]
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 TRUTH = BENCHMARKS / "truth.py"
@@ -44,7 +46,7 @@ def test_loopbacks_fabric_limits_what_leaves(truth: Any) -> None:
 
 
 def test_a_slow_cable_is_slow_both_ways_and_its_nic_does_not_know(truth: Any) -> None:
-    world = sys.modules["truth_worlds"].Namespaces("x", 4)
+    world = sys.modules["common.truth_worlds"].Namespaces("x", 4)
     rates = rates_bps(world.fabric(4, slow=True))
     assert rates["host0->port0"] == rates["host3->port3"] == rates["port3->bridge"] == rates["bridge->port3"]
     assert rates["port0->bridge"] == rates["bridge->port0"] == rates["port3->bridge"] // 2

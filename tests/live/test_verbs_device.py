@@ -10,6 +10,8 @@ import pytest
 
 from genie.live.verbs.device import HUGE_PAGE_BYTES, DeviceError, Memory
 
+pytestmark = pytest.mark.live
+
 
 def free_huge_pages() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What is missing for verbs is one line; pyverbs of the distribution is used where it fits this Python."""
+"""Obstacles to verbs in one line; the distribution's pyverbs is used where it fits this Python."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from genie.live.verbs.diagnose import Machine, look, missing, problem
 from genie.live.verbs.library import LibraryMissingError, _package
+
+pytestmark = pytest.mark.live
 
 READY = Machine("6.1.0", True, ("mlx5_0",), ("/dev/infiniband/uverbs0",), (), "", -1)
 

@@ -11,6 +11,8 @@ from genie.config.nccl import NcclVariables, connections_of
 from genie.live.settings import DelayFault, Faults, LossFault, RateFault, RunSettings, VerbsSettings
 from genie.live.verbs.environment import refuse_unsupported, verbs_settings
 
+pytestmark = pytest.mark.live
+
 ALL = {
     "NCCL_IB_HCA": "=mlx5_1:1",
     "NCCL_IB_GID_INDEX": "3",

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from genie.live.verbs.gids import ROCE_V1, ROCE_V2, GidEntry, address_of, choose_gid, gid_of
 
+pytestmark = pytest.mark.live
+
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a4d:0001"  # 10.77.0.1
 TABLE = [  # as a RoCE NIC has it with one IPv4 and one IPv6 address
     GidEntry(0, "fe80:0000:0000:0000:5054:00ff:fe12:3456", ROCE_V1),

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from genie.live.verbs.hca import Hca, HcaFilter, Port, parse_hca
 
+pytestmark = pytest.mark.live
+
 PORTS = [Port("mlx5_0", 1), Port("mlx5_0", 2), Port("mlx5_1", 1), Port("mlx5_10", 1), Port("rxe0", 1)]
 
 
@@ -51,8 +53,8 @@ def test_all_four_fields() -> None:
         ("mlx5_0:1:0:-1", 'plane = "-1": must be'),
         ("mlx5_0:1:0:0:0", "has 5 fields"),
         ("=^mlx5_0", "^ and = come once, before the first"),
-        ("mlx5_0,=mlx5_1", '"=mlx5_1" is no device'),
-        ("mlx5 0", '"mlx5 0" is no device'),
+        ("mlx5_0,=mlx5_1", '"=mlx5_1" is not a device'),
+        ("mlx5 0", '"mlx5 0" is not a device'),
         ("mlx5_0:\u00b2", 'port = "\u00b2"'),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a device is asked for when a rank takes it and when a queue pair is connected."""
+"""Attributes requested of a device when a rank opens it and when a queue pair is connected."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from genie.live.verbs.device import DeviceError
 from genie.live.verbs.gids import ROCE_V2, GidEntry
 from genie.live.verbs.hca import Port
 from genie.live.verbs.ports import PortInfo
+
+pytestmark = pytest.mark.live
 
 PORT = PortInfo(Port("fake0", 1), True, "Ethernet", 0, (), -1)
 GID = GidEntry(1, "::ffff:10.0.0.1", ROCE_V2)

@@ -15,6 +15,8 @@ from genie.bench.verbs_pair import VerbsPair
 from genie.live.settings import VerbsSettings
 from genie.live.transport import TransportError
 
+pytestmark = pytest.mark.live
+
 LIMIT_S = 30.0
 SIZE_BYTES = 5000
 
@@ -67,7 +69,7 @@ def test_messages_go_to_and_fro(wire: Wire, slow_completions: bool) -> None:
     def answer() -> tuple[bool, list[int]]:
         answered = there.pingpong(SIZE_BYTES, 5, begins=False, limit_s=LIMIT_S)
         while not played.is_set():
-            there.idle()  # what a real device sends by itself, this one sends when it is polled
+            there.idle()  # a real device answers by itself, this one when it is polled
         return answered
 
     for turn in range(1, 4):

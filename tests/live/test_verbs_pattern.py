@@ -1,14 +1,17 @@
-"""What verbs ranks send is what softroce ranks expect, byte by byte (the rxe rig proves it on the wire)."""
+"""Verbs ranks send the bytes that softroce ranks expect (the rxe rig proves it on the wire)."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from genie.live.verbs.pattern import PATTERN_BYTES, PHASE_BYTES, pattern, phase
+
+pytestmark = pytest.mark.live
 
 
 def test_bytes_and_places_are_the_same_in_every_version() -> None:

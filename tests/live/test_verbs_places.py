@@ -12,6 +12,8 @@ from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
 from genie.live.verbs.places import SLOTS_MIN, WANTED_BYTES, Checker, Layout, lay_out, place_of, places_for, too_much
 from genie.live.verbs.queues import Message, pieces_of
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("message_bytes", [1, 64, 4097, 1 << 20, 1 << 26])
 @pytest.mark.parametrize(("queue_pairs", "split"), [(1, False), (4, False), (4, True), (128, True)])

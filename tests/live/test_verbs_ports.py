@@ -11,6 +11,8 @@ from genie.live.verbs.gids import ROCE_V2
 from genie.live.verbs.hca import Port, parse_hca
 from genie.live.verbs.ports import PortInfo, choose_port, cpus_of_node, hardware_counters, list_ports
 
+pytestmark = pytest.mark.live
+
 
 def add_port(root: Path, device: str, number: int = 1, address: int = 1, **more: str) -> None:
     """Files of one port; `address`: the last byte of its IPv4 address."""

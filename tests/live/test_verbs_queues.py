@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from genie.live.verbs.queues import Arrival, Inbound, Message, Piece, SendQueue, pieces_of
 
+pytestmark = pytest.mark.live
+
 
 def message(size_bytes: int, handle: int = 0, pieces: int = 1, tag: int = 7) -> Message:
     return Message(handle, 1, tag, size_bytes, pieces)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from live_runs import genie, loopback, rings
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), reason="this machine has RDMA devices")
 @pytest.mark.parametrize("mixed", [False, True])

@@ -22,6 +22,8 @@ from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.load import load
 
+pytestmark = pytest.mark.live
+
 SIZE_BYTES = 4096
 SLICE_PS = 100_000_000  # of one rank's turn
 RING = Lowering(1, False, {"all_reduce": "ring"})
@@ -141,7 +143,7 @@ def test_a_wrong_byte_is_found(wire: Wire, tmp_path: Path) -> None:
 
 
 def test_lists_are_signaled_sparingly(wire: Wire, tmp_path: Path) -> None:
-    """What a collective's channels send at once goes as one list with one signal in four."""
+    """Messages that a collective's channels send at once go as one list, with one signal in four."""
     ranks = Ranks(
         tmp_path, 2, lowering=Lowering(16, False, {"all_reduce": "ring"}), verbs=VerbsSettings(signal_every=4)
     )

@@ -1,4 +1,4 @@
-"""What the benchmark of softroce beside raw UDP refuses before it measures; its figures are judged by CI."""
+"""Refusals of the benchmark of softroce beside raw UDP, before it measures; CI judges its figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = [pytest.mark.exclusive, pytest.mark.extended]
 
 WIRE = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "wire.py"
 

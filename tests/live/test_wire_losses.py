@@ -14,6 +14,8 @@ from live_runs import GENIE, Command, played, rings, started
 
 from genie.record import open_run
 
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 TO_ROCE = "udp dport 4791"
 FABRIC = """

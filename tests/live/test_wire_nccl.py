@@ -18,6 +18,8 @@ from live_runs import genie, loopback, rings
 from genie.config.hosts import load_hosts
 from genie.record import open_run
 
+pytestmark = pytest.mark.live
+
 RANKS, SIZE_BYTES, MIB = 8, 64 << 20, 1 << 20
 CHANNELS = 2  # NCCL's for one NIC a node
 SLICES = 2 * (RANKS - 1) * 2 * SIZE_BYTES // (CHANNELS * RANKS * 2 * MIB) * CHANNELS  # of each rank
@@ -144,8 +146,8 @@ def test_the_record_says_what_options_stand_above(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     assert {entry["name"]: entry["effect"] for entry in open_run(tmp_path / "run").info["nccl_variables"]} == {
-        "NCCL_ALGO": "none: --algorithm all_reduce=tree says it",
-        "NCCL_MIN_NCHANNELS": "none: --channels says it",
-        "NCCL_IB_QPS_PER_CONNECTION": "none: --queue-pairs says it",
-        "NCCL_PXN_DISABLE": "none: it is of all_to_all, and the workload has none",
+        "NCCL_ALGO": "none: --algorithm all_reduce=tree sets it",
+        "NCCL_MIN_NCHANNELS": "none: --channels sets it",
+        "NCCL_IB_QPS_PER_CONNECTION": "none: --queue-pairs sets it",
+        "NCCL_PXN_DISABLE": "none: it applies to all_to_all, and the workload has none",
     }

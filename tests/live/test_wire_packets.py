@@ -1,4 +1,4 @@
-"""What softroce puts on a wire: captured, dissected by tshark, every ICRC computed anew; marks that routers make."""
+"""Softroce's packets on a wire: captured, dissected by tshark, every ICRC computed anew; marks that routers make."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from cable import RKEY, Cable, Nics, cable, capture
 from roce_pcaps import ip_packets, judge
+
+pytestmark = pytest.mark.live
 
 MTU = 4096
 FIRST, MIDDLE, LAST, WRITE_ONLY, ACKNOWLEDGE, CNP = 0x06, 0x07, 0x08, 0x0A, 0x11, 0x81
@@ -58,7 +60,7 @@ def test_offloaded_sends_carry_right_icrcs_after_segmentation(wire: Cable, tmp_p
 
 def test_without_offload_loopback_shows_packets_as_a_wire_does(wire: Cable, tmp_path: Path, tshark: str) -> None:
     pcap = tmp_path / "plain.pcap"
-    near = wire.names[0]  # whose loopback is this test's alone
+    near = wire.names[0]  # only this test uses its loopback
     with capture(near, "lo", pcap):
         nics = Nics(("127.0.0.1", "127.0.0.2"), (near, near), offload=False)
         nics.stream(100_000, 4)

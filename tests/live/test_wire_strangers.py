@@ -20,6 +20,8 @@ from genie.plan.build import build_plan
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Workload
 
+pytestmark = pytest.mark.live
+
 PORT = 4791
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 QPN, PSN, PKEY = 1 << 16, 7, 0xFFFF

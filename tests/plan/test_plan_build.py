@@ -42,7 +42,7 @@ def _first_sends(plan: Any, which: int = 0) -> list[tuple[int, int]]:
     return [(operation[2], operation[4]) for operation in genie_core.Walker(plan.native, which).begin(0)]
 
 
-# What becomes what
+# Parts of the workload and of the plan
 
 
 def test_every_rank_has_a_plan_in_ascending_order() -> None:

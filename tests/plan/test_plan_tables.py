@@ -148,7 +148,7 @@ def test_tables_of_a_rank_that_did_nothing(rows: int) -> None:
 
 
 def test_a_message_before_the_origin_keeps_its_time() -> None:
-    """What a clock that is ahead seems to send early is no message that has not come."""
+    """A send time before the origin, from a clock that is ahead, does not read as "not yet"."""
     sends = [[4, 1, 1, 8, 0, 5_000, 9_000, 4_000], [5, 1, 1, 8, 0, 6_000, 9_000, 4_000]]
     receives = [[4, 0, 1, 8, -7_000, -500], [5, 0, 1, 8, -1, -1]]
     moved = _transfers(sends, receives)

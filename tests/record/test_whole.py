@@ -24,7 +24,7 @@ def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual(tmp_path: Path) -> No
 
 
 def test_only_the_file_itself_changes(tmp_path: Path) -> None:
-    """What a link leads to is written, and a file of the same name with .part is somebody else's."""
+    """The link's target is written; a file of the same name with .part belongs to another process."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real" / "file")
     (tmp_path / "real" / "file.part").write_text("mine")

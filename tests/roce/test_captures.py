@@ -101,8 +101,8 @@ class Client:
         self.refused = False
 
 
-# Data packets that the captured client still sent after a NAK before it went back: once it is recovering, it
-# takes no notice of further NAKs and waits for its timeout. Ours goes back at once and has sent the same since.
+# Data packets that the captured client still sent after a NAK before it went back. Once it is recovering, it ignores
+# further NAKs and waits for its timeout. Ours goes back at once and has sent the same since.
 SKIPPED = {"rc_send_8000x4_bridgeloss": 24, CUT: 31}
 
 

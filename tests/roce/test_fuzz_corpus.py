@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 FUZZ = ROOT / "native" / "fuzz"
 NAMES = re.findall(r"\w+", re.findall(r"set\(GENIE_FUZZERS ([^)]*)\)", (FUZZ / "CMakeLists.txt").read_text())[0])

@@ -1,12 +1,12 @@
 """One loss pattern, scripted or drawn, through both drivers: the data packets that come out are the same, one by one.
 
 The worlds differ in when things happen, so the patterns are such that the order does not depend on it:
-- The sender asks for an acknowledgement only when its window closes or a message ends (`ack_every_packets` is larger),
-  and a window leaves at once: unpaced, within one batch of the engine, and in the twin within microseconds on a cable
-  of a millisecond. So a window has left before its first answer comes, and has one answer: an ACK or a NAK.
+- The sender asks for an acknowledgement only when its window closes or a message ends (`ack_every_packets` is larger).
+  A window leaves at once: unpaced, within one batch of the engine, and in the twin within microseconds on a cable of a
+  millisecond. So a window has left before its first answer comes, and has one answer: an ACK or a NAK.
 - Answers are not lost, and the timeout is long: it fires only where nothing else can follow.
-- After a timeout duplicates are acknowledged as they come, how many at once depends on the clock. Where that would
-  move the window in mid-message (long messages, short window), patterns that end in a timeout are not drawn.
+- After a timeout duplicates are acknowledged as they come; how many at once depends on the clock. Where that would move
+  the window in mid-message (long messages, short window), patterns that end in a timeout are not drawn.
 """
 
 from __future__ import annotations

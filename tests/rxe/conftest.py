@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from roce_pcaps import judge
+from rxe.capture import stop_all
+from rxe.failure import RigError
+from rxe.guest import PACKAGES
+from rxe.image import find_image
+from rxe.machine import missing
+from rxe.packages import COMMANDS, build_wheel, collect
+from rxe.rig import MTU_BYTES, Rig
+from rxe.warm import WarmPython
+from verbs_jobs import ONE_THREAD, RANK_IMPORTS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "guests"))
-sys.path.append(str(ROOT / "tests" / "live"))  # a namespace for threads
-
-from rxe.capture import stop_all  # noqa: E402
-from rxe.failure import RigError  # noqa: E402
-from rxe.guest import PACKAGES  # noqa: E402
-from rxe.image import find_image  # noqa: E402
-from rxe.machine import missing  # noqa: E402
-from rxe.packages import COMMANDS, build_wheel, collect  # noqa: E402
-from rxe.rig import MTU_BYTES, Rig  # noqa: E402
-from rxe.warm import WarmPython  # noqa: E402
-from verbs_jobs import ONE_THREAD, RANK_IMPORTS  # noqa: E402
 
 REQUIRED = os.environ.get("GENIE_REQUIRE_ALL") == "1"
 
@@ -72,8 +68,8 @@ def warm(booted: Rig, guest_environment: dict[str, str]) -> list[WarmPython]:
 def rig(booted: Rig, request: pytest.FixtureRequest, tmp_path: Path, tshark: str) -> Iterator[Rig]:
     """The two guests, without loss before and after, and with Ethernet's usual MTU after.
 
-    Every RoCE packet that guests send or get is dissected, and its ICRC checked, when the test is over; not where it is
-    marked `unjudged`, because it sends what is wrong.
+    When the test is over, every RoCE packet that guests sent or got is dissected, and its ICRC checked. Tests that send
+    wrong packets are marked `unjudged` and left out.
     """
     booted.network.lose(0)
     guests = () if request.node.get_closest_marker("unjudged") else (1, 2)

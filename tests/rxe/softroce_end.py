@@ -41,8 +41,8 @@ STATUSES = {
 }  # fmt: skip
 SENT, WROTE, READ = 0, 1, 2
 RECEIVED, RECEIVED_BY_WRITE = 128, 129
-# What softroce counts where a guest sends more than 64 packets: with so many in flight its requester (rxe of Linux 6.1)
-# can miss that it may go on, and then sends again, after its timeout, what had come.
+# Counters of softroce where a guest sends more than 64 packets. With so many in flight its requester (rxe of Linux 6.1)
+# can miss that it may go on; after its timeout it then sends again what had arrived.
 OF_STALLED_GUESTS = ("duplicates",)
 VERBS = {"send": SENT, "send_imm": SENT, "write": WROTE, "write_imm": WROTE, "read": READ}
 IMMEDIATE = 0x01020304

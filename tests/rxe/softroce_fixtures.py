@@ -41,7 +41,7 @@ def segment_late(rig: Rig, how: str) -> None:
 
 @pytest.fixture
 def segmented_late(rig: Rig, make_soft: MakeSoft) -> Iterator[None]:
-    """What softroce sends crosses the bridge whole and is cut at the guest's tap; what it gets is put together."""
+    """Softroce's packets cross the bridge whole and are cut at the guest's tap; those it gets are put together."""
     segment_late(rig, "on")
     switch(rig, HOST_END, gro="on")
     # tcpdump's room is for few frames where they may be long.

@@ -16,7 +16,7 @@ SIZE_BYTES = 4096  # of its messages, unless it is told otherwise
 
 @dataclass(frozen=True)
 class PingpongEnd:
-    """What an end says of itself: LID (0 on RoCE), queue pair number, first PSN, GID."""
+    """An end's description of itself: LID (0 on RoCE), queue pair number, first PSN, GID."""
 
     qpn: int
     psn: int

@@ -14,6 +14,8 @@ from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.write import save
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 SIZE_BYTES = 65536
 COLLECTIVES = 4
 WRITE = range(0x06, 0x0C)

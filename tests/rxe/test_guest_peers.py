@@ -15,6 +15,8 @@ from rxe.guest_pattern import pattern
 from rxe.peer import SHORT_TIMEOUT, SUCCESS, TIMEOUT, Completion, Peer, connect_pair
 from rxe.rig import Rig
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 MTU = 1024
 MEMORY_BYTES = 1 << 21
 SIZES = [0, 1, MTU, MTU + 1, 100_003]
@@ -26,7 +28,7 @@ REMOTE_ACCESS_ERROR, RNR_RETRIES_EXCEEDED, RETRIES_EXCEEDED, FLUSHED = 10, 13, 1
 ERROR_STATE = 6
 LINES = {"send": SENT, "send_imm": SENT, "write": WROTE, "write_imm": WROTE, "read": READ}
 ARRIVALS = {"send": RECEIVED, "send_imm": RECEIVED, "write_imm": RECEIVED_BY_WRITE}
-# What the first or only packet of a message has as its opcode: one packet, many.
+# Opcodes of the only packet of a message, and of the first of many.
 OPCODES = {"send": (4, 0), "send_imm": (5, 0), "write": (10, 6), "write_imm": (11, 6), "read": (12, 12)}
 
 

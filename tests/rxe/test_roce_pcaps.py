@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from roce_pcaps import carried_icrc, icrc_of, ip_packets, judge
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 WRITE_ONLY, ACKNOWLEDGE = 0x0A, 0x11
 BTH = 28  # behind the headers of IPv4 and UDP
 CAPTURE = "rc_write_512x1"

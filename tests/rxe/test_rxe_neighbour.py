@@ -21,6 +21,8 @@ from rxe.network import HOST, ipv4
 from rxe.peer import SUCCESS, Peer
 from rxe.rig import Rig
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 GATE = str(Path(__file__).resolve().parent / "datagram_gate.py")
 PORT, MTU = 4791, 1024
 MEMORY_BYTES = 1 << 16
@@ -55,7 +57,7 @@ class Gate:
             return None
 
     def forget(self) -> None:
-        """What has come and was not received."""
+        """Drop lines that have arrived and were not received."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._lines.get_nowait()

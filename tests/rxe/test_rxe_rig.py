@@ -20,9 +20,11 @@ from rxe.guest import Guest, gid_of
 from rxe.peer import TIMEOUT
 from rxe.rig import Rig
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 READ_REQUEST, WRITE_FIRST, ACKNOWLEDGE = 0x0C, 0x06, 0x11
 SEND = (0x00, 0x01, 0x02)  # first, middle, last
-COMMAND = str(Path(__file__).resolve().parent.parent.parent / "hosts" / "rxe" / "rig.py")
+COMMAND = str(Path(__file__).resolve().parent.parent / "guests" / "rxe" / "rig.py")
 GID_INDEX = "1"  # the IPv4 one
 
 

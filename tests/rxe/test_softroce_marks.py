@@ -13,6 +13,8 @@ from rxe.peer import Peer
 from rxe.rig import Rig
 from softroce_end import MTU, PATIENT_PS, MakeSoft, assert_undisturbed, meet, play
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 pytest_plugins = ["softroce_fixtures"]
 
 CNP = 0x81

@@ -20,8 +20,10 @@ from softroce_end import (
     play,
 )
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 SIZES = [0, 1, MTU, MTU + 1, 100_003]
-# What brings a message's end: the only packet of a short one, the last of a long one.
+# Opcodes at a message's end: of the only packet of a short one, of the last packet of a long one.
 LAST_OPCODES = {"send": (4, 2), "send_imm": (5, 3), "write": (10, 8), "write_imm": (11, 9), "read": (16, 15)}
 READ_REQUEST, ACKNOWLEDGE = 0x0C, 0x11
 FROM_SOFTROCE, FROM_THE_GUEST = "from_softroce", "from_the_guest"

@@ -14,13 +14,15 @@ from rxe.rig import Rig
 from softroce_end import MTU, PATIENT_PS, MakeSoft, SoftEnd, assert_undisturbed
 from softroce_pingpong import PORT, SIZE_BYTES, listen, meet_client, meet_server
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 pytest_plugins = ["softroce_fixtures"]
 
 ROUNDS = 1000
 ROUND_LIMIT_S = 20
 HEARD = 1 << 20  # where softroce receives, in its memory
 SEND_LAST = 0x02
-FILL = b"\x7b"  # what the client's buffer holds before it has received
+FILL = b"\x7b"  # contents of the client's buffer before it has received
 
 
 def await_server(server: Command, guest: Guest) -> None:

@@ -1,4 +1,4 @@
-"""What softroce and the kernel's RDMA stack refuse each other, wait for, and give up."""
+"""Refusals, waits and failed connections between softroce and the kernel's RDMA stack."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from softroce_end import (
     play,
     untouched,
 )
+
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
 
 pytest_plugins = ["softroce_fixtures"]
 

@@ -34,6 +34,8 @@ from softroce_end import (
     play,
 )
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 pytest_plugins = ["softroce_fixtures"]
 
 HALF = MEMORY_BYTES // 2  # the first is for an end's own requests, the second for other ends'
@@ -74,7 +76,7 @@ class Request:
         return 7000 + self.id if self.verb.endswith("imm") else None
 
     def move(self, source: NDArray[np.uint8], target: NDArray[np.uint8]) -> None:
-        """What it does, between arrays."""
+        """Perform the operation between arrays."""
         own, other = source[self.offset :][: self.size], target[HALF + self.offset :][: self.size]
         if self.verb == "read":
             own[:] = other

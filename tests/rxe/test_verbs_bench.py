@@ -22,12 +22,12 @@ from verbs_jobs import Played, Ranks
 from genie.bench.pair import PairSettings
 from genie.live.settings import VerbsSettings
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended, pytest.mark.slow]
+
 SIZES = [2, 5000, 65536]
 PINGS = [2, 1500, 8000]
 WRITES_IMMEDIATE = (0x09, 0x0B)  # WRITE_LAST, WRITE_ONLY, both with immediate data
 _numbers = itertools.count()
-
-pytestmark = pytest.mark.slow  # the guests' processors are emulated
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
+from live_runs import rings
 from roce_pcaps import judge
 from rxe.network import HOST
 from rxe.peer import TIMEOUT
@@ -19,9 +19,7 @@ from verbs_jobs import Job, Played, Seats
 
 from genie.live.settings import VerbsSettings
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "cli"))
-
-from live_runs import rings
+pytestmark = [pytest.mark.guests, pytest.mark.extended, pytest.mark.slow]
 
 RANKS, COLLECTIVES, SIZE_BYTES = 3, 3, 49152
 # A ring all-reduce among n ranks: each sends 2 (n - 1) blocks of 1/n to its neighbour.
@@ -30,8 +28,6 @@ ASLEEP = VerbsSettings(timeout=TIMEOUT, completion="channel")
 WRITE_ONLY_IMMEDIATE, WRITE_LAST_IMMEDIATE = 0x0B, 0x09
 
 Start = Callable[..., Job]
-
-pytestmark = pytest.mark.slow  # the guests' packages are built, and their processors are emulated
 
 
 @pytest.fixture

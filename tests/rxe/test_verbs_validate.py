@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from live_runs import GENIE, rings
 from rxe.guest import SHARE
 from rxe.network import HOST, ipv4
 from rxe.peer import TIMEOUT
@@ -20,9 +20,7 @@ from verbs_jobs import Ranks
 
 from genie.record import Run, open_run
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "cli"))
-
-from live_runs import GENIE, rings
+pytestmark = [pytest.mark.guests, pytest.mark.extended, pytest.mark.slow]
 
 COLLECTIVES, SIZE_BYTES, ITERATIONS, WARMUP = 3, 49152, 3, 1
 CLEAR_BYTES = 64
@@ -40,8 +38,6 @@ delay = "1us"
 mtu = 1024
 """
 _numbers = itertools.count()
-
-pytestmark = pytest.mark.slow  # the guests' processors are emulated
 
 
 @dataclass
@@ -107,7 +103,7 @@ def validate(rig: Rig, guest_environment: dict[str, str]) -> Validate:
 
 
 def bytes_of_pairs(run: Run) -> dict[tuple[int, int, int], int]:
-    """What each rank sent to each other in each iteration: (iteration, source, destination) → bytes."""
+    """Return (iteration, source, destination) → bytes that a rank sent to another."""
     sums = run.transfers.group_by("iteration", "src", "dst").agg(pl.col("size_bytes").sum())
     return {(row["iteration"], row["src"], row["dst"]): row["size_bytes"] for row in sums.iter_rows(named=True)}
 

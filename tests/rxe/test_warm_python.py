@@ -14,10 +14,13 @@ from rxe.guest import SHARE, Guest
 from rxe.rig import Rig
 from rxe.warm import WarmPython
 
+pytestmark = [pytest.mark.guests, pytest.mark.extended]
+
 # Says all that a start gives a program, and ends as it is told.
 PROBE = """
 import atexit, json, os, random, signal, sys, threading
 import numpy
+
 DRAWN = random.random(), numpy.random.random()
 
 def main():

@@ -25,15 +25,15 @@ from genie.record import Run, open_run
 
 LIMIT_S = 200  # a busy machine takes 110 s for `genie validate` between guests
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # of all ranks
-# What ranks on verbs import, the first at once and the others when they come to it. Without what rank 0 imports to
-# write the run folder: polars starts threads when it is loaded.
+# Imports of verbs ranks, the first at once and the others on first use. Rank 0's imports for writing the run folder are
+# left out: polars starts threads when it is loaded.
 RANK_IMPORTS = ("genie.bench.rank", "genie.bench.verbs_pair", "genie.live.verbs.transport", "genie.live.rendezvous.tcp")
 _numbers, _ports = itertools.count(), itertools.count()
 
 
 @dataclass
 class Seats:
-    """Who plays: for each rank the number of its guest, or HOST for a softroce rank on the host."""
+    """The seats of ranks: for each rank the number of its guest, or HOST for a softroce rank on the host."""
 
     ranks: Sequence[int]
     ipv6: bool = False

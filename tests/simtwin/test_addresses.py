@@ -19,8 +19,8 @@ def test_addresses_are_written_as_they_are_read() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('leaf7 = ["10.0.0.1"]', "fabric.toml:9: addresses.leaf7 is no node"),
-        ('leaf0 = ["10.0.0"]', 'fabric.toml:9: addresses.leaf0: "10.0.0" is no IP address'),
+        ('leaf7 = ["10.0.0.1"]', "fabric.toml:9: addresses.leaf7 is not a node"),
+        ('leaf0 = ["10.0.0"]', 'fabric.toml:9: addresses.leaf0: "10.0.0" is not an IP address'),
         ('leaf0 = ["10.0.0.1"]\nleaf1 = ["10.0.0.1"]', "addresses.leaf1: 10.0.0.1 is leaf0's: give each node its own"),
         ('leaf0 = "10.0.0.1"', "addresses[...] = '...': give a list"),
     ],

@@ -244,7 +244,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
         (lambda f: simtwin.collective(f, "dance", "1KiB"), "collective: operation = 'dance': give \"all_gather\""),
         (
             lambda f: simtwin.simulate(f, _one_message(), level="fluid"),
-            "level fluid: is no level; give packet, flow",
+            "level fluid: is not a level; give packet, flow",
         ),
         (lambda f: simtwin.simulate(f, _one_message(), iterations=0), "simulate: iterations = 0: give an integer"),
         (lambda f: simtwin.simulate(f, _one_message(), wire="copper"), "simulate: wire = 'copper': give \"nccl\""),
@@ -254,7 +254,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
         ),
         (
             lambda f: simtwin.simulate(f, _one_message(), wire="plain", slice_delay="1us"),
-            "^slice_delay: is of NCCL's messages: give wire nccl",
+            "^slice_delay: is for NCCL's messages: give wire nccl",
         ),
         (lambda f: simtwin.simulate(f, "nowhere/at-all"), "there is no folder nowhere"),
         (lambda f: simtwin.simulate(f, _one_message(), hosts=["host99", "host0"]), 'has no host "host99"'),

@@ -1,4 +1,4 @@
-"""Who goes first of packets that reach a switch at one instant."""
+"""The order of packets that reach a switch at one instant."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 COLUMNS = {("Ring", "Ring"): 0, ("Switch", "Ring"): 1, ("Switch", "Direct"): 2}
 
 
-# What runs of ASTRA-sim said (commit 518bd51, its analytical backend 599a047), ns:
+# Results of ASTRA-sim (commit 518bd51, its analytical backend 599a047), ns:
 # network, system, operation, bytes, members, keys that differ from the system file's.
 MEASURED = [
     ("Switch_16npus", "Ring", "all_reduce", MIB, None, {}, 159640),

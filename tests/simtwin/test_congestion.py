@@ -34,7 +34,7 @@ MS = 1000 * US
 
 @dataclass
 class Steady:
-    """What was seen of the bottleneck from one time to another."""
+    """The bottleneck's mean state from one time to another."""
 
     utilisation: float  # of its rate, headers included
     queue_bytes: float  # mean of many looks
@@ -120,8 +120,8 @@ def test_the_fluid_model_is_solved_right() -> None:
 def test_dcqcn_rests_where_its_fluid_model_does(flows: int, scale: int) -> None:
     """Oracle 8, the paper's variant; 5 kB, 200 kB and 1 %, thresholds three times as high for six flows.
 
-    Two flows stay 9 to 13 % below, as the fluid model has no marks that fall when a rate happens to be high; ten
-    flows swing over the whole of the thresholds, where the mean of a queue is no fixed point. See ARCHITECTURE.md.
+    Two flows stay 9 to 13 % below: the fluid model has no marks that fall when a rate happens to be high. Ten flows
+    swing over the whole of the thresholds, where the mean of a queue is not a fixed point. See ARCHITECTURE.md.
     """
     ecn = Ecn(minimum=Size(5000 * scale), maximum=Size(200_000 * scale), probability=0.01)
     transport = {"mtu": 956, "ack_every_packets": 64}  # 1,000 B on the wire
@@ -216,7 +216,7 @@ def test_every_control_ends_an_incast_and_shares_it(name: str) -> None:
 
 @pytest.mark.parametrize("idle_ms", [1, 1000, 20_000])
 def test_hpcc_has_its_rate_again_after_an_idle_time(idle_ms: int) -> None:
-    """What is measured over a long silence is nearly no use: its rate is the line's, and not the least."""
+    """A measurement over a long silence shows nearly no utilisation: the next rate is the line's, and not the least."""
     fabric = Fabric(
         topology=SingleSwitch(2),
         link=Link(Rate(800 * GBPS), Duration(US)),

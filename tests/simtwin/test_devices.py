@@ -1,4 +1,4 @@
-"""What hosts, switches and links do beside queueing: latencies, cutting through, trimming, token buckets, weights."""
+"""Hosts, switches and links besides queueing: latencies, cut-through, trimming, token buckets, weights."""
 
 from __future__ import annotations
 
@@ -301,13 +301,13 @@ HEAD = '[topology]\nkind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[[path]]\nsource = "leaf0"\ntarget = "host1"\nvia = []\n', '"leaf0" is no host'),
-        ('[[path]]\nsource = "host0"\ntarget = "host3"\nvia = ["leaf0", "spine7", "leaf1"]\n', '"spine7" is no switch'),
+        ('[[path]]\nsource = "leaf0"\ntarget = "host1"\nvia = []\n', '"leaf0" is not a host'),
+        ('[[path]]\nsource = "host0"\ntarget = "host3"\nvia = ["leaf0", "spine7", "leaf1"]\n', '"spine7" is not a'),
         (
             '[[path]]\nsource = "host0"\ntarget = "host3"\nvia = ["leaf0", "leaf1"]\n',
             "no link leads from leaf0 to leaf1",
         ),
-        ('[[path]]\nsource = "host0"\ntarget = "host0"\nvia = []\n', 'path[0].target = "host0" is source too'),
+        ('[[path]]\nsource = "host0"\ntarget = "host0"\nvia = []\n', 'path[0].target = "host0" is the source too'),
         (
             '[[path]]\nsource = "host0"\ntarget = "host1"\nvia = ["leaf0"]\n' * 2,
             "path[1].source: path[0] leads from host0 to host1 already: leave one of them out",

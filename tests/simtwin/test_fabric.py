@@ -112,7 +112,7 @@ REFUSED = [
     (SINGLE.replace("single-switch", "leaf-spine"), 4, "topology.hosts", "the keys here are kind, leaves, spines"),
     (EXPLICIT.replace('name = "b"', 'name = "a"'), 6, "topology.host[1].name", '"a" is taken'),
     (EXPLICIT.replace('name = "s"', 'name = "a"'), 8, "topology.switch[0].name", '"a" is taken'),
-    (EXPLICIT.replace('b = "s"', 'b = "t"', 1), 11, "topology.link[0].b", '"t" is no node'),
+    (EXPLICIT.replace('b = "s"', 'b = "t"', 1), 11, "topology.link[0].b", '"t" is not a node'),
     (EXPLICIT.replace('a = "b"', 'a = "s"'), 15, "topology.link[1].b", "give another node"),
     (EXPLICIT[: EXPLICIT.rindex("rate")], 13, "topology.link[1].rate", "is missing, and so is [link]"),
     (EXPLICIT[: EXPLICIT.rindex("[[")], 9, "topology.link", "no path from b to a"),

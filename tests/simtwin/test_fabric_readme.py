@@ -1,4 +1,4 @@
-"""hosts/fabrics/README.md says of the congestion controls what the schema and the core do."""
+"""docs/reference-files.md says of the congestion controls what the schema and the core do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import genie_core
 from genie.config.congestion import CONTROLS, UNITS, NoControl
 from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
 
-README = Path(__file__).resolve().parents[2] / "hosts" / "fabrics" / "README.md"
+README = Path(__file__).resolve().parents[2] / "docs" / "reference-files.md"
 ROW = re.compile(r"^\| `?([a-z-]+)`? \| `([a-z_]+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
 PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
 
@@ -41,7 +41,7 @@ def test_every_parameter_of_every_control_is_told() -> None:
 
 
 def test_defaults_are_the_cores() -> None:
-    """What follows from the fabric is nothing in the core, and words in the table."""
+    """A default that follows from the fabric is 0 in the core, and words in the table."""
     congestion: Any = genie_core.QueuePairConfig().congestion
     for (control, parameter), told in rows().items():
         owner = getattr(congestion, control.replace("-", "_"), congestion)

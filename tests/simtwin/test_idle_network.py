@@ -22,7 +22,7 @@ from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
-from simtwin.levels.idle_network import IdleNetwork, Way
+from simtwin.levels.idle_network import IdleNetwork, Route
 from simtwin.play.flow_completion import flow_completion
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.watching import Watch
@@ -41,7 +41,7 @@ def _idle(fabric: Fabric, paths: pl.DataFrame | None = None) -> IdleNetwork:
     return IdleNetwork(fabric, network, range(network.hosts), paths)
 
 
-def _completion_ns(idle: IdleNetwork, way: Way | None, size_bytes: int, messages: int = 1) -> float:
+def _completion_ns(idle: IdleNetwork, way: Route | None, size_bytes: int, messages: int = 1) -> float:
     assert way is not None
     return float(idle.completion_ns(way, np.array([size_bytes]), np.array([messages]))[0])
 
@@ -112,7 +112,7 @@ def test_messages_that_overlap_have_no_mark(op: Op, lowering: Lowering, messages
     drawn = figures(slowdowns(run, _idle(fabric, run.paths)))
     assert [row[-1] for row in drawn[op.name.lower()]["sizes"]] == [None]
     words = flows(drawn)
-    assert "nothing marks it" in words
+    assert "not known and not marked" in words
     assert "dashed mark" not in words
 
 
@@ -163,7 +163,7 @@ def test_ways_without_known_paths_have_all_shortest_ones_together() -> None:
                                                          "plane0spine1->plane0leaf1", "plane0leaf1->host3"))],
         schema=["src", "dst", "source_port", "hop", "link"], orient="row",
     )  # fmt: skip
-    known = _idle(ports, paths).way(0, 3)
+    known = _idle(ports, paths).route(0, 3)
     assert known is not None
     assert known.there == ((100 * GBPS, 500 * NS, False),) * 4
 

@@ -31,8 +31,8 @@ from simtwin.imports.words import ForeignFileError
 
 PCIE3_X16, PCIE4_X16 = 126_030_769_230, 252_061_538_461  # 8 and 16 GT/s x 16 lanes x 128/130
 NO_NVLINK = (
-    "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one GPUs of a server meet by their NICs, where "
-    "what they exchange is played at all (simulate --ranks-per-node 1)"
+    "no NVLinks in the file: --nvlink-rate gives an NVSwitch; without one, GPUs of a server use their NICs, if "
+    "their messages are played at all (simulate --ranks-per-node 1)"
 )
 
 
@@ -110,7 +110,7 @@ def test_a_collective_plays_on_each(shared_data: Path, sample: Sample) -> None:
 
 
 def test_gpus_have_the_nics_of_their_pcie_switch(shared_data: Path) -> None:
-    """What its vendors pair: the k-th GPU by bus id with the k-th NIC, two GPUs of a switch with its one NIC."""
+    """The vendors' pairs: the k-th GPU by bus id with the k-th NIC, or two GPUs of a switch with its one NIC."""
     azure = read_server(shared_data / "topo" / "azure" / "ndv4-topo.xml", Rate(200 * GBPS))
     assert choose_nics(azure).of_gpu == tuple((number,) for number in range(8))
     assert [(gpu.name[:4], nic.name[:4]) for gpu, nic in zip(azure.gpus, azure.nics, strict=True)][3:5] == [
@@ -293,8 +293,8 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 
 ONE = system(switched(0, gpu(0), nic(0, 100_000)))
 REFUSED = [
-    ("<graphs version='1'/>", ":1: <graphs> has the channels that NCCL chose, no topology"),
-    ("<network/>", ":1: <network> is no <system>"),
+    ("<graphs version='1'/>", ":1: <graphs> has the channels that NCCL chose and not a topology"),
+    ("<network/>", ":1: <network> is not <system>"),
     (ONE.replace('version="1"', 'version="2"'), ":1: system version = 2: must be 1"),
     (ONE.replace("</cpu>", ""), ":7: is not XML: mismatched tag"),
     ("<!DOCTYPE system []>" + ONE, ":1: has a document type: leave it out"),
@@ -319,7 +319,7 @@ REFUSED = [
         system(switched(0, gpu(0), nic(0, 9), nic(1, 9).replace('dev="1"', 'dev="0"'))),
         ":5: net dev = 0: is there twice",
     ),
-    ("<a>" * 70 + "</a>" * 70, ":1: <a> is deeper than 64 elements"),
+    ("<a>" * 70 + "</a>" * 70, ":1: <a> is nested deeper than 64 elements"),
     ("<?xml version='1.0' encoding='klingon'?>" + ONE, ": has an encoding that is not read: unknown encoding: klingon"),
 ]
 
@@ -336,8 +336,8 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str, says
     ("options", "says"),
     [
         ({"nic_rate": Rate(1)}, "every NIC has its speed there: leave --nic-rate out"),
-        ({"nic": ("00:99",)}, "--nic 00:99: is no pci entry without a class there"),
-        ({"spines": 0}, "are joined by nothing: give --spines 1 or more"),
+        ({"nic": ("00:99",)}, "--nic 00:99: is not a pci entry without a class"),
+        ({"spines": 0}, "are not joined: give --spines 1 or more"),
         ({"servers": 65_536}, "--servers 65536: make at most 65536 GPUs: give fewer"),
         ({"conf": Path("x")}, "--conf: is for simai and ns3, and"),
     ],

@@ -123,7 +123,7 @@ WRONG_ROWS = [
     ("99999999999 1 2", "4 1 3", "topology.txt:1: number of nodes = 99999999999: give a whole number from 1 to 131072"),
     ("100000 1 3", "4 1 3", "topology.txt:1: number of nodes = 100000: makes 99999 hosts: give at most 65536"),
     ("4 4 3", "4 1 3", "topology.txt:1: number of switches = 4: give a whole number from 0 to 3"),
-    ("4 1 4", "4 1 3", "topology.txt:1: number of links = 4: the file has 3: give 3, or the others too"),
+    ("4 1 4", "4 1 3", "topology.txt:1: number of links = 4: the file has 3: give 3, or add the missing ones"),
     ("3 0 100Gbps 0.001ms x", "3 0 100Gbps 0.001ms 0", "topology.txt:3: error rate of link 0 = x: give a number from"),
     ("3 0 100Gbps 0.001ms 0.01", "3 0 100Gbps 0.001ms 0", "error rate of link 0 = 0.01: links that lose packets"),
     ("3 0 unlimited", "3 0 100Gbps", f"topology.txt:3: rate of link 0 = unlimited: {RATE}"),
@@ -134,7 +134,7 @@ WRONG_ROWS = [
     ("3 1 100Gbps", "3 2 100Gbps", "topology.txt: no path from node 0 to node 2: join their switches by links"),
     ("0\n", "2\n0 2", "flows.txt:1: number of flows = 0: give a whole number from 1 to"),
     ("two\n", "2\n0 2", "flows.txt:1: number of flows = two: give a whole number from 1 to"),
-    ("3\n0 2", "2\n0 2", "flows.txt:1: number of flows = 3: the file has 2: give 2, or the others too"),
+    ("3\n0 2", "2\n0 2", "flows.txt:1: number of flows = 3: the file has 2: give 2, or add the missing ones"),
     ("9 2 3", "0 2 3", "flows.txt:2: source of flow 0 = 9: give a whole number from 0 to 3"),
     ("0 3 3", "0 2 3", "flows.txt:2: target of flow 0 = 3: is a switch: give a host"),
     ("2 2 3", "0 2 3", "flows.txt:2: target of flow 0 = 2: is its source too: give another host"),
@@ -250,7 +250,7 @@ def test_an_incast_without_control_is_exact(shared_data: Path, name: str) -> Non
     assert pauses == [pauses_there(shared_data, name)] * len(SEEDS)
 
 
-# What these do not have, benchmarks/ns3_reference.py names as NOT MET.
+# benchmarks/ns3_reference.py lists figures that these tests lack as NOT MET.
 
 
 @pytest.mark.parametrize("name", ["nocc", "nocc_buf4", "dcqcn", "hpcc"])

@@ -131,7 +131,7 @@ def test_what_is_not_understood_or_not_played_is_named(tmp_path: Path) -> None:
     _, notes = imported(tmp_path, simai() + "src dst rate delay error\n", conf)
     where = tmp_path / "conf"
     assert notes == [
-        f"{tmp_path / 'topology'}:11: what stands here, below the last link, is not read: src dst rate delay error",
+        f"{tmp_path / 'topology'}:11: this text below the last link is not read: src dst rate delay error",
         f"{where}:7: L2_ACK_INTERVAL 4 is not played: the twin has 1",
         f"{where}:9: DCTCP_RATE_AI is not played: the twin's DCTCP adds a packet in a round trip",
         f"{where}:6: COLOUR is not understood, and not used",
@@ -164,7 +164,7 @@ def test_a_configuration_without_flows_has_the_parameters_of_one_with(shared_dat
 REFUSED = [
     (simai(header="7 3 2 1 8 H100"), "topology:1: number of GPUs of a server = 3: does not divide the 4 GPUs"),
     (simai(header="7 2 2 1 7 H100"), "topology:1: number of links = 7: line 10 has one more: give the number of all"),
-    (simai(header="7 2 2 1 9 H100"), "topology:1: number of links = 9: the file has 8: give 8, or the others too"),
+    (simai(header="7 2 2 1 9 H100"), "topology:1: number of links = 9: the file has 8: give 8, or add the missing"),
     (simai(header="7 2 4 3 8 H100"), "topology:1: number of nodes = 7: is no more than the 7 switches"),
     (simai().replace("\n1 4 ", "\n2 4 "), "topology:4: target of link 1 = 4: joins NVSwitch 4 of server 0 and GPU 2"),
     (simai().replace("\n1 4 ", "\n6 4 "), "topology:4: target of link 1 = 4: joins NVSwitch 4 and switch 6"),
@@ -196,7 +196,7 @@ def test_an_option_that_means_nothing_to_a_file_is_refused(tmp_path: Path) -> No
 def test_a_configuration_of_something_else_is_called_so(tmp_path: Path) -> None:
     with pytest.raises(ForeignFileError) as refused:
         imported(tmp_path, simai(), "test\nTP:\nallreduce,: 300\n")
-    assert str(refused.value).startswith(f"{tmp_path / 'conf'}: is no configuration of SimAI's or ns-3's: no known key")
+    assert str(refused.value).startswith(f"{tmp_path / 'conf'}: is not a configuration of SimAI or ns-3: it has no")
 
 
 # -- drawn files -----------------------------------------------------------------------------------------------------

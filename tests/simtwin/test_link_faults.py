@@ -76,7 +76,7 @@ def test_a_flow_goes_around_a_link_that_fails() -> None:
     assert before[1 - used] == 0
     assert packets[used] > 0
     assert packets[1 - used] > 0
-    assert sum(packets) > 2048  # what was lost was sent again
+    assert sum(packets) > 2048  # the lost packets were sent again
     assert result.counters["dropped"] > 0
     slower = result.timeline["end_ns"].max() - whole.timeline["end_ns"].max()
     assert 20_000 < slower < 1_000_000  # the rerouting, and a timeout
@@ -275,9 +275,9 @@ HEAD = '[topology]\nkind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf 
             11,
             "give one of link, cable and switch",
         ),
-        ('[[fault]]\nat = "1us"\nlink = "leaf0-spine0"\n', 10, '"leaf0-spine0" is no link: give one such as "host0->'),
+        ('[[fault]]\nat = "1us"\nlink = "leaf0-spine0"\n', 10, '"leaf0-spine0" is not a link: give one such as "host'),
         ('[[fault]]\nat = "1us"\ncable = ["leaf0", "leaf1"]\n', 10, "no cable joins these two"),
-        ('[[fault]]\nat = "1us"\nswitch = "host0"\n', 10, '"host0" is no switch'),
+        ('[[fault]]\nat = "1us"\nswitch = "host0"\n', 10, '"host0" is not a switch'),
         ('[[fault]]\nat = "5us"\nuntil = "5us"\nswitch = "spine0"\n', 10, "until is not after at"),
         ('[[fault]]\nat = "5us"\nswitch = "spine0"\nrate = "200Gb/s"\n', 11, "rate is above that of leaf0->spine0"),
         ('[[fault]]\nat = "5us"\nswitch = "spine0"\nrate = "0Gb/s"\n', 11, "a rate above 0"),
@@ -294,8 +294,10 @@ def test_what_cannot_be_is_one_line_with_its_place(text: str, line: int, says: s
 @pytest.mark.parametrize("link", ["switch->host0", "host0->switch"])
 @pytest.mark.parametrize("start_us", range(30, 130, 10))
 def test_pauses_do_not_outlive_the_cable_by_which_they_are_said(start_us: int, link: str) -> None:
-    """The switch cannot end host 0's pauses while the way to it is down, and forgets them while the way from it is;
-    afterwards all goes on."""
+    """The switch cannot end host 0's pauses while the link to it is down, and forgets them while the link from it is.
+
+    Afterwards the traffic goes on.
+    """
     fabric = Fabric(
         topology=SingleSwitch(5),
         link=Link(Rate(100 * GBPS), Duration(US)),

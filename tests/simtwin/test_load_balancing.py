@@ -195,7 +195,7 @@ def test_all_of_many_ways_are_used(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["spray", "round-robin", "adaptive"])
 def test_hpcc_compares_a_port_with_itself(mode: str) -> None:
-    """What another path's ports say is no news of this one: alone, a flow keeps nearly its rate."""
+    """Utilisation of another path's ports does not apply to this path: alone, a flow keeps nearly its rate."""
     ends = {}
     for name in ("ecmp", mode):
         fabric = msgspec.structs.replace(two_leaves(name, ack_every_packets=1), congestion=Hpcc())

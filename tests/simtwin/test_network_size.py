@@ -1,4 +1,4 @@
-"""What a network needs, by arithmetic: the same as counting it, and a limit to it."""
+"""Size of a network by arithmetic: equal to a count of the built network, and limited."""
 
 from __future__ import annotations
 

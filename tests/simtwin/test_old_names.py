@@ -63,11 +63,7 @@ def test_scripts_may_use_the_old_names(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_sweep_may_use_the_old_names(tmp_path: Path) -> None:
-    (tmp_path / "fabric.toml").write_text(
-        OLD.replace("[congestion_control]\nkind", "[ecn]\nminimum = '1KiB'\nmaximum = '2KiB'\n#").replace(
-            "alpha_timer", "#"
-        )
-    )
+    (tmp_path / "fabric.toml").write_text(f'{HEAD}[transport]\ncongestion_control = "dcqcn"\n')
     text = (
         '[base]\nfabric = "fabric.toml"\n{}traffic = {{kind = "permutation", size = "64KiB"}}\n'
         '[grid]\n{} = ["dcqcn", "swift"]\n'

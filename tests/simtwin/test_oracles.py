@@ -1,4 +1,4 @@
-"""What a right answer is: closed forms that the packet level must meet."""
+"""Oracles: closed forms that the packet level must meet."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _ring(op: Op, ranks: int, size_bytes: int, rate_bps: int, delay_ps: int, lat
 def test_ring_collectives(op: Op, ranks: int, rate_gbps: int, latency_us: int, block_bytes: int) -> None:
     """Rounds x (block / B + alpha), within 2 %, for blocks of one packet up to many windows.
 
-    B is the link's share of payload. alpha is what a round costs besides: two propagations, the switch's own
+    B is the link's share of payload. alpha is the remaining cost of a round. It has two propagations, the switch's own
     serialisation of the last packet, the acknowledgement that leaves first, and the host's latencies.
     """
     rate, delay, latency = rate_gbps * GBPS, 500 * NS, latency_us * US

@@ -105,10 +105,10 @@ def test_what_cannot_be_followed_is_named() -> None:
     ])  # fmt: skip
     fabric = msgspec.structs.replace(FABRIC, path=[Path("host2", "host0", ("leaf1", "spine0", "leaf0"))])
     followed = follow_paths(paths, fabric, network, list(range(6)))
-    assert list(followed.ways) == [(0, 2)]
+    assert list(followed.port_paths) == [(0, 2)]
     assert followed.problems == {
         (0, 3): "the fabric has no link leaf1->host9",
-        (0, 4): f"{', '.join(own)} is no path between their hosts",
+        (0, 4): f"{', '.join(own)} is not a path between their hosts",
         (0, 5): "its queue pairs have different paths",
         (2, 0): "the fabric has a [[path]] for it",
     }

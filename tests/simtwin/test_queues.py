@@ -191,7 +191,7 @@ def test_headroom_is_what_comes_until_a_pause_is_heard() -> None:
     fabric = one_switch(2, pfc=Pfc(), switch=Switch(shared_buffer=Size(MIB)))
     queues = queues_of(fabric, build_network(fabric))
     frame = frames_of(fabric).full_bytes
-    # 600 ns each way, a frame and a pause frame of 84 B on the way back, at 100 Gb/s; and a frame at either end.
+    # 600 ns each way; a frame and a pause frame of 84 B in reverse, at 100 Gb/s; and a frame at either end.
     moving = (2 * 600e-9 + (frame + 84) * 8 / 100e9) * 100e9 / 8
     assert queues.headroom_bytes.tolist() == [int(np.ceil(moving)) + 2 * frame] * 4
 

@@ -1,4 +1,4 @@
-"""What the page of a simulation says: links' loads, tiers, ranks' time, flows against an idle network."""
+"""Figures of a simulation's page: links' loads, tiers, ranks' time, flows against an idle network."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def of(table: pl.DataFrame, name: str) -> pl.DataFrame:
     return table.filter(pl.col("name") == name)
 
 
-# What rows say
+# Content of rows
 
 
 def test_a_link_that_sends_without_a_pause() -> None:
@@ -196,7 +196,7 @@ def test_without_any_limit_there_is_no_rate() -> None:
 
 
 def test_a_simulation_that_is_stopped() -> None:
-    """What had happened by then is what happens without a stop; what had not ended is marked."""
+    """The part before a stop equals that of an unstopped run; nodes in progress are marked."""
     built, workload = crowded(FatTree(k=4)), chain(30, ranks=16, size_bytes=64 * KIB)
     whole, full, _ = played(built, workload, 5 * US, iterations=(0, 1))
     end_ns = int(full.timeline["end_ns"].max()) // 2 + 123  # type: ignore[call-overload]
@@ -234,7 +234,7 @@ def test_somebody_who_says_stop() -> None:
 
 
 def test_a_level_that_cannot_stand_still_says_so() -> None:
-    with pytest.raises(ValueError, match="this level has no packets to stand still"):
+    with pytest.raises(ValueError, match="this level has no packets: use series and stop_after_ps"):
         Watch(stop_after_ps=US).play(object(), 0)
 
 

@@ -58,7 +58,7 @@ def _waiting_pair(*receiver: dict[str, object], sender: tuple[dict[str, object],
     return workload
 
 
-# What is recorded
+# Content of the record
 
 
 def test_the_tables_are_those_of_a_run_folder() -> None:
@@ -308,7 +308,7 @@ def test_the_sample_fabrics_play(sample: str) -> None:
     assert result.counters["dropped"] == 0
 
 
-# What cannot be played
+# Workloads that cannot be played
 
 
 def test_a_receive_that_nobody_sends_to_is_named() -> None:

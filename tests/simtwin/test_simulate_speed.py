@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.exclusive
+
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {
     "case", "hosts", "flows", "data_packets", "data_packets_per_s", "events_per_s", "ns_per_hop", "rss_mb", "setup_s"

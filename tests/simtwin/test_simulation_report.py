@@ -248,7 +248,7 @@ def test_slowdowns_are_shown_by_size_and_as_a_distribution(page: Any) -> None:
     page.locator("#flow-cdf .cdf").hover(position={"x": 450, "y": 100})
     assert re.match(r"(100|\d\d(\.\d)?) % of flows have a slowdown of at most", _tip(page)[0])
     assert page.locator("#flow-sizes .in-turn").count() == 1
-    assert "what lies above it is contention; below it messages left together" in page.inner_text("#flows")
+    assert "Slowdown above it is contention; below it, messages left together" in page.inner_text("#flows")
 
 
 def test_all_ranks_have_a_strip_and_some_their_lanes(page: Any) -> None:
@@ -365,7 +365,7 @@ def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:
         simulation_report(tmp_path)
     folder = _incast(tmp_path / "run")
     (folder / "fabric.toml").unlink()
-    with pytest.raises(RecordError, match="is no run of genie simulate"):
+    with pytest.raises(RecordError, match="is not a run of genie simulate"):
         simulation_report(folder)
 
 

@@ -1,4 +1,4 @@
-"""What queue pairs are told of the fabric: the line rate, and what makes a loss."""
+"""Queue pairs' configuration from the fabric: the line rate, and the rule for a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fabric will hardly be meant to be is said, once."""
+"""Warnings about legal but suspicious fabric settings, each printed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass claims: nothing of a NIC that was not judged."""
+"""Claims of a pass: none about a NIC that was not judged."""
 
 from __future__ import annotations
 

@@ -102,6 +102,7 @@ def test_a_slow_host_link_is_its_host_s(slow: dict[str, float]) -> None:
     assert set(slow) <= set(suspect.links)
 
 
+@pytest.mark.extended
 def test_noise_and_hashed_paths() -> None:
     for seed in range(4):
         shape = Shape(pinned=False)

@@ -52,8 +52,8 @@ def test_order_of_the_page(page) -> None:
         "Suspects",
         "Warnings",
         "Bus bandwidth of",
-        "Where each",
-        "Both worlds",
+        "Wait, wire and excess of",
+        "Timelines of",
         "Excess from",
     ]
     places = [text.index(words) for words in order]

@@ -352,7 +352,7 @@ def test_the_acknowledgement_of_a_clear_to_send_changes_nothing() -> None:
     assert driver.walker.records()["sends"]["messages"].tolist() == [0]
 
 
-# What it says
+# Texts of waiting()
 
 
 def _lines(nodes: list[Node], ranks: int = 3) -> list[str]:

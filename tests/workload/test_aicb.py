@@ -27,7 +27,7 @@ ROWS = [
 
 
 def played(rows: list[str], head: str = "", passes: int = 1) -> list[str]:
-    """What a rank of 2 x 2 does, each node with the nodes that it waits for."""
+    """Nodes of a rank of 2 x 2, each with the nodes that it waits for."""
     text = "\n".join([f"HYBRID_TRANSFORMER_FWD_IN_BCKWD {head}", str(len(rows)), *rows])
     rank = SerialRank(Parallelism(4, 2, 1, 1))
     play_layers(parse_layers(text, "drawn.txt"), rank, passes)
@@ -124,7 +124,7 @@ def test_gpt_13b_on_128_ranks(shared_data: Path, tmp_path: Path) -> None:
     assert converted.notes == [
         "pipeline parallelism 1, as the file says none (--pipeline-parallel)",
         "expert parallelism 1, as the file says none (--expert-parallel)",
-        "33 compute times of 1 ns, which mean that none is known, left out",
+        "33 compute times of 1 ns, which stand for unknown times, left out",
     ]
     assert len(load(tmp_path, ranks=[127]).ranks[127]) == len(converted.workload.ranks[127])
 
@@ -146,7 +146,7 @@ def test_llama_7b_and_what_callers_say(shared_data: Path) -> None:
     assert "--tensor-parallel 4 where the file has 2; its sizes and times stay as they are" in converted.notes
     with pytest.raises(WorkloadError, match="does not say how many ranks there are: give --ranks"):
         convert_aicb(shared_data / LLAMA, Given())
-    with pytest.raises(WorkloadError, match="15 ranks are no multiple of tensor 2 x pipeline 1"):
+    with pytest.raises(WorkloadError, match="15 ranks are not a multiple of tensor 2 x pipeline 1"):
         convert_aicb(shared_data / LLAMA, Given(ranks=15))
     staged = convert_aicb(shared_data / LLAMA, Given(ranks=16, pipeline=4))
     assert staged.parallelism.data == 2

@@ -1,4 +1,4 @@
-"""What AICB's and SimAI's files say, and that what is wrong with one is named with its line."""
+"""Content of AICB's and SimAI's files, and errors that name the line."""
 
 from __future__ import annotations
 

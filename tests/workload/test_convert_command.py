@@ -146,7 +146,7 @@ def test_a_folder_of_somebody_else_s_is_refused(convert: Any, tmp_path: Path) ->
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes").write_text("mine")
-    said = "holds files that are no traces of an earlier conversion (notes); choose another -o"
+    said = "holds files that are not traces of an earlier conversion (notes); choose another -o"
     assert convert() == (2, f"genie: {out}: {said}\n")
     assert [path.name for path in out.iterdir()] == ["notes"]
 

@@ -1,4 +1,4 @@
-"""What nodes mean, and nodes that cannot be used."""
+"""Meaning of nodes, and nodes that cannot be used."""
 
 from __future__ import annotations
 
@@ -155,14 +155,14 @@ def test_an_id_that_occurs_twice(tmp_path: Path) -> None:
     ("fields", "expected"),
     [
         ({"kind": COLL, "comm_size": 8}, "without comm_type"),
-        ({"kind": COLL, "comm_size": 8, "comm_type": 12}, "comm_type 12 is no collective"),
+        ({"kind": COLL, "comm_size": 8, "comm_type": 12}, "comm_type 12 is not a collective"),
         ({"kind": COLL, "comm_size": -8, "comm_type": 0}, "comm_size is -8"),
         ({"kind": COLL, "comm_size": 2**63, "comm_type": 0}, "comm_size is 9223372036854775808"),
         ({"kind": COLL, "comm_size": "many", "comm_type": 0}, "comm_size is 'many', expected an integer"),
         ({"kind": COLL, "comm_size": [8], "comm_type": 0}, "comm_size is [8], expected an integer"),
         ({"kind": COLL, "comm_size": float("inf"), "comm_type": 0}, "comm_size is inf, expected an integer"),
         ({"kind": COLL, "comm_size": 8, "comm_type": 0, "pg_name": "tp"}, "group 'tp' is not defined"),
-        ({"kind": COLL, "comm_size": 8, "comm_type": 5, "root": 9}, "root is rank 9, which is no member"),
+        ({"kind": COLL, "comm_size": 8, "comm_type": 5, "root": 9}, "root is rank 9, which is not a member"),
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1, 2]}, "out_split_bytes is None, expected a list of 2"),
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1], "out_split_bytes": [1]}, "expected a list of 2"),
         ({"kind": COLL, "comm_type": 6, "in_split_bytes": [1, -1], "out_split_bytes": [1, 1]}, "in_split_bytes is -1"),
@@ -184,7 +184,7 @@ def test_bad_nodes_are_named(fields: dict[str, Any], expected: str, tmp_path: Pa
 
 def test_a_rank_in_a_group_of_others(tmp_path: Path) -> None:
     nodes = [node(7, COLL, comm_type=0, comm_size=8, pg_name="g")]
-    with pytest.raises(WorkloadError, match="takes part in group 'g', of which rank 0 is no member"):
+    with pytest.raises(WorkloadError, match="takes part in group 'g', of which rank 0 is not a member"):
         load(trace(tmp_path, nodes, [], groups={"g": [1]}))
 
 

@@ -63,7 +63,7 @@ def test_arrivals_are_a_poisson_process() -> None:
 
 
 def test_a_seed_means_the_same_for_ever() -> None:
-    """Whatever NumPy is installed: rows of sweeps are kept by their seed."""
+    """The same flows with every version of NumPy, because rows of sweeps are kept by their seed."""
     graph = poisson(3, 10**9, 0.5, 100_000_000, WEB_SEARCH, seed=7).ranks[1]
     sends = graph.kind == Kind.SEND
     starts = graph.duration_ns[graph.kind == Kind.COMP]

@@ -1,4 +1,4 @@
-"""What a host trace says of each communication, in the schemas' several ways, and who is in which group."""
+"""Content of each communication in a host trace, in all schemas, and members of the groups."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_traces_of_different_iterations_do_not_join(tmp_path: Path) -> None:
     [
         (b"", "not a JSON trace"),
         (b"\x1f\x8b\x08\x00cut", "cannot be read"),
-        (b"[1, 2]", "expected a PyTorch host execution trace .*this is no such trace"),
+        (b"[1, 2]", "expected a PyTorch host execution trace .*this is not one"),
         (b'{"schema": "1.1.0", "nodes": [{"id": 1}]}', "a node of schema 1.1.0 lacks 'parent'"),
     ],
 )

@@ -194,7 +194,7 @@ def test_traces_of_another_tool_are_not_replaced(dlrm: Dlrm, name: str, tmp_path
 
 def test_traces_of_different_ranks_are_refused(dlrm: Dlrm, tmp_path: Path) -> None:
     swapped = dlrm.device | {0: dlrm.device[1], 1: dlrm.device[0]}
-    with pytest.raises(WorkloadError, match="says that it is of rank 1, but was given as rank 0's"):
+    with pytest.raises(WorkloadError, match="is of rank 1, but was given as the trace of rank 0"):
         convert(dlrm.host, swapped, tmp_path, "dlrm")
     with pytest.raises(WorkloadError, match=r"ranks \[3\] have no device trace"):
         convert(dlrm.host, {rank: path for rank, path in dlrm.device.items() if rank != 3}, tmp_path, "dlrm")

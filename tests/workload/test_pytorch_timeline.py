@@ -1,4 +1,4 @@
-"""What becomes of launches, streams, waits and threads, on profiles of a few events."""
+"""Nodes for launches, streams, waits and threads, on profiles of a few events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `save` writes, `load` gives back."""
+"""`load` returns the workload that `save` has written."""
 
 from __future__ import annotations
 

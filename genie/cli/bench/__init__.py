@@ -1,1 +1,1 @@
-"""genie bench."""
+"""The commands of `genie bench`."""

@@ -14,16 +14,18 @@ from typing import Annotated, Any
 import typer
 
 from genie.bench import comparison, nccl_json, nccl_table
-from genie.bench.asked import Asked, Average, Blocking
+from genie.bench.asked import Asked
 from genie.bench.collectives import OPERATIONS, SENDRECV, Operation, chain
 from genie.bench.measured import Measured, measured
-from genie.cli import options
 from genie.cli.bench import flags
 from genie.cli.bench import pairs as benching_pairs
 from genie.cli.bench import paths as benching_paths
 from genie.cli.bench.runs import (
+    LEFT_OUT,
     KeptLong,
     Mtu,
+    Ranks,
+    Simulate,
     check_json,
     check_started_by_hand,
     mtu_from,
@@ -35,20 +37,20 @@ from genie.cli.bench.runs import (
 )
 from genie.cli.bench.worlds import LiveWorld, TwinWorld, World
 from genie.cli.exits import text_of
+from genie.cli.groups import flattened
 from genie.collectives import ALGORITHMS
-from genie.errors import EXIT_FAILED
-from genie.job.resolve import Live, Play, UsageError
-from genie.job.wire import lowering_of
+from genie.errors import EXIT_FAILED, UsageError
+from genie.job.option import WIRE
+from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
 from genie.live.launch.launcher import LaunchError
-from genie.live.transport import SOFTROCE
 from genie.plan.facts import facts_of_build
 
-RANKS_MAX = 1024
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
-    help="What a collective takes between all ranks (nccl-tests' table), and what paths carry (perftest's, and a "
-    "matrix of all pairs). A bench starts its ranks itself, by mpirun: it is not started by mpirun or srun.",
+    help="Measure collectives and paths, in the tables of nccl-tests and perftest.\n\nA collective runs between all "
+    "ranks, a path between two ranks, pairs between any two. A bench starts its ranks itself with mpirun: "
+    "do not start it under mpirun or srun.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -67,13 +69,20 @@ NCCL_TESTS_MIN_BW=10 genie bench all_reduce --hosts hosts.toml -b 64M -e 64M
 """
 
 
+# The options of the groups that this bench does not have.
+LEAVE_OUT = LEFT_OUT | {
+    TrafficOptions: LEFT_OUT[TrafficOptions] - {"channels", "wire", "ranks_per_node", "slice_delay"},
+}
+
+
 def register(app: typer.Typer) -> None:
-    """Add this file's commands."""
+    """Add `genie bench` with all its commands."""
+    command = flattened(collective, LEAVE_OUT, wire="nccl")
     for name, hidden in [*((name, False) for name in OPERATIONS), *((alias, True) for alias in ALIASES)]:
         operation = OPERATIONS[ALIASES.get(name, name)]
         bench_app.command(
             name, cls=flags.NcclTestsCommand, epilog=COLLECTIVE_EXAMPLES, help=_help_of(operation), hidden=hidden
-        )(collective)
+        )(command)
     benching_pairs.register(bench_app)
     benching_paths.register(bench_app)
     app.add_typer(bench_app, name="bench")
@@ -85,147 +94,68 @@ def _help_of(operation: Operation) -> str:
     )  # fmt: skip
     return (
         f"{what}: time, algorithm and bus bandwidth for each size, as nccl-tests prints them.\n\n"
-        "Bytes are moved and none is reduced, so the columns of the operation in place are N/A. #wrong counts bytes. "
-        f"One wrong byte is exit code 1, and so is an average bus bandwidth below 0.9 times {flags.MINIMUM_BANDWIDTH} "
-        "(environment, GB/s)."
+        "The bench moves bytes and reduces none, so the columns of the in-place operation are N/A. #wrong counts bytes."
+        "\n\nExit code 1: a byte was wrong, or the average bus bandwidth is below 0.9 times the environment variable "
+        f"{flags.MINIMUM_BANDWIDTH} (GB/s)."
     )
 
 
 def collective(
     context: typer.Context,
-    ranks: Annotated[
-        int | None,
-        typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts or the fabric file]"),
-    ] = None,
-    minimum: flags.Minimum = "1K",
-    maximum: flags.Maximum = "4M",
-    factor: flags.Factor = None,
-    step: flags.Step = None,
-    count: flags.Iterations = 20,
-    warmup: flags.WarmUp = 5,
-    aggregated: flags.Aggregated = 1,
-    cycles: flags.Cycles = 1,
-    check: flags.Check = 1,
-    average: flags.Averaged = 1,
-    blocking: flags.Blocked = 0,
-    per_iteration: flags.PerIteration = 0,
-    skipped: flags.Skipped = 0,
-    data_type: flags.DataType = "float",
-    reduction: flags.Reduction = "sum",
-    root: flags.Root = "0",
-    timeout: flags.Timeout = None,
-    timestamps: flags.Timestamps = 0,
-    as_json: flags.AsJson = None,
+    given: flags.NcclTestsOptions,
+    traffic: TrafficOptions,
+    live: LiveOptions,
+    lab: LabOptions,
+    simulated: TwinOptions,
+    ranks: Ranks = None,
     percentiles: Annotated[
-        bool, typer.Option("--percentiles", help="Columns of what messages took, from post to acknowledgement.")
+        bool, typer.Option("--percentiles", help="Add columns with message times, from post to acknowledgement.")
     ] = False,
-    simulate: Annotated[bool, typer.Option("--simulate", help="In the twin, and nowhere else.")] = False,
+    simulate: Simulate = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="On the network and in the twin, and both tables side by side.")
+        bool, typer.Option("--compare", help="Run on the network and in the twin, and print both tables side by side.")
     ] = False,
-    hosts: options.HostsFile = None,
-    fabric: options.FabricFile = None,
-    rate: options.Rate = None,
-    level: options.Level = "packet",
-    seed: options.Seed = 1,
-    threads: options.Threads = 1,
-    transport: options.Transport = SOFTROCE,
     algorithm: Annotated[
-        str | None, typer.Option(help="Such as ring.  [default: by size, as genie run chooses]")
+        str | None,
+        typer.Option(help="Algorithm, such as ring.  [default: by size, as genie run chooses]", rich_help_panel=WIRE),
     ] = None,
-    channels: options.Channels = None,
-    queue_pairs: options.QueuePairs = None,
-    split: options.Split = None,
-    congestion: options.Congestion = None,
-    source_ports: options.Ports = "pair",
-    traffic_class: options.TrafficClass = None,
-    icrc: options.Icrc = "auto",
     mtu: Mtu = None,
-    verbs: options.Verbs = None,
-    events: Annotated[
-        bool, typer.Option("--events", help="Sleep until something comes.  [default: poll, with a core for each rank]")
-    ] = False,
-    no_offload: options.NoOffload = False,
-    wire: options.Wire = "nccl",
-    ranks_per_node: options.RanksPerNode = None,
-    slice_delay: options.SliceDelay = None,
-    lab: options.Lab = None,
-    lab_fault: options.LabFault = None,
     out: KeptLong = None,
-    udp_port: options.UdpPort = 4791,
-    join_limit: options.Join = 60.0,
-    stall: options.Stall = 10.0,
 ) -> int:
-    """The command of each operation, which its name says."""
+    """Measure the operation after which the command is named."""
     name = str(context.info_name)
     operation = OPERATIONS[ALIASES.get(name, name)]
     runs, simulates = compare or not simulate, compare or simulate
     if runs:
-        check_started_by_hand(transport, lab)
-    check_json(as_json)
+        check_started_by_hand(live, lab)
+    check_json(given.output_file)
     minimum_gb_per_s = flags.minimum_bandwidth()
-    asked = replace(
-        flags.asked_from(minimum, maximum, factor, step, count, skipped),
-        warmup=warmup,
-        check=check,
-        aggregated=aggregated,
-        cycles=cycles,
-        average=Average(average),
-        blocking=Blocking(blocking),
-        per_iteration=bool(per_iteration),
-        percentiles=percentiles,
-        timestamps=bool(timestamps),
-    )
-    play = Play(
-        "",
-        hosts=hosts,
-        fabric=fabric,
-        rate=rate,
-        algorithm=_algorithm_of(operation, algorithm),
-        channels=channels,
-        seed=seed,
-        queue_pairs=queue_pairs,
-        split=split,
-        congestion=congestion,
-        wire=wire,
-        ranks_per_node=ranks_per_node,
-        slice_delay=slice_delay,
-    )
-    live = Live(
-        offload=not no_offload,
-        udp_port=udp_port,
-        join_s=join_limit,
-        stall_s=stall,
-        transport=transport,
-        source_ports=source_ports,
-        traffic_class=traffic_class,
-        verify=bool(check),
-        icrc=icrc,
-        verbs=tuple(verbs or ()),
-    )
+    asked = flags.asked_from(given, percentiles=percentiles)
+    traffic = replace(traffic, algorithm=_algorithm_of(operation, algorithm))
+    live = replace(live, verify=bool(given.check))
     mtu_bytes = mtu_from(mtu)
     ours = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
     with (
-        Report(as_json, ours, minimum_gb_per_s) as report,
-        staged(play, live, ranks, runs=runs, lab=lab, faults=lab_fault) as bench_site,
+        Report(given.output_file, ours, minimum_gb_per_s) as report,
+        staged(traffic, live, lab, ranks, runs=runs) as bench_site,
         workplace(out, bench_site.hosts if runs else None) as folder,
     ):
-        lowering_of(bench_site.play)  # what it refuses is said before a table begins
+        _ = bench_site.job.lowering  # its errors come before a table begins
         asked = replace(asked, ranks=bench_site.hosts.ranks)
-        operations = flags.operations_from(operation, data_type, reduction, root, asked.ranks)
+        operations = flags.operations_from(operation, given, asked.ranks)
+        level, threads = simulated.level, simulated.threads
         twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
-            spin, limit_s = False if events else None, timeout or None
-            network = LiveWorld(bench_site, folder, spin=spin, mtu_bytes=mtu_bytes, limit_s=limit_s)
+            network = LiveWorld(bench_site, folder, mtu_bytes=mtu_bytes, limit_s=given.timeout or None)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
-            # Before the lab's faults, as they are none of the hosts'.
+            # Before the lab's faults, which are not part of the hosts' latency.
             bench_site = bench_site.calibrated(folder / "calibration") if compare else bench_site
             with bench_site.site.faults_injected():
                 measured_table = report.of(Table(network, asked, operations, minimum_gb_per_s))
                 measured_table.fill()
             mtu_bytes = int(measured_table.info["settings"]["mtu"])
         if twin is not None:
-            if runs:  # with what ranks have found, and what their hosts cost
+            if runs:  # with the MTU that the ranks have found, and the hosts' latency
                 twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
             twin.warn()
             report.of(Table(twin, asked, operations, None if runs else minimum_gb_per_s)).fill()
@@ -236,15 +166,15 @@ def collective(
 
 
 class Report:
-    """The file of -J: written at the end, with the lines that there are, whatever the end."""
+    """The file of -J, written when the bench ends, with all finished lines, also after an error."""
 
     def __init__(self, path: Path | None, ours: dict[str, Any], minimum_gb_per_s: float | None) -> None:
         self._path, self._ours, self._minimum = path, ours, minimum_gb_per_s
         self._started = time.strftime(nccl_table.TIME_FORMAT)
-        self.tables: list[Table] = []  # what was measured, what was simulated
+        self.tables: list[Table] = []  # the measured table first, then the simulated one
 
     def of(self, table: Table) -> Table:
-        """It is about this table too."""
+        """Add a table to the report, and return it."""
         self.tables.append(table)
         return table
 
@@ -257,7 +187,7 @@ class Report:
         if error is None:
             write_json(self._path, self._object([]))
             return
-        with suppress(LaunchError):  # of what went wrong the first is said
+        with suppress(LaunchError):  # only the first error is reported
             write_json(self._path, self._object([text_of(error) if isinstance(error, Exception) else "interrupted"]))
 
     def _object(self, errors: list[str]) -> dict[str, Any]:
@@ -275,7 +205,7 @@ class Report:
 
 
 class Table:
-    """A table that is filled, and printed, line by line."""
+    """A table that is measured and printed line by line."""
 
     def __init__(
         self, world: World, asked: Asked, operations: Sequence[Operation], minimum_gb_per_s: float | None
@@ -286,7 +216,7 @@ class Table:
         self.info: dict[str, Any] = {}  # run.json of the last size
 
     def fill(self) -> None:
-        """Measure all. Raises LaunchError or SimulationError at the first size that does not end well."""
+        """Measure all lines. Raises LaunchError or SimulationError at the first size that fails."""
         asked, operations = self.asked, self._operations
         width = max(len(device.host) for device in self.devices)
         places = [f"on {device.host:>{width}} {device.what}" for device in self.devices]
@@ -316,7 +246,7 @@ class Table:
 
 
 def _judged(lines: Sequence[Measured], minimum_gb_per_s: float | None) -> int:
-    """The exit code, and one line for what failed."""
+    """Return the exit code, and print one line for each failure."""
     wrong = nccl_table.wrong_bytes(lines)
     if wrong:
         print(f"genie: {wrong} bytes of what arrived are not what was sent", file=sys.stderr)
@@ -335,5 +265,5 @@ def _algorithm_of(operation: Operation, chosen: str | None) -> tuple[str, ...]:
     if chosen is None:
         return ()
     if operation.name not in ALGORITHMS:
-        raise UsageError(f"--algorithm {chosen}: {operation.name} has none to choose from")
+        raise UsageError(f"--algorithm {chosen}: {operation.name} has no other algorithm: leave it out")
     return (f"{operation.name}={chosen}",)

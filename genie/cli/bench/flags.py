@@ -1,4 +1,4 @@
-"""nccl-tests' flags: what each means here, and one line for each that means nothing without GPUs."""
+"""nccl-tests' flags: those that Genie has, and an error for each that means nothing without GPUs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer.core import TyperCommand
 
-from genie.bench.asked import Asked
+from genie.bench.asked import Asked, Average, Blocking
 from genie.bench.collectives import ELEMENT_BYTES, NO_REDUCTION, REDUCTIONS, Operation
 from genie.cli.bench.runs import size_from
-from genie.job.resolve import UsageError
+from genie.errors import UsageError
+from genie.job.option import Option
 
 SIZES_MAX = 1000
 MINIMUM_BANDWIDTH = "NCCL_TESTS_MIN_BW"  # in the environment, GB/s
@@ -24,104 +24,91 @@ ALL = "all"
 PANEL = "nccl-tests' flags"
 
 
-def _flag(*names: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(*names, help=text, rich_help_panel=PANEL)  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class NcclTestsOptions:
+    """The flags of nccl-tests that mean the same here."""
 
+    minbytes: Annotated[str, Option("Smallest size; K, M, G are powers of 1024.", PANEL, ("-b", "--minbytes"))] = "1K"
+    maxbytes: Annotated[str, Option("Largest size.", PANEL, ("-e", "--maxbytes"))] = "4M"
+    stepfactor: Annotated[
+        int | None, Option("Factor from one size to the next.", PANEL, ("-f", "--stepfactor"), 2, None, default="2")
+    ] = None
+    stepbytes: Annotated[
+        str | None, Option("Difference from one size to the next, instead of a factor.", PANEL, ("-i", "--stepbytes"))
+    ] = None
+    iters: Annotated[int, Option("Number of iterations that are timed.", PANEL, ("-n", "--iters"), 1, 10**6)] = 20
+    warmup_iters: Annotated[
+        int, Option("Number of warm-up iterations, which are not timed.", PANEL, ("-w", "--warmup_iters"), 0, 10**6)
+    ] = 5
+    agg_iters: Annotated[
+        int,
+        Option(
+            "Operations that start together in an iteration; times are of one.", PANEL, ("-m", "--agg_iters"), 1, 1000
+        ),
+    ] = 1
+    run_cycles: Annotated[
+        int, Option("Number of times that all sizes are measured.", PANEL, ("-N", "--run_cycles"), 1, 10**6)
+    ] = 1
+    check: Annotated[
+        int,
+        Option(
+            "0: no check; else receivers compare every byte of every operation, which takes time.",
+            PANEL,
+            ("-c", "--check"),
+            0,
+            10**6,
+        ),
+    ] = 1
+    average: Annotated[
+        int,
+        Option(
+            "Time that counts: 0: of rank 0; 1: mean of all ranks; 2: minimum; 3: maximum.",
+            PANEL,
+            ("-a", "--average"),
+            0,
+            3,
+        ),
+    ] = 1
+    blocking: Annotated[
+        int,
+        Option(
+            "0: no barrier; 1: barrier after each operation; 2: no barrier, and the operations of -m one after "
+            "another; 3: barrier after each iteration, not timed.",
+            PANEL,
+            ("-z", "--blocking"),
+            0,
+            3,
+        ),
+    ] = 0
+    per_iter_timing: Annotated[
+        int, Option("1: add columns with the times of iterations.", PANEL, ("-I", "--per_iter_timing"), 0, 1)
+    ] = 0
+    per_iter_skip: Annotated[
+        int, Option("First iterations to leave out of these columns.", PANEL, ("-K", "--per_iter_skip"), 0, 10**6)
+    ] = 0
+    datatype: Annotated[
+        str,
+        Option(
+            "Type of the elements in the count column: float, half, bfloat16, int8, ...", PANEL, ("-d", "--datatype")
+        ),
+    ] = "float"
+    op: Annotated[
+        str, Option("sum, prod, min, max, avg or mulsum: only a name, as nothing is reduced.", PANEL, ("-o", "--op"))
+    ] = "sum"
+    root: Annotated[str, Option("Root of broadcast, reduce, gather and scatter, or all.", PANEL, ("-r", "--root"))] = (
+        "0"
+    )
+    timeout: Annotated[
+        float | None, Option("Time limit of each size, in seconds.", PANEL, ("-T", "--timeout"), 0, 86400)
+    ] = None
+    report_timestamps: Annotated[
+        int, Option("1: add the time at which each line is printed.", PANEL, ("-S", "--report_timestamps"), 0, 1)
+    ] = 0
+    output_file: Annotated[
+        Path | None,
+        Option("File for all figures, in nccl-tests' JSON of version 3.", PANEL, ("-J", "--output_file", "--json")),
+    ] = None
 
-Minimum = Annotated[str, _flag("-b", "--minbytes", text="Smallest size; K, M and G are 1024s.")]
-Maximum = Annotated[str, _flag("-e", "--maxbytes", text="Largest size.")]
-Factor = Annotated[
-    int | None,
-    typer.Option("-f", "--stepfactor", min=2, help="From one size to the next.  [default: 2]", rich_help_panel=PANEL),
-]
-Step = Annotated[str | None, _flag("-i", "--stepbytes", text="Or: this much from one size to the next.")]
-Iterations = Annotated[
-    int, typer.Option("-n", "--iters", min=1, max=10**6, help="Iterations that are timed.", rich_help_panel=PANEL)
-]
-WarmUp = Annotated[
-    int,
-    typer.Option(
-        "-w", "--warmup_iters", min=0, max=10**6, help="Iterations before them that are not.", rich_help_panel=PANEL
-    ),
-]
-Aggregated = Annotated[
-    int,
-    typer.Option(
-        "-m",
-        "--agg_iters",
-        min=1,
-        max=1000,
-        help="Operations that start together in each iteration; times are of one.",
-        rich_help_panel=PANEL,
-    ),
-]
-Cycles = Annotated[
-    int, typer.Option("-N", "--run_cycles", min=1, max=10**6, help="All sizes so often.", rich_help_panel=PANEL)
-]
-Check = Annotated[
-    int,
-    typer.Option(
-        "-c",
-        "--check",
-        min=0,
-        max=10**6,
-        help="0: no check; else receivers compare every byte of every operation, which takes time.",
-        rich_help_panel=PANEL,
-    ),
-]
-Averaged = Annotated[
-    int,
-    typer.Option(
-        "-a",
-        "--average",
-        min=0,
-        max=3,
-        help="The time that counts: 0 rank 0's, 1 the mean of all ranks', 2 the least, 3 the most.",
-        rich_help_panel=PANEL,
-    ),
-]
-Blocked = Annotated[
-    int,
-    typer.Option(
-        "-z",
-        "--blocking",
-        min=0,
-        max=3,
-        help="0: each rank goes on by itself; 1: barrier after each operation; 2: no barrier, and operations of -m one "
-        "after another; 3: barrier after each iteration, not timed.",
-        rich_help_panel=PANEL,
-    ),
-]
-PerIteration = Annotated[
-    int,
-    typer.Option(
-        "-I", "--per_iter_timing", min=0, max=1, help="1: columns of what iterations took.", rich_help_panel=PANEL
-    ),
-]
-Skipped = Annotated[
-    int,
-    typer.Option(
-        "-K", "--per_iter_skip", min=0, max=10**6, help="Leave so many first ones out of them.", rich_help_panel=PANEL
-    ),
-]
-DataType = Annotated[str, _flag("-d", "--datatype", text="float, half, bfloat16, int8, ...: what counts count.")]
-Reduction = Annotated[
-    str, _flag("-o", "--op", text="sum, prod, min, max, avg or mulsum: a name, as nothing is reduced.")
-]
-Root = Annotated[str, _flag("-r", "--root", text="Root of broadcast, reduce, gather and scatter, or all.")]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "-T", "--timeout", min=0, max=86400, help="Seconds that one size may take.", rich_help_panel=PANEL
-    ),
-]  # fmt: skip
-Timestamps = Annotated[
-    int, typer.Option("-S", "--report_timestamps", min=0, max=1, help="1: when each line was.", rich_help_panel=PANEL)
-]
-AsJson = Annotated[
-    Path | None,
-    _flag("-J", "--output_file", "--json", text="Write all figures here, as nccl-tests' JSON of version 3."),
-]
 
 # Flags that mean nothing without GPUs: their long name, the value that changes nothing, and why another is refused.
 _ONE_DEVICE = "a rank has one device: give the number of ranks by --ranks"
@@ -145,15 +132,15 @@ _GIVEN = re.compile(r"(?:(-[a-zA-Z])(.+)?|(--[a-z_]+)(?:=(.*))?)", re.DOTALL)
 
 
 class NcclTestsCommand(TyperCommand):
-    """A command that takes those flags at the value that changes nothing, and refuses others by name."""
+    """A command that takes the flags above at the value that changes nothing, and refuses other values by name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The others', as any command's. Raises UsageError."""
+        """Parse the other flags as any command does. Raises UsageError."""
         return super().parse_args(ctx, list(without_meaningless(args)))
 
 
 def without_meaningless(arguments: list[str]) -> Iterator[str]:
-    """The arguments without such flags. Raises UsageError for a value that would have to change something."""
+    """Yield the arguments without such flags. Raises UsageError for a value that would change something."""
     rest = iter(arguments)
     for argument in rest:
         match = _GIVEN.fullmatch(argument)
@@ -167,35 +154,42 @@ def without_meaningless(arguments: list[str]) -> Iterator[str]:
             raise UsageError(f"{name} {value}: {why}; leave it out")
 
 
-def asked_from(
-    minimum: str, maximum: str, factor: int | None, step: str | None, iterations: int, skipped: int
-) -> Asked:
-    """Sizes and iterations; of ranks that are not known yet. Raises UsageError."""
-    smallest, largest = size_from("-b", minimum), size_from("-e", maximum)
+def asked_from(given: NcclTestsOptions, *, percentiles: bool = False) -> Asked:
+    """Return the sizes and iterations; the number of ranks is not known yet. Raises UsageError."""
+    smallest, largest = size_from("-b", given.minbytes), size_from("-e", given.maxbytes)
     if smallest > largest:
-        raise UsageError(f"-b {minimum} is more than -e {maximum}: give the smallest size first")
-    if factor is not None and step is not None:
-        raise UsageError(f"-f {factor} and -i {step}: give one of the two")
-    step_bytes = None if step is None else size_from("-i", step)
+        raise UsageError(f"-b {given.minbytes} is more than -e {given.maxbytes}: give the smallest size first")
+    if given.stepfactor is not None and given.stepbytes is not None:
+        raise UsageError(f"-f {given.stepfactor} and -i {given.stepbytes}: give one of the two")
+    step_bytes = None if given.stepbytes is None else size_from("-i", given.stepbytes)
     if step_bytes is not None and (largest - smallest) // step_bytes >= SIZES_MAX:
-        raise UsageError(f"-i {step}: is more than {SIZES_MAX} sizes from {minimum} to {maximum}: give a larger step")
-    if skipped >= iterations:
-        raise UsageError(f"-K {skipped}: leaves none of {iterations} iterations: give fewer than -n")
+        span = f"from {given.minbytes} to {given.maxbytes}"
+        raise UsageError(f"-i {given.stepbytes}: is more than {SIZES_MAX} sizes {span}: give a larger step")
+    if given.per_iter_skip >= given.iters:
+        raise UsageError(f"-K {given.per_iter_skip}: leaves none of {given.iters} iterations: give fewer than -n")
     return Asked(
         ranks=0,
         minimum_bytes=smallest,
         maximum_bytes=largest,
-        step_factor=None if step is not None else factor or 2,
+        step_factor=None if step_bytes is not None else given.stepfactor or 2,
         step_bytes=step_bytes,
-        warmup=0,
-        iterations=iterations,
-        check=0,
-        skipped=skipped,
+        warmup=given.warmup_iters,
+        iterations=given.iters,
+        check=given.check,
+        aggregated=given.agg_iters,
+        cycles=given.run_cycles,
+        average=Average(given.average),
+        blocking=Blocking(given.blocking),
+        per_iteration=bool(given.per_iter_timing),
+        skipped=given.per_iter_skip,
+        percentiles=percentiles,
+        timestamps=bool(given.report_timestamps),
     )
 
 
-def operations_from(operation: Operation, data_type: str, reduction: str, root: str, ranks: int) -> list[Operation]:
-    """What is measured one after another: the operation with this type, reduction and root, or with each root."""
+def operations_from(operation: Operation, given: NcclTestsOptions, ranks: int) -> list[Operation]:
+    """Return the operations to measure in order: with this type, reduction and root, or with each root."""
+    data_type, reduction, root = given.datatype, given.op, given.root
     if data_type not in ELEMENT_BYTES:
         raise UsageError(f"-d {data_type}: must be one of {', '.join(ELEMENT_BYTES)}")
     if reduction not in REDUCTIONS:
@@ -212,7 +206,7 @@ def operations_from(operation: Operation, data_type: str, reduction: str, root: 
 
 
 def minimum_bandwidth() -> float | None:
-    """What NCCL_TESTS_MIN_BW asks of the average bus bandwidth, GB/s; None when it is not set. Raises UsageError."""
+    """Return the minimum of NCCL_TESTS_MIN_BW (average bus bandwidth, GB/s); None if not set. Raises UsageError."""
     text = os.environ.get(MINIMUM_BANDWIDTH, "").strip()
     if not text:
         return None

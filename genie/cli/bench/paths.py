@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,12 @@ import typer
 from genie.bench import perftest_table
 from genie.bench.pair import PairSettings, Test, line_of
 from genie.bench.rank import LINES
-from genie.cli import options
 from genie.cli.bench.runs import (
     FIRST_TWO,
+    LEFT_OUT,
     UNLIMITED,
     AsJson,
     Kept,
-    LineRate,
     Mtu,
     check_json,
     check_started_by_hand,
@@ -32,16 +32,21 @@ from genie.cli.bench.runs import (
     size_from,
     warn_of_retransmits,
     watched,
+    without,
     workplace,
     write_json,
 )
+from genie.cli.groups import flattened
 from genie.config.limits import QUEUE_PAIRS_MAX
-from genie.config.source_ports import PAIR
-from genie.errors import EXIT_FAILED
-from genie.job.resolve import Live, Play, UsageError, settings_of, transports_of
+from genie.errors import EXIT_FAILED, UsageError
+from genie.invocation import detail
+from genie.job.job import Job, transports_of
+from genie.job.live_settings import live_settings
+from genie.job.option import NETWORK, OUTPUT, WIRE, Option
+from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.parts import PARTS
-from genie.live.transport import SOFTROCE, VERBS
+from genie.live.transport import VERBS
 from genie.record import BENCH, launch_mark, prepare_folder
 from genie.workload.graph import Group, Workload
 
@@ -70,134 +75,143 @@ genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
 ```
 """
 
-AllSizes = Annotated[bool, typer.Option("-a", "--all", help="All powers of two from 2 B to 8M.")]
-QueuePairs = Annotated[
-    int, typer.Option("--queue-pairs", "-q", min=1, max=QUEUE_PAIRS_MAX, help="Of the connection, in turn.")
-]
-Ends = Annotated[str, typer.Option(help="The two ranks of the hosts file that are the ends; the first sends first.")]
-Limit = Annotated[float, typer.Option("--limit", min=0.1, max=86400, help="Seconds that one size may take.")]
+PANEL = "Messages"
+# The options of the groups that these benches do not have.
+LEAVE_OUT = LEFT_OUT | {
+    TrafficOptions: without(TrafficOptions, "hosts", "rate", "congestion"),
+    LiveOptions: LEFT_OUT[LiveOptions] | {"events"},
+}
+
+
+@dataclass(frozen=True)
+class PathOptions:
+    """The two ends of a path, and the sizes of its messages."""
+
+    size: Annotated[
+        str | None,
+        Option(
+            "Size of a message; K and M are powers of 1024.",
+            PANEL,
+            ("-s", "--size"),
+            default="64 for pingpong, 64K for write",
+        ),
+    ] = None
+    all_sizes: Annotated[bool, Option("All powers of two from 2 B to 8M.", PANEL, ("-a", "--all"))] = False
+    ends: Annotated[
+        str, Option("Ends of the path, two ranks of the hosts file; the first one sends first.", NETWORK)
+    ] = FIRST_TWO
+    limit: Annotated[float, Option("Time limit of each size, in seconds.", PANEL, (), 0.1, 86400)] = 600.0
 
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    app.command(epilog=PINGPONG_EXAMPLES)(pingpong)
-    app.command(epilog=WRITE_EXAMPLES)(write)
+    app.command("pingpong", epilog=PINGPONG_EXAMPLES)(flattened(pingpong, LEAVE_OUT, rate=UNLIMITED))
+    app.command("write", epilog=WRITE_EXAMPLES)(flattened(write, LEAVE_OUT, rate=UNLIMITED))
 
 
 def pingpong(
-    size: Annotated[
-        str | None, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.  [default: 64]")
-    ] = None,
-    all_sizes: AllSizes = False,
-    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips of each size.")] = 1000,
-    hosts: options.HostsFile = None,
-    ends: Ends = FIRST_TWO,
-    rate: LineRate = UNLIMITED,
-    transport: options.Transport = SOFTROCE,
-    mtu: Mtu = None,
-    congestion: options.Congestion = None,
-    source_ports: options.Ports = PAIR,
-    traffic_class: options.TrafficClass = None,
-    icrc: options.Icrc = "auto",
-    verbs: options.Verbs = None,
+    path: PathOptions,
+    traffic: TrafficOptions,
+    live: LiveOptions,
+    count: Annotated[
+        int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips for each size.", rich_help_panel=PANEL)
+    ] = 1000,
     events: Annotated[
         bool,
-        typer.Option("-e", "--events", help="Sleep until something comes.  [default: poll, with a core for each rank]"),
+        typer.Option("-e", "--events", help="Sleep until a packet comes.  [default: poll if each rank has a core]"),
     ] = False,
-    no_offload: options.NoOffload = False,
+    mtu: Mtu = None,
     as_json: AsJson = None,
     out: Kept = None,
-    limit: Limit = 600.0,
-    udp_port: options.UdpPort = 4791,
-    join_limit: options.Join = 60.0,
-    stall: options.Stall = 10.0,
 ) -> int:
-    """Latency between two ranks: WRITE_WITH_IMM to and fro, and half of each round trip in ib_write_lat's columns.
+    """Measure latency between two ranks, in ib_write_lat's columns.
 
-    Both ends compare the last message with what was sent; a byte that differs fails the bench.
+    The ranks send WRITE_WITH_IMM to and fro; latency is half of a round trip. Both ends compare the last message with
+    the one that was sent. A byte that differs fails the bench.
     """
-    live = Live(
-        offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
-        source_ports=source_ports, traffic_class=traffic_class, icrc=icrc, verbs=tuple(verbs or ()),
-    )  # fmt: skip
-    play = Play("", hosts=hosts, rate=rate, congestion=congestion)
-    bench = PathBench("pingpong", play, live, ends, sizes_of(size, "64", all_sizes), mtu)
-    return bench.run(out, as_json, rounds=count, limit_s=limit, poll=False if events else None)
+    bench = PathBench("pingpong", traffic, live, path.ends, sizes_of(path, "64"), mtu)
+    return bench.run(out, as_json, rounds=count, limit_s=path.limit, poll=False if events else None)
 
 
 def write(
-    size: Annotated[
-        str | None, typer.Option("-s", "--size", help="Bytes of a message; K and M are 1024s.  [default: 64K]")
-    ] = None,
-    all_sizes: AllSizes = False,
-    count: Annotated[int, typer.Option("-n", "--iters", min=1, max=10**8, help="Messages of each size.")] = 5000,
-    queue_pairs: QueuePairs = 1,
+    path: PathOptions,
+    traffic: TrafficOptions,
+    live: LiveOptions,
+    count: Annotated[
+        int, typer.Option("-n", "--iters", min=1, max=10**8, help="Messages of each size.", rich_help_panel=PANEL)
+    ] = 5000,
+    queue_pairs: Annotated[
+        int,
+        typer.Option(
+            "--queue-pairs",
+            "-q",
+            min=1,
+            max=QUEUE_PAIRS_MAX,
+            help="Queue pairs of the connection, used in turn.",
+            rich_help_panel=WIRE,
+        ),
+    ] = 1,
     depth: Annotated[
-        int, typer.Option("--depth", "-t", min=1, max=10**5, help="Messages under way on each queue pair.")
+        int,
+        typer.Option(
+            "--depth", "-t", min=1, max=10**5, help="Outstanding messages on each queue pair.", rich_help_panel=PANEL
+        ),
     ] = 128,
-    hosts: options.HostsFile = None,
-    ends: Ends = FIRST_TWO,
-    rate: LineRate = UNLIMITED,
-    transport: options.Transport = SOFTROCE,
+    gigabits: Annotated[
+        bool,
+        typer.Option("--report-gbits", help="Print Gb/s (10^9 bits), not MB/s (2^20 bytes).", rich_help_panel=OUTPUT),
+    ] = False,
     mtu: Mtu = None,
-    congestion: options.Congestion = None,
-    source_ports: options.Ports = PAIR,
-    traffic_class: options.TrafficClass = None,
-    icrc: options.Icrc = "auto",
-    verbs: options.Verbs = None,
-    no_offload: options.NoOffload = False,
-    gigabits: Annotated[bool, typer.Option("--report-gbits", help="Gb/s, of 10^9 bits, not MB/s, of 2^20 bytes.")] = (
-        False
-    ),
     as_json: AsJson = None,
     out: Kept = None,
-    limit: Limit = 600.0,
-    udp_port: options.UdpPort = 4791,
-    join_limit: options.Join = 60.0,
-    stall: options.Stall = 10.0,
 ) -> int:
-    """Bandwidth from one rank to another: RDMA WRITEs as fast as they go, in ib_write_bw's columns.
+    """Measure bandwidth from one rank to another with RDMA WRITEs, in ib_write_bw's columns.
 
-    The average is the sender's, from its first post to its last completion; the peak is the least that the fastest
-    tenth can have had at the receiver, which compares the last message with what was sent: a byte that differs fails
-    the bench. Over verbs the WRITEs carry immediate data: of others a receiver hears nothing.
+    The average is the sender's, from its first post to its last completion. The peak is a lower bound of the rate of
+    the fastest tenth at the receiver. The receiver compares the last message with the one that was sent. A byte that
+    differs fails the bench. Over verbs the WRITEs carry immediate data, without which a receiver gets no completion.
     """
-    live = Live(
-        offload=not no_offload, udp_port=udp_port, join_s=join_limit, stall_s=stall, transport=transport,
-        source_ports=source_ports, traffic_class=traffic_class, icrc=icrc, verbs=tuple(verbs or ()),
-    )  # fmt: skip
-    play = Play("", hosts=hosts, rate=rate, congestion=congestion)
-    bench = PathBench("write", play, live, ends, sizes_of(size, "64K", all_sizes), mtu)
-    return bench.run(out, as_json, gigabits=gigabits, rounds=count, limit_s=limit, depth=depth, queue_pairs=queue_pairs)
+    bench = PathBench("write", traffic, live, path.ends, sizes_of(path, "64K"), mtu)
+    return bench.run(
+        out, as_json, gigabits=gigabits, rounds=count, limit_s=path.limit, depth=depth, queue_pairs=queue_pairs
+    )
 
 
-def sizes_of(size: str | None, default: str, all_sizes: bool) -> list[int]:
-    """What to measure, in bytes."""
-    if all_sizes and size is not None:
-        raise UsageError(f"-s {size} and -a: give one of the two")
-    return ALL_SIZES if all_sizes else [size_from("-s", size or default, SIZE_MAX)]
+def sizes_of(path: PathOptions, default: str) -> list[int]:
+    """The sizes to measure, in bytes. Raises UsageError."""
+    if path.all_sizes and path.size is not None:
+        raise UsageError(f"-s {path.size} and -a: give one of the two")
+    return ALL_SIZES if path.all_sizes else [size_from("-s", path.size or default, SIZE_MAX)]
 
 
 class PathBench:
     """One bench between two ranks."""
 
-    def __init__(self, test: Test, play: Play, live: Live, ends: str, sizes_bytes: list[int], mtu: int | None) -> None:
-        check_started_by_hand(live.transport)
-        self._test, self._play, self._live, self._mtu = test, play, live, mtu_from(mtu)
+    def __init__(
+        self,
+        test: Test,
+        traffic: TrafficOptions,
+        live: LiveOptions,
+        ends: str,
+        sizes_bytes: list[int],
+        mtu: int | None,
+    ) -> None:
+        check_started_by_hand(live)
+        self._test, self._traffic, self._live, self._mtu = test, traffic, live, mtu_from(mtu)
         self._sizes_bytes = sizes_bytes
-        self._hosts = ends_of(play.hosts, ends, live.udp_port)
+        self._hosts = ends_of(traffic.hosts, ends, live.udp_port)
         if len(set(transports_of(live, self._hosts))) > 1:
-            raise UsageError(f"{play.hosts}: one end is on softroce and one on verbs: a bench has the same at both")
+            raise UsageError(f"{traffic.hosts}: one end is on softroce and one on verbs: a bench needs one transport")
 
     def run(self, out: Path | None, as_json: Path | None, *, gigabits: bool = False, **asked: Any) -> int:
-        """Measure, print the table; the exit code. `asked`: fields of PairSettings."""
+        """Measure, print the table, and return the exit code. `asked`: fields of PairSettings."""
         check_json(as_json)
         with workplace(out, self._hosts) as folder:
             settings = self._settings(folder / self._test, asked)
             refuse_running(settings.out_path)
             prepare_folder(settings.out_path, BENCH)
             line = mpirun_line(settings, remote_hosts(self._hosts), PAIR_MODULE)
-            print("genie: " + " ".join(line), file=sys.stderr, flush=True)
+            detail(" ".join(line))
             pingpong = self._test == "pingpong"
             for text in perftest_table.head(pingpong, self._facts(settings), gigabits):
                 print(text, flush=True)
@@ -215,7 +229,7 @@ class PathBench:
 
     def _settings(self, out: Path, asked: dict[str, Any]) -> PairSettings:
         workload = Workload(self._test, 2, [Group("0", (0, 1))], {})
-        settings = settings_of(self._play, self._live, out, workload, self._hosts, None)
+        settings = live_settings(Job(self._traffic, self._live, workload, self._hosts), out)
         fields = msgspec.structs.asdict(settings)
         fields |= {"schema": launch_mark(BENCH), "workload": "", "mtu": self._mtu} | asked
         return PairSettings(**fields, test=self._test, sizes_bytes=self._sizes_bytes)
@@ -224,10 +238,10 @@ class PathBench:
         return [
             ("Transport", _transport(settings)),
             ("Path", " -> ".join(settings.addresses)),
-            ("Line rate", str(self._play.rate)),
+            ("Line rate", str(self._traffic.rate)),
             ("Number of qps", str(settings.queue_pairs)),
             *([("TX depth", str(settings.depth))] if self._test == "write" else []),
-            ("Mtu", f"{settings.mtu}[B]" if settings.mtu else "the largest that gets there"),
+            ("Mtu", f"{settings.mtu}[B]" if settings.mtu else "the largest that the path carries"),
         ]
 
 
@@ -239,7 +253,7 @@ def _transport(settings: PairSettings) -> str:
 
 @contextmanager
 def printed(settings: PairSettings, text_of: Callable[[Any], str]) -> Iterator[None]:
-    """Print lines as the ranks leave them, and at the end those that nobody has seen yet."""
+    """Print lines as the ranks write them, and at the end those not printed yet."""
     shown = 0
 
     def show(path: Path, key: str | None) -> None:

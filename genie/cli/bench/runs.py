@@ -1,11 +1,11 @@
-"""What all benches do: where ranks run, where they leave their runs, and what goes wrong in one line."""
+"""Common parts of all benches: the place of the ranks, the folder of the runs, and errors in one line."""
 
 from __future__ import annotations
 
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -15,23 +15,26 @@ from typing import Annotated, Any
 import typer
 
 from genie.bench.sizes import SIZE_MAX, parse_size
-from genie.cli.live_commands import refuse_half_a_launch, refuse_launched
+from genie.cli.launching import check_live, refuse_half_a_launch, refuse_launched
 from genie.config.hosts import Hosts, load_hosts
-from genie.job.resolve import Live, Play, UsageError, check_live, fabric_of, hosts_of, transports_of
+from genie.errors import UsageError
+from genie.invocation import note
+from genie.job.job import Job, hosts_of
+from genie.job.option import OUTPUT, WIRE, fields_of
+from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
 from genie.job.site import ExecutionSite, execution_site, planned
-from genie.lab import Lab
 from genie.live.launch.launcher import RANK_MODULE, LaunchError, launch, mpirun_line, remote_hosts
 from genie.live.paths.mtu import MTUS
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
+from genie.progress import Display
 from genie.record import is_special, lock_folder, marked_json, refuse_foreign, replace_own, temporary_folder
 from genie.workload.graph import Workload
 from genie.workload.write import save
-from simtwin.fabric.reading import load_fabric, with_host_latency
-from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
 
-TEMPORARY = "genie-bench-locked-"  # names of folders that are removed when nobody holds them
+RANKS_MAX = 1024
+TEMPORARY = "genie-bench-locked-"  # prefix of folders that are removed once no process locks them
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
 UNLIMITED = "unlimited"
@@ -40,108 +43,117 @@ PREFIX = "bench"  # of traces
 FIRST_TWO = "0,1"
 _ENDS = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 
-LineRate = Annotated[
-    str, typer.Option("--rate", help="Line rate of every rank's soft NIC, such as 200Mb/s, or unlimited.")
-]
-Mtu = Annotated[
-    int | None, typer.Option(help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that gets there]")
-]
-AsJson = Annotated[Path | None, typer.Option("--json", help="Write all figures and the settings here.")]
 _KEPT = (
-    "Keep runs here, in a folder that all hosts see.  [default: a temporary one; "
+    "Folder to keep the runs in, which all hosts see.  [default: a temporary one; "
     f"{SHARED_FOLDER} with ranks on other machines]"
 )
-Kept = Annotated[Path | None, typer.Option("-o", "--out", help=_KEPT)]
-KeptLong = Annotated[Path | None, typer.Option("--out", help=_KEPT)]  # where -o is nccl-tests'
+Kept = Annotated[Path | None, typer.Option("-o", "--out", help=_KEPT, rich_help_panel=OUTPUT)]
+KeptLong = Annotated[Path | None, typer.Option("--out", help=_KEPT, rich_help_panel=OUTPUT)]  # where -o is nccl-tests'
+Mtu = Annotated[
+    int | None,
+    typer.Option(
+        help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that all paths carry]",
+        rich_help_panel=WIRE,
+    ),
+]
+AsJson = Annotated[
+    Path | None, typer.Option("--json", help="JSON file for all figures and the settings.", rich_help_panel=OUTPUT)
+]
+Ranks = Annotated[
+    int | None,
+    typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts file or the fabric file]"),
+]
+Simulate = Annotated[bool, typer.Option("--simulate", help="Play in the twin only.")]
 
 
-def check_started_by_hand(transport: str, lab: Path | None = None) -> None:
-    """Benches start ranks themselves."""
-    check_live(transport, "plain", lab)
+def without(group: type, *kept: str) -> set[str]:
+    """Return the options of a group except these."""
+    return {each.name for each in fields_of(group)} - set(kept)
+
+
+# The options of the groups that benches do not have.
+LEFT_OUT: dict[type, set[str]] = {
+    TrafficOptions: without(TrafficOptions, "fabric", "hosts", "rate", "queue_pairs", "split", "congestion", "seed"),
+    LiveOptions: {"iterations", "warmup", "trace_paths", "verify", "faults"},
+    TwinOptions: without(TwinOptions, "level", "threads"),
+}
+
+
+def check_started_by_hand(live: LiveOptions, given: LabOptions | None = None) -> None:
+    """Raises UsageError under a launcher, as benches start ranks themselves."""
+    check_live(live, given or LabOptions())
     refuse_launched()
     refuse_half_a_launch()
 
 
 @dataclass(frozen=True)
 class BenchSite:
-    """Where and how a bench plays, in one place: files and options say it, or whoever has built the network.
+    """The place of a bench: where its ranks run, and its job, whose workload each size replaces."""
 
-    `play` and `live` are as they are used: of a network that was built `play.fabric` names the file.
-    """
-
-    play: Play
-    live: Live
-    hosts: Hosts
-    fabric: Fabric | None = None  # of both worlds; None: no file describes it
-    wrapper: tuple[str, ...] = ()  # put before each rank's command
-    lab: Lab | None = None  # that the hosts are in
-    faults: tuple[str, ...] = ()  # of its links, while ranks are measured
+    site: ExecutionSite
+    job: Job
 
     @property
-    def site(self) -> ExecutionSite:
-        """The same without the network."""
-        return ExecutionSite(self.play, self.live, self.lab, self.faults)
+    def hosts(self) -> Hosts:
+        """The hosts of all ranks."""
+        return self.job.hosts
 
     def calibrated(self, out: Path) -> BenchSite:
-        """With hosts that cost what they are known to, or measured now, in the folder `out`, to cost.
+        """Return the same site with calibrated hosts. Without a calibration it is measured now, in the folder `out`.
 
-        Devices' costs nobody measures. Raises LaunchError.
+        RDMA devices are not measured. Raises LaunchError.
         """
-        if self.hosts.calibration is not None or VERBS in transports_of(self.live, self.hosts):
+        if self.hosts.calibration is not None or VERBS in self.job.transports:
             return self
-        from genie.cli.calibrating import calibrated  # here, because few commands need what it imports
+        from genie.job.calibration import calibrated  # imported here, because few commands need it
 
-        hosts = calibrated(self.site, self.hosts, out)
-        found = hosts.calibration
-        if self.fabric is None or found is None:
-            return replace(self, hosts=hosts)
-        fabric = with_host_latency(self.fabric, found.packet_latency_ns, found.message_latency_ns)
-        return replace(self, hosts=hosts, fabric=fabric)
+        return replace(self, job=replace(self.job, hosts=calibrated(self.site, self.hosts, out)))
 
     def command(self, settings: RunSettings, module: str = RANK_MODULE) -> list[str]:
-        """What starts all ranks."""
-        return mpirun_line(settings, remote_hosts(self.hosts), module, self.wrapper)
+        """The command that starts all ranks."""
+        return mpirun_line(settings, remote_hosts(self.hosts), module, self.site.wrapper(self.hosts.ranks))
 
 
 @contextmanager
 def staged(
-    play: Play, live: Live, ranks: int | None, *, runs: bool, lab: Path | None, faults: Sequence[str] | None
+    traffic: TrafficOptions, live: LiveOptions, given: LabOptions, ranks: int | None, *, runs: bool
 ) -> Iterator[BenchSite]:
-    """The bench_site that files and options describe. `runs`: ranks will be there, not only the twin.
+    """Yield the site that files and options describe. `runs`: whether ranks run there, and not only the twin.
 
-    Without --ranks and --hosts each host of the fabric has a rank. A lab is built for ranks alone.
+    Without --ranks and --hosts each host of the fabric has a rank. A lab is built only if ranks run.
     """
-    known = None
+    known, written = None, None
     if not runs:
-        if faults:
-            raise UsageError("--lab-fault: is of a lab that ranks run in, and with --simulate none do: leave it out")
-        if lab is not None:
-            play, known = planned(play, lab)
-    with execution_site(play, live, lab if runs else None, faults) as site:
-        play, live = site.play, site.live
-        if ranks is None and play.hosts is None and play.fabric is not None:
-            ranks = build_network(play.as_built or load_fabric(play.fabric)).hosts
+        if given.lab_fault:
+            raise UsageError("--lab-fault: has no effect with --simulate, which starts no ranks: leave it out")
+        if given.lab is not None:
+            traffic, written, known = planned(traffic, given.lab)
+    with execution_site(traffic, live, given if runs else LabOptions()) as site:
+        site = replace(site, written=written) if written is not None else site
+        written = site.fabric_as_written()
+        if ranks is None and site.traffic.hosts is None and written is not None:
+            ranks = build_network(written).hosts
         if site.lab is not None:
             placed = site.hosts(ranks or 0)
         else:
-            placed = places_of(play.hosts, ranks, live.udp_port if runs else None)
+            placed = places_of(site.traffic.hosts, ranks, live.udp_port if runs else None)
             placed = placed if known is None else replace(placed, calibration=known)
-        fabric = fabric_of(play, placed.ranks, placed) if play.fabric is not None else None
-        yield BenchSite(play, live, placed, fabric, site.wrapper(placed.ranks), site.lab, site.faults)
+        nothing = Workload("bench", placed.ranks, [], {})
+        yield BenchSite(site, Job(site.traffic, site.live, nothing, placed, written))
 
 
 def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Hosts:
-    """Where the ranks are."""
+    """Return the places of the ranks. Raises UsageError."""
     if hosts is None and ranks is None:
         raise UsageError("give --ranks N for loopback, or --hosts FILE")
     wanted = load_hosts(hosts).ranks if ranks is None and hosts is not None else ranks or 0
     if wanted < 2:
-        raise UsageError(f"{hosts}: places {wanted} rank: a bench needs 2")
-    return hosts_of(Play("", hosts=hosts), wanted, udp_port)
+        raise UsageError(f"{hosts}: places {wanted} rank: a bench needs 2 or more")
+    return hosts_of(TrafficOptions(hosts=hosts), wanted, udp_port)
 
 
 def ends_of(hosts: Path | None, ends: str, udp_port: int) -> Hosts:
-    """The two ends of a path, which become ranks 0 and 1. `ends`: their ranks in the hosts file, as "0,4"."""
+    """Return the two ends of a path, which become ranks 0 and 1. `ends`: their ranks in the hosts file, as "0,4"."""
     if not (match := _ENDS.fullmatch(ends)) or match[1] == match[2]:
         raise UsageError(f"--ends {ends}: give two ranks of the hosts file, such as 0,4")
     if hosts is None:
@@ -160,7 +172,7 @@ def ends_of(hosts: Path | None, ends: str, udp_port: int) -> Hosts:
 
 
 def size_from(option: str, text: str, maximum: str = SIZE_MAX) -> int:
-    """An option's size in bytes, at most `maximum`."""
+    """Return an option's size in bytes, at most `maximum`. Raises UsageError."""
     try:
         return parse_size(text, maximum)
     except ValueError as error:
@@ -168,7 +180,7 @@ def size_from(option: str, text: str, maximum: str = SIZE_MAX) -> int:
 
 
 def mtu_from(mtu: int | None) -> int:
-    """--mtu, or 0 for the largest path MTU that all paths carry."""
+    """Return --mtu, or 0 for the largest path MTU that all paths carry. Raises UsageError."""
     if mtu is not None and mtu not in MTUS:
         raise UsageError(f"--mtu {mtu}: must be {', '.join(map(str, sorted(MTUS)))}")
     return mtu or 0
@@ -176,7 +188,7 @@ def mtu_from(mtu: int | None) -> int:
 
 @contextmanager
 def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
-    """The folder for traces and runs; a temporary one where nobody asked for it and only this machine needs it.
+    """Yield the folder for traces and runs: a temporary one without -o, where all ranks are on this machine.
 
     `hosts`: where ranks run, None for those of the twin.
     """
@@ -189,14 +201,14 @@ def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
     with temporary_folder(TEMPORARY) as folder:
         try:
             yield folder
-        except LaunchError as error:  # what it says of files in the folder is true no more
+        except LaunchError as error:  # the folder is removed, so drop the parts that name files in it
             parts = [part for part in str(error).split("; ") if str(folder) not in part]
             raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
 
 
 def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float | None = None) -> None:
-    """Run all ranks to their end, within so long once they are set up. Raises LaunchError with what went wrong."""
-    with redirect_stderr(StringIO()):  # the launcher's progress is that of iterations, of which there is one
+    """Run all ranks to their end, within `limit_s` from when they are set up. Raises LaunchError with the reason."""
+    with redirect_stderr(StringIO()):  # the launcher shows the progress of iterations, and there is only one
         outcome = launch(settings, line, limit_s)
     if outcome.code != 0:
         show_progress("")
@@ -205,7 +217,7 @@ def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float 
 
 @contextmanager
 def watched(look: Callable[[], None], interval_s: float) -> Iterator[None]:
-    """Look at what ranks leave, every so often, while they run; no progress is shown afterwards."""
+    """Call `look` every `interval_s` while ranks run; afterwards remove the progress."""
     done = threading.Event()
 
     def watch() -> None:
@@ -222,27 +234,35 @@ def watched(look: Callable[[], None], interval_s: float) -> Iterator[None]:
         show_progress("")
 
 
+_display: Display | None = None  # of the current bench
+
+
 def show_progress(text: str) -> None:
-    """What is being measured, in one line that changes, on a terminal only: lines of tables say it elsewhere."""
-    terminal = sys.__stderr__  # not what run_ranks puts in its place
-    if terminal is not None and terminal.isatty():
-        print(f"\r\x1b[K{text}", end="", file=terminal, flush=True)
+    """Show the current step on a terminal; "" removes it. Elsewhere the lines of the table show the progress."""
+    global _display
+    if _display is not None and not text:
+        _display.end()
+        _display = None
+    elif text:
+        # The real standard error, which run_ranks replaces.
+        _display = _display or Display(logs=False, file=sys.__stderr__)
+        _display.update(text)
 
 
 def warn_of_retransmits(packets: int) -> None:
-    """Say so when packets were sent again: they cost time."""
+    """Print a note when packets were sent again: they cost time."""
     if packets:
-        why = "the network or a receiver lost some, or answers took longer than the timeout"
-        print(f"genie: {packets} packets were sent again: {why}", file=sys.stderr)
+        why = "the network or a receiver lost some, or acknowledgements took longer than the timeout"
+        note(f"{packets} packets were sent again: {why}")
 
 
 def save_trace(workload: Workload, folder: Path) -> None:
-    """Write what is played, in place of an earlier one there."""
+    """Write the traces of a workload, in place of earlier ones there."""
     save(workload, folder, PREFIX)
 
 
 def check_json(path: Path | None, kind: str = REPORT_KIND) -> None:
-    """Raises UsageError before anything runs when there is no place for the file."""
+    """Check, before anything runs, that the file can be written. Raises UsageError."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise UsageError(f"--json {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}: give a file")
     if path is not None and not is_special(path):
@@ -250,5 +270,5 @@ def check_json(path: Path | None, kind: str = REPORT_KIND) -> None:
 
 
 def write_json(path: Path, report: dict[str, Any], kind: str = REPORT_KIND) -> None:
-    """One JSON object."""
+    """Write the report as one JSON object."""
     replace_own(path, marked_json(kind, report), kind)

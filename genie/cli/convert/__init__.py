@@ -1,1 +1,1 @@
-"""genie convert."""
+"""The commands of `genie convert`."""

@@ -11,8 +11,8 @@ import typer
 from genie.cli.convert.writing import quantity, reading
 from genie.cli.exits import counted
 from genie.config.units import format_rate, parse_duration, parse_rate
+from genie.errors import UsageError
 from genie.inputs.printable import one_line
-from genie.job.resolve import UsageError
 from genie.record import is_special, marked_text, refuse_foreign, replace_own
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.text import to_toml
@@ -37,40 +37,40 @@ def register(app: typer.Typer) -> None:
 
 
 def convert_fabric(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The other tool's file.", show_default=False)],
-    target: Annotated[Path | None, typer.Argument(metavar="OUT", help="As --out.", show_default=False)] = None,
+    source: Annotated[Path, typer.Argument(metavar="IN", help="File of the other tool.", show_default=False)],
+    target: Annotated[Path | None, typer.Argument(metavar="OUT", help="Same as --out.", show_default=False)] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Fabric file to write, such as fabric.toml.", show_default=False)
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--from", help=f"{', '.join(READERS)}.  [default: as the content says]")
+        str | None, typer.Option("--from", help=f"Format: {', '.join(READERS)}.  [default: by the content]")
     ] = None,
     conf: Annotated[
-        Path | None, typer.Option(help="Of SimAI and ns-3: the configuration, such as SimAI.conf.  [default: none]")
+        Path | None, typer.Option(help="For SimAI and ns-3: configuration file, such as SimAI.conf.  [default: none]")
     ] = None,
     servers: Annotated[
-        int | None, typer.Option(min=1, help="Of NCCL's XML: servers of its kind.  [default: 2]")
+        int | None, typer.Option(min=1, help="For NCCL's XML: number of such servers.  [default: 2]")
     ] = None,
     spines: Annotated[
         int | None,
-        typer.Option(min=0, help="Of NCCL's XML: spines that join the rails.  [default: as many as servers]"),
+        typer.Option(min=0, help="For NCCL's XML: number of spines that join the rails.  [default: that of servers]"),
     ] = None,
     nic_rate: Annotated[
-        str | None, typer.Option(help="Of NCCL's XML: rate of NICs whose speed it lacks, such as 200Gb/s.")
+        str | None, typer.Option(help="For NCCL's XML: rate of NICs without a speed in it, such as 200Gb/s.")
     ] = None,
     nvlink_rate: Annotated[
-        str | None, typer.Option(help="Of NCCL's XML without NVLinks: rate of a GPU to an NVSwitch.  [default: none]")
+        str | None, typer.Option(help="For NCCL's XML without NVLinks: rate of a GPU to an NVSwitch.  [default: none]")
     ] = None,
     nic: Annotated[
-        list[str] | None, typer.Option(help="Of NCCL's XML without classes: bus id of a NIC; may be repeated.")
+        list[str] | None, typer.Option(help="For NCCL's XML without device classes: bus id of a NIC; may be repeated.")
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(help="Of NCCL's XML: delay of the network's cables.  [default: 500ns]")
+        str | None, typer.Option(help="For NCCL's XML: delay of the network's cables.  [default: 500ns]")
     ] = None,
 ) -> int:
-    """A network of another tool as a fabric file: SimAI's, ns-3's or ASTRA-sim's, or NCCL's topology XML of a server.
+    """Convert a network of SimAI, ns-3 or ASTRA-sim, or NCCL's topology XML of a server, into a fabric file.
 
-    What the file leaves open and what is not understood in it is said in notes.
+    Notes list what the file leaves open, and the parts of it that Genie does not understand.
     """
     if (target is None) == (out is None):
         raise UsageError("give one file to write: -o OUT.toml")
@@ -101,7 +101,7 @@ def convert_fabric(
 
 
 def summary(fabric: Fabric) -> str:
-    """Hosts, switches and cables of each rate, counted in the network that the fabric makes."""
+    """Return the numbers of hosts and switches, and of cables of each rate, in the fabric's network."""
     network = build_network(fabric)
     bridges = int(network.is_bridge.sum())
     rates = Counter(network.rate_bps[::2].tolist())

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from genie.cli import options
-from genie.cli.convert.writing import check_traces_folder, quantity, reading, writing
+from genie.cli.convert.writing import Out, check_traces_folder, quantity, reading, writing
 from genie.collectives.msccl.algorithm import load_msccl
 from genie.config.units import SIZE_MAX_BYTES, format_size, parse_duration, parse_size
+from genie.errors import UsageError
 from genie.inputs.printable import one_line
-from genie.job.resolve import UsageError
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb.convert import Given, convert_aicb
 from genie.workload.graph import Kind, Op, Workload
@@ -39,8 +38,8 @@ genie simulate traces/ar --rate 100Gb/s -o run
 ```
 """
 
-Prefix = Annotated[str, typer.Option(help="Name of the files: PREFIX.RANK.et.")]
-Compress = Annotated[bool, typer.Option("--compress", help="Write .et.gz.")]
+Prefix = Annotated[str, typer.Option(help="Prefix of the files' names, PREFIX.RANK.et.")]
+Compress = Annotated[bool, typer.Option("--compress", help="Compress the traces: write .et.gz files.")]
 
 
 def register(convert: typer.Typer) -> None:
@@ -54,9 +53,9 @@ def convert_aicb_file(
         Path,
         typer.Argument(help="SimAI's workload (.txt), or AICB's list of communications (.csv).", show_default=False),
     ],
-    out: options.Out,
+    out: Out,
     ranks: Annotated[
-        int | None, typer.Option(min=1, max=HOSTS_MAX, help="Ranks of the job.  [default: the file's]")
+        int | None, typer.Option(min=1, max=HOSTS_MAX, help="Number of ranks of the job.  [default: the file's]")
     ] = None,
     tensor_parallel: Annotated[
         int | None, typer.Option(min=1, help="Ranks of a tensor-parallel group.  [default: the file's, or 1]")
@@ -67,18 +66,18 @@ def convert_aicb_file(
     expert_parallel: Annotated[
         int | None, typer.Option(min=1, help="Ranks of an expert-parallel group.  [default: the file's, or 1]")
     ] = None,
-    passes: Annotated[int, typer.Option(min=1, max=1000, help="Iterations of training, in a row.")] = 1,
+    passes: Annotated[int, typer.Option(min=1, max=1000, help="For a .txt: number of training iterations.")] = 1,
     skip_init: Annotated[
-        bool, typer.Option("--skip-init", help="Leave out what a list has before its first epoch ends.")
+        bool, typer.Option("--skip-init", help="Leave out a list's rows up to the end of its first epoch.")
     ] = False,
     prefix: Prefix = "workload",
     compress: Compress = False,
 ) -> int:
-    """AICB's workloads, which SimAI plays too: one trace a rank.
+    """Convert AICB's workloads, which SimAI plays too: one trace per rank.
 
-    Of a SimAI workload, ranks do what SimAI makes them do: forward through all rows, each row's communication before
-    the next row; backward with the input's gradient, its communication and the weights' gradient, whose communication
-    runs in the background until the end. A list's rows go one after another.
+    Ranks play a SimAI workload as SimAI does. The forward pass takes all rows, each row's communication before the next
+    row. The backward pass has the input's gradient, its communication and the weights' gradient. The communication of
+    the weights' gradient runs in the background until the end. A list's rows follow one after another.
     """
     check_prefix(prefix)
     check_traces_folder(out, prefix)
@@ -101,23 +100,25 @@ def convert_aicb_file(
 
 
 def convert_msccl_file(
-    file: Annotated[Path, typer.Argument(help="MSCCL's XML.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="MSCCL's algorithm file (XML).", show_default=False)],
     size: Annotated[
         str,
         typer.Option(
-            help="Bytes of the collective, such as 64MiB: of one rank's input, an all-gather's too.",
+            help="Size of the collective, such as 64MiB: one rank's input, for an all-gather too.",
             show_default=False,
         ),
     ],
-    out: options.Out,
+    out: Out,
     reduction: Annotated[
         str,
-        typer.Option(help="What a rank takes to reduce a chunk, such as 7us.  [default: nothing]", show_default=False),
+        typer.Option(help="Time that a rank takes to reduce a chunk, such as 7us.  [default: 0s]", show_default=False),
     ] = "0",
     prefix: Prefix = "workload",
     compress: Compress = False,
 ) -> int:
-    """An algorithm of MSCCL's, proven and played once: every chunk that it sends is a send and a receive of the traces.
+    """Convert an algorithm of MSCCL's into traces that play it once, after a proof that it is correct.
+
+    Each chunk that the algorithm sends becomes a send and a receive.
 
     To play the same algorithm in place of another workload's collectives, give --algorithm OPERATION=FILE.xml and
     --wire plain to genie run, simulate, validate or bench.

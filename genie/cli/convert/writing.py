@@ -1,23 +1,26 @@
-"""What all of `genie convert` has in common: reading another tool's file, and writing what it became."""
+"""Common parts of all `genie convert` commands: reading another tool's file, and writing the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import typer
 
 from genie.collectives.msccl.file import MscclError
-from genie.job.resolve import UsageError
+from genie.errors import UsageError
 from genie.record import final_name, refuse_foreign, unwritable
 from genie.workload.write import check_folder, refuse_strangers
 from simtwin.imports.words import ForeignFileError
 
 T = TypeVar("T")
+Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the results; earlier ones in it are replaced.")]
 
 
 def quantity(option: str, text: str, parse: Callable[[object], T], advice: str) -> T:
-    """An option's rate, duration or size. Raises UsageError with its range and an example."""
+    """Return an option's rate, duration or size. Raises UsageError with its range and an example."""
     try:
         return parse(text)
     except ValueError as wrong:
@@ -26,7 +29,7 @@ def quantity(option: str, text: str, parse: Callable[[object], T], advice: str) 
 
 @contextmanager
 def reading(source: Path, what: str = "a text file") -> Iterator[None]:
-    """While another tool's file is read: what is wrong with it is a mistake of who gave it. Raises UsageError."""
+    """Context for reading another tool's file. Raises UsageError for a file that cannot be used."""
     try:
         yield
     except (ForeignFileError, MscclError) as wrong:
@@ -37,7 +40,7 @@ def reading(source: Path, what: str = "a text file") -> Iterator[None]:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """While outputs are written. Raises RecordWriteError with the file, and what to do."""
+    """Context for writing outputs. Raises RecordWriteError with the file, and what to do."""
     try:
         yield
     except OSError as error:
@@ -45,13 +48,13 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def check_traces_folder(out: Path, prefix: str) -> None:
-    """Before the work of a conversion: nothing but an earlier conversion is replaced. Raises WorkloadError."""
+    """Check, before the conversion, that it would replace nothing but an earlier one. Raises WorkloadError."""
     with writing(out):
         refuse_strangers(out, prefix)
 
 
 def check_experiment_folder(out: Path, prefix: str) -> None:
-    """The same for a folder of a fabric, its traces, and the run that is proposed there. Raises UsageError too."""
+    """Check the same for a folder with a fabric, its traces and the proposed run. Raises UsageError too."""
     check_folder(out)
     with writing(out):
         names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []

@@ -1,7 +1,7 @@
-"""MSCCL's algorithms as templates: a file read once, proven, and lowered for each member.
+"""MSCCL's algorithms as templates: a file is read once, proven, and lowered for each member.
 
-A chunk is a message, whole: MSCCL's interpreter takes large chunks in parts, each of which goes through all steps. What
-a GPU does with its own chunks takes no time. The protocol's flags are not sent.
+A chunk is one message. MSCCL's interpreter takes large chunks in parts, each of which goes through all steps. A GPU's
+local actions on its own chunks take no time. The protocol's flags are not sent.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PREFIX = "msccl:"  # before a file's path, where an algorithm's name is meant
+PREFIX = "msccl:"  # prefix of a file's path in place of an algorithm's name
 
-# The proof knows of every two moves which is first: 12,000 take 100 MB and some seconds.
+# The proof stores the order of every two moves: 12,000 moves take 100 MB and some seconds.
 PROVED_MOVES_MAX = 12_000
 PROVED_BLOCKS_MAX = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class MscclAlgorithm:
-    """A file and what it makes each member do."""
+    """A file and the moves that it gives to each member."""
 
     file: MscclFile
     moves: list[list[Move]]  # by member
     blocks: list[int]  # by member
-    notes: list[str]  # one line each: what is not understood, and whether nothing was proven
+    notes: list[str]  # one line each: unknown parts, and a note if the proof was skipped
 
     def chunk_bytes(self, size_bytes: int) -> int:
-        """Bytes of a chunk of a collective of `size_bytes` (convention: genie/workload/graph.py); -1: in no equal
-        chunks of whole bytes, for which MSCCL leaves a collective to NCCL.
+        """Bytes of a chunk in a collective of `size_bytes` (convention: genie/workload/graph.py).
+
+        -1: the size does not divide into equal chunks of whole bytes; MSCCL leaves such a collective to NCCL.
         """
         whole = size_bytes * (self.file.members if self.file.op == "all_gather" else 1)
         return -1 if whole % self.file.chunks else whole // self.file.chunks
 
     def fits(self, members: int, size_bytes: int, root: int = 0, even: bool = True) -> bool:
-        """It can play such a collective of its operation. Others go as they would without it."""
+        """Whether it can play such a collective of its operation. Other collectives go as without it."""
         return members == self.file.members and root == 0 and even and self.chunk_bytes(size_bytes) > 0
 
 
@@ -60,8 +61,9 @@ def load_msccl(path: str) -> MscclAlgorithm:
 
 
 def lower_file(file: MscclFile) -> MscclAlgorithm:
-    """Lower and prove an algorithm. Raises MscclError: a wait that never ends, messages that do not fit, a race, or
-    members that do not end with what the operation says.
+    """Lower and prove an algorithm.
+
+    Raises MscclError for a wait that never ends, messages that do not match, a race, or a wrong result.
     """
     found = [moves_of(file, position) for position in range(file.members)]
     moves, blocks = [each for each, _ in found], [count for _, count in found]
@@ -69,21 +71,21 @@ def lower_file(file: MscclFile) -> MscclAlgorithm:
     notes = list(file.notes)
     if total <= PROVED_MOVES_MAX and sum(blocks) <= PROVED_BLOCKS_MAX:
         members = [_steps(file, position, each) for position, each in enumerate(moves)]
-        sizes = [np.ones(count, np.int64) for count in blocks]  # all chunks have as many bytes: one will do
+        sizes = [np.ones(count, np.int64) for count in blocks]  # all chunks are equally large; one byte is enough
         meaning = None
         if file.op != "custom":
             meaning = MscclMeaning(file.op, file.members, file.chunks, 1, file=file, blocks=blocks)
         try:
             prove_steps(meaning, members, sizes, eager=True, in_order=False)
         except CheckError as error:
-            raise MscclError(f"{file.where}: is no right {file.op}: {_with_lines(str(error), moves)}") from None
+            raise MscclError(f"{file.where}: is not a correct {file.op}: {_with_lines(str(error), moves)}") from None
     else:
-        notes.append(f"{total} chunks moved among {sum(blocks)}: too many to prove that it is a right {file.op}")
+        notes.append(f"{total} chunks moved among {sum(blocks)}: too many to prove that it is a correct {file.op}")
     return MscclAlgorithm(file, moves, blocks, notes)
 
 
 def _with_lines(text: str, moves: Sequence[Sequence[Move]]) -> str:
-    """The checker's message, with lines of the file where it has steps of members."""
+    """The checker's message, with lines of the file in place of steps of members."""
     return re.sub(
         r"member (\d+) step (\d+)", lambda at: f"line {moves[int(at[1])][int(at[2])].line} of gpu {at[1]}", text
     )
@@ -91,7 +93,7 @@ def _with_lines(text: str, moves: Sequence[Sequence[Move]]) -> str:
 
 @cache
 def msccl_template(algorithm: MscclAlgorithm, position: int) -> Template:
-    """What the member at `position` sends and receives. Credits are not taken: a send is over once it is copied."""
+    """Sends and receives of the member at `position`. There are no credits: a send is over once it is copied."""
     moves = algorithm.moves[position]
     deps_of = _without_local_moves(moves)
     kept = [move for move in moves if not isinstance(move.action, Local)]
@@ -131,7 +133,7 @@ def lower_msccl(
 
 
 def _without_local_moves(moves: Sequence[Move]) -> list[list[int]]:
-    """Dependencies of the messages among each other; local moves are over once what they wait for is."""
+    """Dependencies among the messages; a local move is over as soon as the moves that it waits for are."""
     stands_for: list[frozenset[int]] = []
     kept: list[list[int]] = []
     for move in moves:
@@ -145,7 +147,7 @@ def _without_local_moves(moves: Sequence[Move]) -> list[list[int]]:
 
 
 def _steps(file: MscclFile, position: int, moves: Sequence[Move]) -> list[Step]:
-    """The moves of a member as the checker takes them."""
+    """The moves of a member as steps for the checker."""
     steps = []
     for number, move in enumerate(moves):
         local = isinstance(move.action, Local)
@@ -172,10 +174,10 @@ def _steps(file: MscclFile, position: int, moves: Sequence[Move]) -> list[Step]:
 
 @dataclass(frozen=True, kw_only=True)
 class MscclMeaning(Meaning):
-    """What the operation means on the blocks of an MSCCL algorithm."""
+    """Meaning of an operation on the blocks of an MSCCL algorithm."""
 
     file: MscclFile
-    blocks: Sequence[int]  # of each member
+    blocks: Sequence[int]  # number of each member's blocks
 
     def before(self, position: int) -> list[Content | None]:
         """The member's input."""

@@ -1,6 +1,6 @@
-"""Reading MSCCL's XML: what each thread block of each GPU does, step by step.
+"""Reading MSCCL's XML: the steps of each thread block of each GPU.
 
-The grammar is what MSCCL's own parser takes (microsoft/msccl, src/graph/topo.cc). Lines are kept for messages.
+The grammar is that of MSCCL's own parser (microsoft/msccl, src/graph/topo.cc). Lines are kept for messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.parsers import expat
 from genie.inputs.content import ContentError, read_bytes
 
 CHANNELS_MAX = 64  # as a template's
-MOVES_MAX = 200_000  # chunks that a file's steps move: far above what compilers write, below what fills a memory
+MOVES_MAX = 200_000  # chunks that a file's steps move: far above compilers' output, below the limits of memory
 CHUNKS_MAX = 1 << 16  # of a buffer
 MEMBERS_MAX = 1 << 10
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -25,7 +25,7 @@ STEP_TYPES = frozenset({*SENDING, *RECEIVING, "cpy", "re", "nop"})
 READS_SOURCE = frozenset({"s", "cpy", "re", *REDUCING})
 WRITES_TARGET = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 
-# MSCCL's collectives -> our operations; custom ones have no meaning that could be checked.
+# MSCCL's collective -> Genie's operation; custom collectives have no meaning to check.
 OPERATIONS = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -52,7 +52,7 @@ _INSIDE = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
 class MscclError(ValueError):
-    """A file that cannot be used: one line that names the file, the line in it, and what is wrong."""
+    """A file that cannot be used: one line with the file, the line in it, and the problem."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Step:
     target: tuple[str, int]
     chunks: int
     after: tuple[int, int] | None  # (thread block, step) of the same GPU that must be over first
-    signals: bool  # others may wait for it
+    signals: bool  # other thread blocks may wait for it
 
 
 @dataclass
@@ -84,19 +84,19 @@ class Gpu:
 
 @dataclass
 class MscclFile:
-    """An algorithm as its file says it; `gpus[k]` is member k's."""
+    """An algorithm as in its file; `gpus[k]` is member k's."""
 
-    where: str  # the file, for messages
+    where: str  # file name, for messages
     name: str
     op: str
     members: int
     chunks: int  # of the whole buffer: all members' inputs of an all-gather, otherwise one member's
     in_place: bool
     protocol: str
-    bytes_min: int  # for which MSCCL takes the algorithm
+    bytes_min: int  # smallest size for which MSCCL uses the algorithm
     bytes_max: int
     gpus: list[Gpu] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is not understood, one line each
+    notes: list[str] = field(default_factory=list)  # unknown parts, one line each
 
 
 def read_msccl(path: str | Path) -> MscclFile:
@@ -130,7 +130,7 @@ class _Reader:
         self.gpu: Gpu | None = None
         self.block: ThreadBlock | None = None
         self.moves = 0
-        self.unknown: dict[str, int] = {}  # what is not understood -> line of the first
+        self.unknown: dict[str, int] = {}  # unknown part -> line of its first occurrence
 
     def fail(self, line: int, what: str) -> None:
         raise MscclError(f"{self.where}:{line}: {what}")
@@ -141,7 +141,7 @@ class _Reader:
         if element not in _NEEDED:
             if outer is None:
                 self.fail(line, f"<{element}> where <algo> must be: not an algorithm of MSCCL's")
-            if outer == "tb":  # it may be a step, without which the algorithm is another one
+            if outer == "tb":  # it may be a step, without which the algorithm would change
                 self.fail(line, f"<{element}> is not understood; a <tb> has <step> only: correct or remove it")
             self.unknown.setdefault(f"element <{element}>", line)
             return
@@ -173,7 +173,7 @@ class _Reader:
             bytes_max=given.number("maxBytes", 0, 1 << 50, 1 << 27),
         )
         if op in ("allgather", "alltoall", "reduce_scatter") and self.file.chunks % self.file.members:
-            self.fail(given.line, f"nchunksperloop {self.file.chunks} is no multiple of ngpus {self.file.members}")
+            self.fail(given.line, f"nchunksperloop {self.file.chunks} is not a multiple of ngpus {self.file.members}")
 
     def _gpu(self, given: _Values) -> None:
         assert self.file is not None
@@ -279,7 +279,7 @@ class _Values:
         return value
 
     def place(self, end: str, used: bool) -> tuple[str, int]:
-        """Buffer and first chunk; where the step does not use it, it may be anything."""
+        """(buffer, first chunk); any value is allowed where the step does not use it."""
         if not used:
             return "i", -1
         return self.one_of(f"{end}buf", ("i", "o", "s")), self.number(f"{end}off", 0, CHUNKS_MAX)

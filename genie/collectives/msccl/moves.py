@@ -1,8 +1,8 @@
-"""An MSCCL algorithm as moves of single chunks, in an order in which each comes after those that it waits for.
+"""An MSCCL algorithm as moves of single chunks, each after the moves that it waits for.
 
-A thread block takes its steps one after another; thread blocks of a GPU wait for each other where a step says so.
-A send is over, for what comes after it, once it has its copy of the chunk (in NCCL's FIFO), not once it has arrived: so
-what follows it waits for whatever it has waited for. The k-th message of a thread block meets the k-th of its peer's.
+A thread block takes its steps one after another. Thread blocks of a GPU wait for each other where a step says so. For
+later steps, a send is over once its chunk is copied (in NCCL's FIFO), not once it has arrived. The steps after a send
+therefore wait for the send's own dependencies. The k-th message of a thread block meets the k-th of its peer's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from genie.collectives.template import Action
 
 
 class Local(IntEnum):
-    """What a GPU does with two of its own chunks; `Action`s go on from here."""
+    """A GPU's action on two of its own chunks; the numbers continue those of `Action`."""
 
-    COPY = 8  # the content of one replaces that of the other
-    ADD = 9  # is reduced into it
+    COPY = 8  # the content of one replaces the content of the other
+    ADD = 9  # the content of one is reduced into the other
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class Move:
     """One chunk sent, received, copied or reduced."""
 
     action: Action | Local
-    block: int  # sent, or written to
-    source: int  # of a local move: the block that is read; -1: a message
+    block: int  # block that is sent or written
+    source: int  # block that a local move reads; -1: a message
     peer: int
     channel: int
     thread_block: int
-    deps: tuple[int, ...]  # moves of the same GPU that must be done first, all before this one
-    after_sends: tuple[int, ...]  # and sends that must have started, which they have once those are done
-    line: int  # of the file
+    deps: tuple[int, ...]  # earlier moves of the same GPU that must be done first
+    after_sends: tuple[int, ...]  # sends that must have started; they have once `deps` are done
+    line: int  # in the file
 
 
 @dataclass(frozen=True)
 class Past:
-    """Moves that are done, and sends that have their copy."""
+    """Moves that are done, and sends whose chunk is copied."""
 
     done: frozenset[int]
     sent: frozenset[int]
@@ -53,7 +53,7 @@ NOTHING = Past(frozenset(), frozenset())
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a GPU's chunks are among its blocks: input, output, scratch, then what is reduced on its way through.
+    """Places of a GPU's chunks among its blocks: input, output, scratch, then chunks that are reduced in transit.
 
     In place, an output chunk is the input chunk of the same data.
     """
@@ -70,7 +70,7 @@ class Layout:
         return self.input_chunks + self.output_chunks + self.scratch_chunks
 
     def block(self, buffer: str, chunk: int) -> int:
-        """Raises ValueError if the buffer has no such chunk."""
+        """Block of a chunk. Raises ValueError if the buffer has no such chunk."""
         count = {"i": self.input_chunks, "o": self.output_chunks, "s": self.scratch_chunks}[buffer]
         if not 0 <= chunk < count:
             raise ValueError(f"chunk {chunk} of a buffer {buffer} of {count}")
@@ -81,7 +81,7 @@ class Layout:
         return self.input_chunks + chunk if self._twin_of(chunk) < 0 else self._twin_of(chunk)
 
     def _twin_of(self, chunk: int) -> int:
-        """The input chunk that an output chunk is, in place; -1: none."""
+        """Input chunk that an output chunk shares, in place; -1: none."""
         if not self.in_place:
             return -1
         if self.op == "all_gather":
@@ -91,12 +91,12 @@ class Layout:
 
 
 def layout_of(file: MscclFile, position: int) -> Layout:
-    """The blocks of one member, without those for what passes through."""
+    """The blocks of one member, without those for chunks in transit."""
     return Layout(position, file.op, file.in_place, *buffer_chunks(file), file.gpus[position].scratch_chunks)
 
 
 def moves_of(file: MscclFile, position: int) -> tuple[list[Move], int]:
-    """What one member does, and how many blocks it does it with. Raises MscclError for waits that never end."""
+    """(moves of one member, number of its blocks). Raises MscclError for waits that never end."""
     return _Gpu(file, position).moves()
 
 
@@ -107,7 +107,7 @@ class _Gpu:
         self.layout = layout_of(file, position)
         self.blocks = self.layout.blocks
         self.found: list[Move] = []
-        # Of each thread block: what must be over before its next step; and that after each step.
+        # For each thread block, the moves that must be over before its next step; the same after each step.
         self.front: dict[int, Past] = dict.fromkeys(self.gpu.blocks, NOTHING)
         self.over: dict[tuple[int, int], Past] = {}
 
@@ -160,9 +160,9 @@ class _Gpu:
         self.front[number] = self.over[number, at] = over
 
     def _chunk(self, number: int, step: Step, chunk: int, before: Past, over: Past) -> Past:
-        """The moves of one chunk of a step, for which `before` must be over; returns what must be before the next step.
+        """Add the moves of one chunk of a step, after `before`; return the moves that the next step must wait for.
 
-        `over`: that of the chunk before. Chunks that are received come in order, so the last one stands for all.
+        `over`: the result for the previous chunk. Received chunks come in order, so the last one stands for all.
         """
         kind = step.type
         if kind == "s":
@@ -172,7 +172,7 @@ class _Gpu:
             local = Local.COPY if kind == "cpy" else Local.ADD
             source = self._place(step, step.source, chunk)
             return _done(self._add(number, step, local, self._place(step, step.target, chunk), over, source))
-        if kind == "rrs":  # reduced on its way through: the source stays as it is
+        if kind == "rrs":  # reduced in transit: the source keeps its content
             target = self.blocks
             self.blocks += 1
         else:

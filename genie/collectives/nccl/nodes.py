@@ -1,9 +1,9 @@
-"""Templates from the steps of channels, and what members of one node tell each other around them.
+"""Templates from the steps of channels, with the words (one-byte messages) between members of one node.
 
-The leader of a channel (`nccl_steps`) sends and receives what crosses its node's boundary. It begins when all of its
-node have begun: it neither sends nor clears anything before, so that what it passes on never overtakes what is the
-node's own, and no sum leaves without a member's part. When it is done it says so to them. Words of one byte do both,
-and are all that goes inside a node.
+The leader of a channel (`nccl_steps`) sends and receives all messages that cross its node's boundary. It starts when
+all members of its node have started, and neither sends nor gives credits before. Messages that it forwards then never
+overtake the node's own, and no sum leaves without a member's part. At the end it notifies the members. Words of one
+byte do both; no other messages are sent inside a node.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ WORD_BYTES = 1
 
 @dataclass(frozen=True)
 class Member:
-    """A member's place: in its group, and in its node."""
+    """A member's position in its group and in its node."""
 
     members: int
     position: int
-    local: int = 1  # members of each node
+    local: int = 1  # number of members of each node
 
     @property
     def nodes(self) -> int:
-        """Nodes of the group."""
+        """Number of nodes of the group."""
         return self.members // self.local
 
     @property
     def node(self) -> int:
-        """The member's own, in the group's order."""
+        """Index of the member's node, in the group's order."""
         return self.position // self.local
 
     @property
     def place(self) -> int:
-        """In its node."""
+        """Position in the node."""
         return self.position % self.local
 
 
@@ -58,13 +58,13 @@ def with_words(
     *,
     relative: bool,
 ) -> Template:
-    """The template of `pieces`, (channel, steps) of each that the member is the leader of, with the words of its node.
+    """The template of `pieces`, (channel, steps) that the member leads, with the words of its node.
 
-    `blocks`: how many the pieces have, and in how many parts. Those of words lie behind them.
+    `blocks`: (number of blocks, number of parts) of the pieces. The blocks of words come after them.
     """
     if at.local == 1 or at.members == 1:
         return template_of(algorithm, at.members, pieces, [], blocks, relative=relative)
-    # With a single node there is nothing to cross: its first member hears and answers.
+    # With a single node no message crosses: its first member receives and answers all words.
     leaders = range(min(channels, at.local) if at.nodes > 1 else 1)
     others = [place for place in range(at.local) if place != at.place]
     is_leader = at.place in leaders
@@ -82,7 +82,7 @@ def with_words(
     for steps in words:
         steps.block_base[:] = blocks[0]
     first, last = (0, -1), (len(pieces) + 1, -1)
-    # (piece, step) after (piece, step), where 0 is what is said before and the last piece what is said after.
+    # (piece, step) after (piece, step); piece 0 has the words before, the last piece the words after.
     edges = []
     for number, (_, steps) in enumerate(pieces, 1):
         free = np.flatnonzero((steps.deps < 0).all(axis=1))
@@ -96,14 +96,14 @@ def with_words(
 
 
 def _last_of_each_peer(steps: Steps) -> list[int]:
-    """The last receive from each peer; of a member that only sends the last send to each."""
+    """The last receive from each peer; for a member that only sends, the last send to each."""
     own = np.flatnonzero(steps.action != SEND)
     if not len(own):
         own = np.arange(len(steps.action))
     return sorted({int(steps.peer[step]): int(step) for step in own}.values())
 
 
-Edge = tuple[tuple[int, int], tuple[int, int]]  # a step that waits, and the one that it waits for, as (piece, step)
+Edge = tuple[tuple[int, int], tuple[int, int]]  # (step that waits, step that it waits for), as (piece, step)
 
 
 def template_of(
@@ -117,9 +117,10 @@ def template_of(
     before: int = 0,
     after: int = 0,
 ) -> Template:
-    """One template of (channel, steps) of several pieces, their steps in turn. `blocks`: how many, in how many parts.
+    """One template from (channel, steps) of several pieces, taking their steps in turn.
 
-    The first `before` pieces and the last `after` are words: they come before and after all others, without credits.
+    `blocks`: (number of blocks, number of parts). The first `before` pieces and the last `after` are words. They come
+    before and after all other pieces, without credits.
     """
     sizes = [len(steps.action) for _, steps in pieces]
     starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)

@@ -1,7 +1,7 @@
-"""From a collective to the messages that NCCL would send for it (`--wire nccl`): a template and its size table.
+"""The messages that NCCL sends for a collective (`--wire nccl`): a template and its size table.
 
-Channels, loops, chunks and slices are those of `nccl_sizes`, the order and the dependencies those of `nccl_steps`.
-Members of one node send each other nothing but word of having started and of being done: messages of one byte.
+Channels, loops, chunks and slices are those of `nccl_sizes`, order and dependencies those of `nccl_steps`. Members of
+one node send each other only one-byte messages, at their start and at their end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 RING, TREE, P2P = "ring", "tree", "p2p"
-# Operation -> what NCCL plays it with; the first unless it is small or NCCL_ALGO says so.
+# Operation -> NCCL's algorithms; the first applies unless the size is small or NCCL_ALGO names another.
 NCCL_ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (RING, TREE),
     "all_gather": (RING,),
@@ -48,21 +48,21 @@ NCCL_ALGORITHMS: dict[str, tuple[str, ...]] = {
     "gather": (P2P,),
     "scatter": (P2P,),
 }
-MESSAGES_AT_ONCE = 8  # pairs of a grouped operation that are under way together
+MESSAGES_AT_ONCE = 8  # pairs of a grouped operation that communicate at the same time
 
 
 @dataclass(frozen=True)
 class NcclShape:
-    """What decides NCCL's messages; the defaults are NCCL's own."""
+    """Settings that decide NCCL's messages; the defaults are NCCL's own."""
 
     channels: int = 2
-    algorithm: str | None = None  # ring or tree, where the operation has both; None: by size
+    algorithm: str | None = None  # ring or tree, where the operation has both; None: chosen by size
     protocol: str = "simple"
     buffer_bytes: int = 4 << 20
     p2p_chunk_bytes: int = 128 << 10
     ranks_per_node: int = 1
-    pxn: bool = True  # what leaves a node for a rank goes by the NIC of that rank's rail
-    slice_delay_ns: int = 0  # of the GPU, before each slice that is sent
+    pxn: bool = True  # messages to a rank leave a node by the NIC of that rank's rail
+    slice_delay_ns: int = 0  # GPU time before each slice that is sent
 
     def __post_init__(self) -> None:
         if not 1 <= self.channels <= CHANNELS_MAX:
@@ -72,7 +72,10 @@ class NcclShape:
 
 
 def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape) -> str:
-    """The algorithm. NCCL's own choice needs figures of GPUs: here small all-reduces take the tree, others the ring."""
+    """The algorithm: the tree for small all-reduces, the ring for all others.
+
+    NCCL's own choice needs figures of GPUs.
+    """
     known = NCCL_ALGORITHMS[op]
     if shape.algorithm in known:
         return str(shape.algorithm)
@@ -90,10 +93,10 @@ def lower_nccl(
     splits: tuple[ArrayLike, ArrayLike] | None = None,
     local: int = 1,
 ) -> tuple[str, Template, NDArray[np.int64]]:
-    """Name of the algorithm, template and size table of the member at `position`.
+    """(name of the algorithm, template, size table) of the member at `position`.
 
-    `local`: how many of the group's members each node has, in order. Sizes are those on the wire, which LL and LL128
-    make larger than the data. A barrier, which NCCL has not, is the plain one. Raises LoweringError.
+    `local`: number of the group's members on each node, in order. Sizes are those on the wire, which LL and LL128 make
+    larger than the data. A barrier, which NCCL does not have, is the plain one. Raises LoweringError.
     """
     if op == "barrier":
         algorithm = "dissemination"
@@ -124,9 +127,9 @@ def _in_channels(
     else:
         chunks = shared_chunks(_channels(size_bytes, shape, crossings), at.members if ringed else 1, cut)
     channels = len(chunks)
-    # (channels, loops, slices, rows): the order of blocks in a template.
+    # (channels, loops, slices, rows) is the order of blocks in a template.
     sizes = protocol.on_wire(np.moveaxis(slices_of(chunks, cut), -1, 2))
-    # Around a ring all nodes are alike.
+    # In a ring all nodes are alike.
     where = Member(at.members, at.place, at.local) if ringed else at
     template = _channel_template(op, algorithm, where, channels, chunks.shape[1], cut, 0 if ringed else root)
     words = np.full(template.blocks - sizes.size, WORD_BYTES, np.int64)
@@ -134,7 +137,7 @@ def _in_channels(
 
 
 def _channels(size_bytes: int, shape: NcclShape, crossings: int) -> NDArray[np.int64]:
-    """Bytes of each channel, of one at least."""
+    """Bytes of each channel; at least one channel."""
     shares = over_channels(size_bytes, shape.channels, crossings)
     return shares if len(shares) else np.zeros(1, np.int64)
 
@@ -154,7 +157,7 @@ def _channel_template(op: str, algorithm: str, at: Member, channels: int, loops:
 
 
 def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int, leader: int, second: bool) -> Steps:
-    """Of the member that is its node's leader on a channel; `second`: the channel has the second of the two trees."""
+    """Steps of the node's leader on a channel; `second`: the channel uses the second of the two trees."""
     members, rounds = at.members, np.arange(at.members - 1)
     window = cut.window
     if op in LONG_CHUNKS and algorithm == RING:
@@ -170,7 +173,7 @@ def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int,
         return n.tree(loops, member(up), [member(child) for child in down], window)
     first = root // at.local
     before, after = (at.node - 1) % at.nodes, (at.node + 1) % at.nodes
-    if op == "broadcast":  # from the root's node around to the one before it
+    if op == "broadcast":  # from the root's node around to the node before it
         up = n.NOBODY if at.node == first else before
         return n.chain(loops, member(up), member(n.NOBODY if after == first else after), RECV, window)
     up = n.NOBODY if before == first else before
@@ -185,7 +188,7 @@ def _point_to_point(
     root: int,
     splits: tuple[ArrayLike, ArrayLike] | None,
 ) -> tuple[Template, NDArray[np.int64]]:
-    """Grouped sends and receives, each in chunks; within a node a word stands for the message."""
+    """Grouped sends and receives, each in chunks; inside a node a one-byte word replaces the message."""
     if splits is not None:
         if op != "all_to_all":
             raise LoweringError(f"{op}: split sizes are for all_to_all only")
@@ -197,7 +200,7 @@ def _point_to_point(
         rows = 2 * at.members if op == "all_to_all" else at.members
         whole = table(op, rows, at.members, at.position, size_bytes)
     if at.local > 1:
-        # Of a gather or scatter all that a member has goes to, or comes from, the root.
+        # All data of a gather or scatter goes to the root or comes from it.
         to_root = op != "all_to_all" and at.position != root
         other = np.full(len(whole), root) if to_root else np.arange(len(whole)) % at.members
         inside = other // at.local == at.node
@@ -228,7 +231,7 @@ def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, re
         pieces = [words, relayed]
         begins = np.flatnonzero((relayed.action == SEND) & (relayed.deps < 0).all(axis=1))
         edges = [((1, int(step)), (0, int(word))) for step in begins for word in np.flatnonzero(words.action != SEND)]
-    for steps in pieces if op == "all_to_all" else ():  # what comes from member j is block members + j
+    for steps in pieces if op == "all_to_all" else ():  # data from member j is in block members + j
         steps.block_base[steps.action != SEND] += members
     numbered = [(0, steps) for steps in pieces]
     blocks, words_first = (chunks * rows, chunks), len(pieces) - 1
@@ -239,7 +242,7 @@ _Pair: TypeAlias = "tuple[int, int, int, int]"  # send to, its block, receive fr
 
 
 def _exchanges(at: Member, position: int, distances: Sequence[int]) -> list[_Pair]:
-    """Whom a member sends to and receives from, by how far they are."""
+    """The sends and receives of a member, by distance."""
     to = [(position + far) % at.members for far in distances]
     source = [(position - far) % at.members for far in distances]
     return list(zip(to, to, source, source, strict=True))
@@ -251,9 +254,9 @@ def _side_by_side(pairs: Sequence[_Pair], chunks: int, rows: int, copies: int = 
 
 
 def _relayed(at: Member, chunks: int, rows: int) -> tuple[Steps, Steps]:
-    """With PXN: the words that a node's members say to each other, and what leaves the node, which waits for them.
+    """With PXN: the words between a node's members, and the messages that leave the node, which wait for the words.
 
-    What they send to a rank all goes by the one of them that is on that rank's rail.
+    All messages of a node to a rank go through the member on that rank's rail.
     """
     first = at.node * at.local
     inside = [first + (at.place + step) % at.local for step in range(1, at.local)]

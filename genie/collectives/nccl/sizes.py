@@ -1,7 +1,7 @@
-"""How NCCL cuts a buffer: over channels, loops, chunks and slices. A slice is a message on the wire.
+"""NCCL's division of a buffer: over channels, loops, chunks and slices. A slice is one message on the wire.
 
-Figures are those of NCCL 2.30: a buffer of `NCCL_BUFFSIZE` is 8 steps, a ring's chunk 4 steps in 2 slices (Simple), a
-chunk of everything else one step.
+Figures are those of NCCL 2.30. A buffer of `NCCL_BUFFSIZE` is 8 steps. A ring's chunk is 4 steps in 2 slices (Simple);
+every other chunk is one step.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from genie.collectives.lower import LoweringError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-STEPS = 8  # of a connection's buffer: what may be in flight on one channel
+STEPS = 8  # in a connection's buffer: the limit of data in flight on one channel
 SLICE_ALIGNMENT_BYTES = 64  # 16 elements of 4 bytes
 CHUNK_ALIGNMENT_BYTES = 16
-GRAIN_BYTES = 512  # chunks are multiples of it
+GRAIN_BYTES = 512  # unit of a chunk's size
 PARTS_MAX = 1 << 21  # chunks of one member in a collective
-CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less does not pay for one more channel
+CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less traffic does not justify another channel
 
-# Ring collectives whose chunk has four steps with the protocol Simple.
+# Ring collectives with chunks of four steps under the protocol Simple.
 LONG_CHUNKS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a protocol makes of a step and of its bytes. Every `data_bytes` take `wire_bytes`."""
+    """Sizes of a protocol: bytes in a step, and `wire_bytes` on the wire for every `data_bytes`."""
 
     name: str
     step_bytes: int  # data in a step, at NCCL's default of NCCL_BUFFSIZE for Simple
@@ -37,7 +37,7 @@ class Protocol:
     wire_bytes: int = 1
 
     def on_wire(self, data_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bytes of the messages that carry so much data."""
+        """Bytes of the messages that carry this much data."""
         lines: NDArray[np.int64] = -(-data_bytes // self.data_bytes) * self.wire_bytes
         return lines
 
@@ -52,11 +52,11 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Cut:
-    """Of one algorithm with one protocol: what is a chunk, and how many slices it has."""
+    """Chunk size and number of slices of one algorithm with one protocol."""
 
     chunk_bytes: int
     slices: int
-    steps: int  # of the buffer, that a slice takes
+    steps: int  # steps of the buffer in a slice
 
     @property
     def window(self) -> int:
@@ -65,7 +65,7 @@ class Cut:
 
 
 def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cut:
-    """Chunk and slices. `buffer_bytes`: NCCL_BUFFSIZE, which is Simple's."""
+    """Chunk and slices. `buffer_bytes`: NCCL_BUFFSIZE, which applies to Simple."""
     step_bytes = buffer_bytes // STEPS if protocol.name == "simple" else protocol.step_bytes
     long = protocol.name == "simple" and algorithm == "ring" and op in LONG_CHUNKS
     slices, steps = (2, 2) if long else (1, 1)
@@ -75,10 +75,10 @@ def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cu
 
 
 def over_channels(size_bytes: int, channels: int, traffic_per_byte: int) -> NDArray[np.int64]:
-    """(used,) bytes of each channel: whole cells, as many a channel as an even share needs, the rest on the last.
+    """(used,) bytes of each channel: whole cells, an even share for each channel, the rest on the last.
 
-    `traffic_per_byte`: how often a byte of the buffer crosses a link: 2 for an all-reduce, the members for an
-    all-gather or a reduce-scatter, otherwise 1.
+    `traffic_per_byte`: the number of times that a byte of the buffer crosses a link. It is 2 for an all-reduce, the
+    number of members for an all-gather or a reduce-scatter, otherwise 1.
     """
     if size_bytes == 0:
         return np.zeros(0, np.int64)
@@ -108,7 +108,7 @@ def shared_chunks(channel_bytes: NDArray[np.int64], rows: int, cut: Cut) -> NDAr
 
 
 def own_chunks(channel_bytes: NDArray[np.int64], shares: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
-    """(channels, loops, rows) bytes of each chunk, where each row has `shares` (rows,) bytes of its own.
+    """(channels, loops, rows) bytes of each chunk, where each row has its own `shares` (rows,) bytes.
 
     `channel_bytes`: of the largest share.
     """
@@ -126,12 +126,12 @@ def _by_loop(size_bytes: NDArray[np.int64], loop_bytes: int) -> NDArray[np.int64
 
 
 def _up(values: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
-    """Each value, or the next multiple of the unit."""
+    """The values, rounded up to multiples of the unit."""
     return -(-values // unit) * unit
 
 
 def slices_of(chunk_bytes: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
-    """(..., slices) bytes of each slice of chunks (...): even parts, but none below a 32nd of a full one."""
+    """(..., slices) bytes of each slice of chunks (...): even parts, none below a 32nd of a full slice."""
     if cut.slices == 1:
         return chunk_bytes[..., None]
     unit = SLICE_ALIGNMENT_BYTES * cut.slices
@@ -143,7 +143,7 @@ def slices_of(chunk_bytes: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
 
 
 def check_parts(parts: int, size_bytes: int) -> None:
-    """Raises LoweringError for a collective of more parts than memory has room for: each takes some hundred bytes."""
+    """Raise LoweringError for a collective with too many parts for memory; each part takes some hundred bytes."""
     if parts > PARTS_MAX:
         raise LoweringError(
             f"{size_bytes} bytes of a member are {parts} chunks on NCCL's wire, more than {PARTS_MAX}: give smaller "
@@ -152,7 +152,7 @@ def check_parts(parts: int, size_bytes: int) -> None:
 
 
 def message_chunk_bytes(size_bytes: ArrayLike, chunk_bytes: int) -> NDArray[np.int64]:
-    """Chunks of point-to-point messages (NCCL_P2P_NET_CHUNKSIZE): a quarter below one of them, a half below eight."""
+    """Chunk size of point-to-point messages (NCCL_P2P_NET_CHUNKSIZE): a quarter below one chunk, a half below eight."""
     size = np.asarray(size_bytes, np.int64)
     parts = np.where(size < chunk_bytes, 4, np.where(size < 8 * chunk_bytes, 2, 1))
     return np.asarray(chunk_bytes // parts, np.int64)

@@ -1,12 +1,12 @@
-"""The steps of NCCL's algorithms on one channel, as `algorithms.py` has those of the plain ones.
+"""Steps of NCCL's algorithms on one channel, as `algorithms.py` has those of the plain algorithms.
 
-A slice (`nccl_sizes`) is one message, and one step at either end. A member works through its slices in order: it sends
-one on when the one that it belongs to has come, and clears the slice that is a buffer's length behind the one that it
-has dealt with. So no more than a buffer is in flight, and sends need no window of their own.
+A slice (`nccl_sizes`) is one message, and one step at either end. A member works through its slices in order. It
+forwards a slice once the slice before it in the data flow has arrived. It sends the credit for a slice once the slice
+one buffer length before is done. So at most one buffer is in flight, and sends need no window of their own.
 
-Where several members share a node, one of them is the node's leader for each channel: it sends and receives all
-that crosses the node's boundary, as with PXN, and what happens inside the node takes no message. `away` is then the
-distance of two leaders of one channel, which is the number of members of a node.
+Where several members share a node, one of them is the node's leader for each channel. It sends and receives all
+messages that cross the node's boundary, as with PXN; work inside the node takes no message. `away` is then the distance
+of two leaders of one channel, which is the number of members of a node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ring(
     away: int = 1,
     place: int = 0,
 ) -> Steps:
-    """Loops of rounds of slices around the ring. `phases`: (what a receive does, relative block of each round's send).
+    """Loops of rounds of slices around the ring. `phases`: (receives' action, relative block of each round's send).
 
     Blocks of slice s of loop l begin at (l * slices + s) * members. `place`: of the leader among its node's members.
     """
@@ -45,13 +45,13 @@ def ring(
     unit = np.arange(count)
     loop, at, part = unit // (rounds * slices), unit // slices % rounds, unit % slices
     base = (loop * slices + part) * members
-    # In the ring's order a node begins with its leader and ends with the member that stands before the next node.
+    # In ring order a node starts with its leader and ends with the member before the next node.
     leaving = (sent[at] + away - 1 - place) % members
     deps = np.full((2 * count, window), -1, np.int64)
-    # What leaves has come `away` rounds ago; what is the node's own leaves when the loop before is over.
+    # A forwarded block arrived `away` rounds ago; the node's own block leaves when the previous loop is over.
     source = np.where(at >= away, unit - away * slices, unit - (at + away) * slices - part + slices - 1)
     deps[0::2, 0] = np.where(source >= 0, 2 * source + 1, -1)
-    for column in range(window):  # an empty block is done at once: the whole window keeps receives in order
+    for column in range(window):  # an empty block is done at once: waiting for the whole window keeps receives in order
         back = unit - window - column
         deps[1::2, column] = np.where(back >= 0, 2 * back + 1, -1)
     return Steps(
@@ -64,7 +64,7 @@ def ring(
 
 
 def _alternate(even: NDArray[np.int64], odd: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(2 n,) from two columns (n,): those of sends and of receives."""
+    """(2 n,) from two columns (n,), one of sends and one of receives, in turn."""
     return np.stack((even, odd), axis=1).reshape(-1)
 
 
@@ -82,7 +82,7 @@ def chain(chunks: int, upstream: int, downstream: int, receive: int, window: int
 
 
 def tree(chunks: int, up: int, down: Sequence[int], window: int) -> Steps:
-    """Chunks collect contributions up the tree and their sums come down again, both ways at once."""
+    """Chunks collect contributions up the tree, and their sums come down again, both at the same time."""
     rows: list[Row] = []
     came: dict[int, list[int]] = {peer: [] for peer in (up, *down)}
 
@@ -101,7 +101,7 @@ def tree(chunks: int, up: int, down: Sequence[int], window: int) -> Steps:
 
 
 def binary_tree(nodes: int, node: int) -> tuple[int, list[int]]:
-    """Parent (NOBODY: the root) and children of a node in the tree in which every other node is a leaf.
+    """(parent, children) of a node in the tree in which every other node is a leaf; the root's parent is NOBODY.
 
     A node's lowest set bit is its height (Sanders, Speck and Träff 2009, two-tree algorithms).
     """
@@ -123,7 +123,7 @@ def binary_tree(nodes: int, node: int) -> tuple[int, list[int]]:
 
 
 def double_binary_tree(nodes: int, node: int, which: int) -> tuple[int, list[int]]:
-    """`binary_tree`, and of an even number of nodes its mirror image, of an odd one the same shifted by a node."""
+    """`binary_tree` for `which` 0; else its mirror image for an even number of nodes, or the tree shifted by a node."""
     if which == 0:
         return binary_tree(nodes, node)
     mirrored = nodes % 2 == 0
@@ -140,8 +140,9 @@ def messages(
 ) -> Steps:
     """Point-to-point messages in chunks: (send to, its block, receive from, its block), NOBODY: none.
 
-    Those of one group go side by side; the n-th of the next group begins when that of the group before is over. Chunk
-    k's blocks begin at k * `stride`. `copies`: how often each message goes, one after the other.
+    Messages of one group run side by side. The n-th message of the next group starts when the n-th of this group is
+    over. Chunk k's blocks start at k * `stride`. `copies`: number of times that each message is sent, one after the
+    other.
     """
     rows: list[Row] = []
     bases: list[int] = []

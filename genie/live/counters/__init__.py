@@ -1,1 +1,1 @@
-"""What devices and interfaces have counted while a run played, and what of it should not have grown."""
+"""Device and interface counters of a run, and warnings about those that should not have grown."""

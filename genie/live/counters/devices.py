@@ -1,6 +1,6 @@
 """The devices that carry a rank's traffic, and their counters before and after a run.
 
-Ranks share devices: of those that have the same one, the first reads it.
+Ranks may share a device: the first rank of those reads it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ RDMA, INTERFACE = "rdma", "interface"
 
 @dataclass(frozen=True)
 class Device:
-    """A port of an RDMA device, or a network interface, of this machine."""
+    """A port of an RDMA device, or a network interface, on this machine."""
 
     kind: str  # RDMA or INTERFACE
     name: str  # "mlx5_0:1", or the interface's
     driver: str  # "" when unknown
 
     def read(self, root: Path = SYSFS) -> dict[str, int]:
-        """All that is kept of what it counts, since whenever."""
+        """Return the counters that are kept, as absolute values."""
         if self.kind == RDMA:
             device, _, port = self.name.rpartition(":")
             return port_counters(device, int(port), root)
@@ -38,7 +38,10 @@ class Device:
 
 
 def devices_of(address: str, rdma_port: str, root: Path = SYSFS) -> list[Device]:
-    """What carries a rank's traffic. `address`: its own; `rdma_port`: such as "mlx5_0:1", "" on softroce."""
+    """Return the devices that carry a rank's traffic.
+
+    `address`: the rank's; `rdma_port`: such as "mlx5_0:1", "" on softroce.
+    """
     found = []
     if rdma_port:
         found.append(Device(RDMA, rdma_port, rdma_driver(rdma_port.rpartition(":")[0], root)))
@@ -48,7 +51,7 @@ def devices_of(address: str, rdma_port: str, root: Path = SYSFS) -> list[Device]
 
 
 def place() -> str:
-    """Tells this machine's network namespace from all others in which a device of the same name may be."""
+    """Return a key of this machine and network namespace: device names are unique within it."""
     boot, namespace = "", ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -58,7 +61,7 @@ def place() -> str:
 
 
 class Watched:
-    """The devices that a rank reads for all that share them; read once when made."""
+    """The devices that this rank reads for all ranks that share them; first read on construction."""
 
     def __init__(self, rank: int, host: str, mine: Sequence[Device], everyone: Sequence[Sequence[str]]) -> None:
         """`mine`: this rank's devices; `everyone`: by rank, the keys (`key_of`) of its devices."""
@@ -70,7 +73,7 @@ class Watched:
                 self._before.append((device, sharers, device.read()))
 
     def counted(self) -> list[dict[str, Any]]:
-        """What each device has counted since this was made, as counters.json has it."""
+        """Return each device's counter growth since construction, as counters.json holds it."""
         return [
             {
                 "host": self._host,
@@ -85,5 +88,5 @@ class Watched:
 
 
 def key_of(device: Device) -> str:
-    """The same on two ranks when they share the device."""
+    """Return a key that is the same on two ranks if and only if they share the device."""
     return f"{place()} {device.kind} {device.name}"

@@ -13,9 +13,9 @@ SIOCETHTOOL = 0x8946
 GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x3, 0x1B, 0x1D, 0x37
 SET_STATS = 1
 NAME_BYTES, DRVINFO_BYTES = 32, 196
-SPARE = 1024  # statistics
+SPARE = 1024  # room for statistics that appear between two requests
 
-# What says how the network is doing, and not each queue's share of it.
+# Statistics of the network's condition, without the shares of single queues.
 TELLING = re.compile(
     r"[rt]x_prio\d+_(bytes|packets|marked)|[rt]x_(bytes|packets)_pri\d|.*(discard|drop|pause|pfc|xoff|out_of_buffer|crc"
     r"|symbol|link_down|_err|missed|timeout).*"
@@ -24,18 +24,18 @@ OF_A_QUEUE = re.compile(r"((rx|tx|ch|txq|rxq)[-_]?(queue[-_]?)?\d|queue[-_]?\d|\
 
 
 def driver_of(interface: str) -> str:
-    """The interface's driver; "" where it has none, as loopback."""
+    """Return the interface's driver; "" where it has none, as loopback."""
     answer = _asked(interface, struct.pack("=I", GDRVINFO) + bytes(DRVINFO_BYTES - 4))
     return answer[4 : 4 + NAME_BYTES].split(b"\0")[0].decode(errors="replace") if answer else ""
 
 
 def statistics(interface: str) -> dict[str, int]:
-    """All statistics of the interface's driver by name; empty where it has none."""
+    """Return all statistics of the interface's driver by name; empty where it has none."""
     about = _asked(interface, struct.pack("=IIQI", GSSET_INFO, 0, 1 << SET_STATS, 0))
     mask, count = struct.unpack_from("=QI", about, 8) if about else (0, 0)
     if not mask or not count:
         return {}
-    # New kernels answer only to the right number; old ones write as many as there are meanwhile.
+    # New kernels answer only a request for the exact number; older ones write the current number, which may be larger.
     strings = _asked(interface, struct.pack("=III", GSTRINGS, SET_STATS, count) + bytes(NAME_BYTES * (count + SPARE)))
     values = _asked(interface, struct.pack("=II", GSTATS, count) + bytes(8 * (count + SPARE)))
     if not strings or not values:
@@ -47,12 +47,12 @@ def statistics(interface: str) -> dict[str, int]:
 
 
 def telling(counted: dict[str, int]) -> dict[str, int]:
-    """Those statistics that are kept: priorities, pauses, drops and errors of the whole device."""
+    """Return the statistics that are kept: priorities, pauses, drops and errors of the whole device."""
     return {name: value for name, value in counted.items() if TELLING.fullmatch(name) and not OF_A_QUEUE.match(name)}
 
 
 def _asked(interface: str, question: bytes) -> bytes:
-    """The kernel's answer in the place of the question; empty when it refuses."""
+    """Return the kernel's answer, which overwrites the request; empty when the kernel refuses."""
     buffer = array("B", question)
     request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")
     try:

@@ -1,4 +1,4 @@
-"""By how much counters have grown, although some wrap and some are set back."""
+"""Growth of counters, some of which wrap and some of which are reset."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ WIDTHS_BITS = (32, 48, 64)  # of counters in devices
 
 
 def growth(before: int, after: int) -> int:
-    """What was counted between two readings.
+    """Return the count between two readings.
 
-    A smaller second reading has wrapped, if in the smallest width that holds the first one that means less than half a
-    turn; otherwise somebody has set the counter back, and it has counted `after` at least.
+    A smaller second reading means a wrap or a reset. It is a wrap if, in the smallest width that holds the first
+    reading, the growth is less than half of the range. Otherwise the counter was reset, and it has counted at least
+    `after`.
     """
     if after >= before:
         return after - before
@@ -21,5 +22,5 @@ def growth(before: int, after: int) -> int:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """The growth of each counter that was there at both readings."""
+    """Return the growth of each counter that is in both readings."""
     return {name: growth(before[name], value) for name, value in after.items() if name in before}

@@ -1,6 +1,6 @@
-"""The network interfaces of this process's namespace, their addresses and statistics, as the kernel tells by netlink.
+"""Network interfaces of this process's namespace, their addresses and statistics, from the kernel by netlink.
 
-Not from /sys/class/net, which shows the namespace that /sys was mounted in, and that need not be the process's own.
+/sys/class/net is not used: it shows the namespace that /sys was mounted in, which may differ from the process's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IFLA_IFNAME, IFLA_STATS64 = 3, 23
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 IFF_LOOPBACK = 0x8
 HEADER, LINK, ADDRESS, ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BBHiII"), struct.Struct("=BBBBI"), "=HH"
-# struct rtnl_link_stats64, in order; newer kernels have more behind.
+# struct rtnl_link_stats64, in order; newer kernels append more.
 STATISTICS = (
     "rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped",
     "multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors",
@@ -32,7 +32,7 @@ PATIENCE_S = 2.0
 
 @dataclass
 class Interface:
-    """One interface."""
+    """One network interface."""
 
     index: int
     name: str
@@ -42,7 +42,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """All interfaces; none where the kernel does not answer."""
+    """Return all interfaces; none where the kernel does not answer."""
     try:
         found = {made.index: made for body in _dump(RTM_GETLINK) if (made := _interface(body))}
         for body in _dump(RTM_GETADDR):
@@ -57,10 +57,10 @@ def interfaces() -> list[Interface]:
 
 
 def interface_of(address: str, among: list[Interface]) -> Interface | None:
-    """The interface that has an address of this machine; None when none has."""
+    """Return the interface that has an address of this machine; None when none has."""
     wanted = ipaddress.ip_address(address)
     having = [each for each in among if wanted in each.addresses]
-    if not having and wanted.is_loopback:  # all of 127.0.0.0/8 is there without being listed
+    if not having and wanted.is_loopback:  # every address of 127.0.0.0/8 is local without being listed
         having = [each for each in among if each.loopback]
     return having[0] if having else None
 
@@ -77,10 +77,10 @@ def _interface(body: bytes) -> Interface | None:
 
 
 def _dump(kind: int) -> Iterator[bytes]:
-    """The bodies of all messages that answer a request for everything of a kind."""
+    """Yield the bodies of all messages that answer a dump request of a kind. Raise OSError when the kernel refuses."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(PATIENCE_S)
-        # The shortest body that both kinds take: an address family, any.
+        # The shortest body that both kinds accept: any address family.
         kernel.send(HEADER.pack(HEADER.size + LINK.size, kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + bytes(LINK.size))
         while True:
             answer = kernel.recv(ANSWER_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""What an RDMA port counts, as the kernel shows it under /sys, and whose driver it is."""
+"""Counters of an RDMA port, as the kernel shows them under /sys, and the device's driver."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 
 SYSFS = Path("/sys/class/infiniband")
-# The driver of the device behind it -> that of the RDMA device.
+# Driver of the PCI device -> driver of its RDMA device.
 DRIVERS = {"mlx5_core": "mlx5", "bnxt_en": "bnxt_re", "ice": "irdma", "i40e": "irdma", "idpf": "irdma", "efa": "efa"}
-NO_COUNTERS = ("lifespan", "active_", "watermark_")  # files beside them that go up and down, by their beginning
+NO_COUNTERS = ("lifespan", "active_", "watermark_")  # prefixes of files beside the counters that are gauges
 
 
 def port_counters(device: str, port: int, root: Path = SYSFS) -> dict[str, int]:
-    """`counters` and `hw_counters` of a port by the kernel's names; empty where there is none.
+    """Return `counters` and `hw_counters` of a port by the kernel's names; empty where there are none.
 
-    Of `counters`, port_xmit_data and port_rcv_data are in units of four bytes.
+    In `counters`, port_xmit_data and port_rcv_data are in units of four bytes.
     """
     counted = {}
     for kind in ("counters", "hw_counters"):
@@ -27,9 +27,12 @@ def port_counters(device: str, port: int, root: Path = SYSFS) -> dict[str, int]:
 
 
 def rdma_driver(device: str, root: Path = SYSFS) -> str:
-    """`mlx5`, `rxe` and so on; the name of the driver behind it where it is none that we know, "" without one."""
+    """Return the RDMA driver: `mlx5`, `rxe` and so on; "" where there is none.
+
+    A PCI driver that DRIVERS does not list is returned under its own name.
+    """
     folder = root / device
-    if (folder / "parent").exists():  # rxe alone says so which interface it is on; behind it may be that one's driver
+    if (folder / "parent").exists():  # only rxe has this file; `device/driver` may then be the driver of its interface
         return "rxe"
     with suppress(OSError):
         behind = (folder / "device" / "driver").readlink().name
@@ -38,5 +41,5 @@ def rdma_driver(device: str, root: Path = SYSFS) -> str:
 
 
 def ports(root: Path = SYSFS) -> list[tuple[str, int]]:
-    """All ports of all devices."""
+    """Return all ports of all RDMA devices."""
     return [(path.parent.parent.name, int(path.name)) for path in sorted(root.glob("*/ports/[0-9]*"))]

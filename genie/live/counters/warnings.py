@@ -1,6 +1,6 @@
-"""A sentence for each counter that grew and should not have: what it means and what to do.
+"""Warnings about counters that grew and should not have: their meaning and what to do.
 
-What counters mean is data, in meanings.toml beside this file.
+The meanings are data, in meanings.toml beside this file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from genie.live.counters.devices import RDMA
 
 SOFTROCE = "softroce"
-# What follows from lost packets: not judged where a fault plan has lost some.
 SENDERS_NAMED = 3  # of refused packets, in a warning
+# Consequences of lost packets: not judged where a fault plan injects losses.
 OF_LOSSES = ("timeouts", "retransmitted", "out_of_sequence")
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a counter is, as meanings.toml has it."""
+    """An entry of meanings.toml: the meaning of a counter."""
 
     grows: str  # yes, may or no
     meaning: str
@@ -35,20 +35,20 @@ class Meaning:
 
 @dataclass(frozen=True)
 class CounterWarning:
-    """A counter that grew and should not have, on one device or, alike, on several."""
+    """A warning about a counter that grew and should not have, on one device or in the same way on several."""
 
     severity: int
     host: str
-    device: str  # where it grew most
+    device: str  # the device on which it grew most
     counter: str
-    grew: int  # there
-    devices: int  # on so many it grew
+    grew: int  # on that device
+    devices: int  # the number of devices on which it grew
     text: str
 
 
 @cache
 def meanings() -> dict[str, dict[str, Meaning]]:
-    """Driver -> counter, or a pattern for some -> what it means."""
+    """Return driver -> counter name, or a pattern of names -> meaning."""
     text = (files("genie.live.counters") / "meanings.toml").read_text()
     return {
         driver: {name: Meaning(**entry) for name, entry in table.items()}
@@ -57,7 +57,7 @@ def meanings() -> dict[str, dict[str, Meaning]]:
 
 
 def meaning_of(kind: str, driver: str, counter: str) -> Meaning | None:
-    """What a counter of a device means; None when nothing is known of it."""
+    """Return the meaning of a device's counter; None when it is unknown."""
     tables = (SOFTROCE,) if kind == SOFTROCE else (driver, "port") if kind == RDMA else ("interface", "ethtool")
     for table in (meanings().get(name, {}) for name in tables):
         if counter in table:
@@ -75,10 +75,10 @@ def warnings_of(
     senders: Iterable[Iterable[Sequence[Any]]] = (),
     addresses: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Warnings as counters.json has them, the worst first.
+    """Return the warnings as counters.json holds them, the worst first.
 
-    `ranks`: by rank, what its transport has counted; `hosts`, `addresses`: by rank; `devices`: as Watched.counted()
-    gives them; `senders`: by rank, as Transport.refused_senders() does.
+    `ranks`: by rank, the counters of its transport; None if lost. `hosts`, `addresses`: by rank. `devices`: from
+    Watched.counted(). `senders`: by rank, from Transport.refused_senders().
     """
     came_from = _senders(senders, addresses)
     by_rank = list(ranks)
@@ -108,7 +108,7 @@ def warnings_of(
 
 
 def _senders(senders: Iterable[Iterable[Sequence[Any]]], addresses: Sequence[str]) -> dict[str, str]:
-    """Counter -> the senders of what it counts, those of most packets first, as the datagrams name them."""
+    """Return counter -> its senders by the addresses in their datagrams, those of most packets first."""
     packets: dict[str, dict[str, int]] = {}
     for of_rank in senders:
         for counter, address, port, count in of_rank:

@@ -1,1 +1,1 @@
-"""Launching ranks, and watching them until they end."""
+"""Starting ranks, and watching them until they end."""

@@ -1,4 +1,4 @@
-"""Which rank ended first, as far as what was seen of the processes' ends proves it."""
+"""Which rank ended first, as far as the observed ends of processes prove it."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from genie.live.launch.end_order import End, in_words
-from genie.live.parts import ENDING_SIGNALS, TOLD
+from genie.live.launched import ENDING_SIGNALS
+from genie.live.parts import TOLD
 from genie.live.rendezvous.channel import STOPPED, ranks_text
 
-MPIRUN = -1  # among ranks
-CLEAN_UP_S = 1.0  # within which mpirun ends the ranks of a machine once it has decided to
+MPIRUN = -1  # stands for mpirun among rank numbers
+CLEAN_UP_S = 1.0  # longest time mpirun takes to end the ranks of a machine, once it ends the run
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts when a run has gone wrong, before the launcher ends anything itself."""
+    """Facts about a failed run, before the launcher itself ends any process."""
 
     ends: list[End]  # ranks of this machine, and MPIRUN, in the order in which they ended
-    signals: dict[int, int | None]  # rank -> what ended it; 0: it ended by itself; None: not known
-    signed: set[int]  # ranks that had begun
-    failed: set[int]  # ranks that left a record of what went wrong
-    told: dict[int, str]  # ranks whose record says that a signal told them to end: rank -> its name
-    finished: set[int]  # ranks that had done everything
+    signals: dict[int, int | None]  # rank -> the signal that ended it; 0: it exited; None: unknown
+    signed: set[int]  # ranks that had started
+    failed: set[int]  # ranks that left a record of their failure
+    told: dict[int, str]  # rank -> signal name, for ranks whose record says that a signal told them to end
+    finished: set[int]  # ranks that had finished
     when: dict[int, str]  # rank -> "in iteration 3"
     ranks: int  # of the run
-    seen: set[int]  # ranks whose processes were watched: those of other machines are not
-    ready: bool  # a rank had met the others
-    mpirun: tuple[int, int | None]  # its process, and how it ended, as Popen says it
+    seen: set[int]  # ranks whose processes were watched: ranks of this machine
+    ready: bool  # at least one rank had met the others
+    mpirun: tuple[int, int | None]  # process id and return code as of Popen
 
 
 def blame(seen: Evidence) -> str | None:
-    """The rank, or mpirun, that ended first, or that this cannot be told; None when no end is left to explain."""
+    """Name the rank, or mpirun, that ended first, or say that this cannot be told; None if all ends are explained."""
     pid, returncode = seen.mpirun
     if returncode is not None and returncode < 0:
         return f"mpirun was ended by {in_words(-returncode)} (process {pid})"
     ends = [end for end in seen.ends if end.who != MPIRUN and not _explained(seen, end.who)]
     if ends and _mpirun_first(seen, ends[0]):
-        return None  # it ended by itself, and then its ranks: its exit code and last words say why
+        return None  # mpirun exited by itself and then ended its ranks: its exit code and last words say why
     failed_before = {end.who for end in seen.ends[: seen.ends.index(ends[0])]} & seen.failed if ends else set()
     told = _told(seen, ends)
     if len(told) > 1 and failed_before <= set(told):
@@ -46,7 +47,7 @@ def blame(seen: Evidence) -> str | None:
         names = " and ".join(sorted(set(told.values())))
         return f"{named} were {TOLD}{names}, through mpirun or by another process: it cannot be told by whom"
     if not ends or failed_before:
-        return None  # its record says more, and mpirun ends the others of a job in which one has failed
+        return None  # the failed rank's record says more, and mpirun ends all ranks once one has failed
     if len(seen.seen) < seen.ranks and _all_at_once(seen, ends):
         return _unseen(seen, ends)
     if len(ends) > 1 and not all(end.watched for end in ends):
@@ -57,9 +58,10 @@ def blame(seen: Evidence) -> str | None:
 
 
 def told_to_end(records: Sequence[dict[str, Any]]) -> dict[int, str]:
-    """Ranks that a signal told to end, as their records say: rank -> its name. Empty when another failure came first.
+    """Return rank -> signal name, for ranks whose records say that a signal told them to end.
 
-    `records`: first failure first. A signal that comes later than CLEAN_UP_S is another event.
+    Return {} when another failure came first. `records`: the earliest failure first. A signal more than CLEAN_UP_S
+    later is a different event.
     """
     causes = [record for record in records if STOPPED not in record["error"]]
     if not causes or not causes[0]["error"].startswith(TOLD):
@@ -70,7 +72,10 @@ def told_to_end(records: Sequence[dict[str, Any]]) -> dict[int, str]:
 
 
 def _told(seen: Evidence, ends: list[End]) -> dict[int, str]:
-    """Ranks that a signal told to end, as records and processes' ends say; empty when another end came first."""
+    """Return rank -> signal name for ranks that a signal told to end, from records and from the ends of processes.
+
+    Return {} when another end came first.
+    """
     ended = {
         end.who: in_words(number)
         for end in ends
@@ -80,26 +85,26 @@ def _told(seen: Evidence, ends: list[End]) -> dict[int, str]:
 
 
 def _explained(seen: Evidence, rank: int) -> bool:
-    """Whether a rank has said how it ended. One that had done everything and was killed then drew the others along."""
+    """Return whether a rank's end is explained. A finished rank that was killed is not: mpirun then ends the others."""
     if rank in seen.finished:
         return not seen.signals[rank]
-    return rank in seen.failed or (rank not in seen.signed and seen.signals[rank] == 0)  # which did not start
+    return rank in seen.failed or (rank not in seen.signed and seen.signals[rank] == 0)  # it did not start
 
 
 def _mpirun_first(seen: Evidence, first: End) -> bool:
-    """Whether mpirun had ended before the first of the ranks whose end nothing else explains."""
+    """Return whether mpirun ended before the first rank whose end is otherwise unexplained."""
     before = seen.ends[: seen.ends.index(first)]
     return any(end.who == MPIRUN and end.watched for end in before)
 
 
 def _all_at_once(seen: Evidence, ends: list[End]) -> bool:
-    """Whether all ranks of this machine went together, as mpirun ends them for a cause that may be elsewhere."""
+    """Return whether all ranks of this machine ended together, as when mpirun ends them for a cause elsewhere."""
     return len(ends) == len(seen.seen) and ends[-1].noticed_s - ends[0].noticed_s < CLEAN_UP_S
 
 
 def _unseen(seen: Evidence, ends: list[End]) -> str | None:
     if not seen.ready:
-        return None  # mpirun could not start all, and has ended those that it had: its own words say why
+        return None  # mpirun could not start all ranks, and ended those it had started: its own output says why
     unseen = ranks_text(set(range(seen.ranks)) - seen.seen)
     return (
         f"{ranks_text(end.who for end in ends)} of this machine ended within {_span_ms(ends)} ms, as when mpirun ends "

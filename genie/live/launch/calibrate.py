@@ -1,8 +1,8 @@
-"""`genie calibrate`: what a packet costs on a host, measured before a run and never fitted to the run that is judged.
+"""`genie calibrate`: the latency of a packet on a host, measured before a run and never fitted to the judged run.
 
-A ring all-gather is a ping-pong with all ranks at once: every hop is one message that the next hop waits for. The
-twin plays the same collectives from the measured arrivals with a host latency of 0 and of one unit; its answer is
-linear in the latency, so each measured collective gives one sample of it.
+A ring all-gather is a ping-pong with all ranks at once: every hop is one message that the next hop waits for. The twin
+plays the same collectives from the measured arrivals, with a host latency of 0 and of one unit. Its result is linear in
+the latency, so each measured collective gives one sample of it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
 PER_SIZE = 12
 ITERATIONS, WARMUP = 3, 1
 UNIT_NS = 10_000
-PAUSE_NS = 300_000  # before each collective, so that they do not run into each other
-STAGGER_NS = 400_000  # drawn on top in every second round: ranks in step and out of step cost differently
+PAUSE_NS = 300_000  # before each collective, so that collectives do not overlap
+STAGGER_NS = 400_000  # drawn on top in every second round: the latency differs between ranks in step and out of step
 SEED = 1
 
 
 def rings(ranks: int) -> Workload:
-    """All-gathers of one, four and sixteen packets a hop, in turn; every second round with staggered ranks."""
+    """Return a workload of all-gathers with one, four and sixteen packets a hop, in turn.
+
+    The ranks of every second round are staggered.
+    """
     workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
     for rank in range(ranks):
         builder = RankBuilder(rank)
@@ -48,7 +51,7 @@ def rings(ranks: int) -> Workload:
 
 
 def spans(timeline: pl.DataFrame) -> pl.DataFrame:
-    """Time from the last arrival to the last end of every collective."""
+    """Return the time from the last arrival to the last end of every collective."""
     return (
         timeline.filter(pl.col("kind") == "coll")
         .group_by("iteration", "group", "seq")
@@ -58,7 +61,10 @@ def spans(timeline: pl.DataFrame) -> pl.DataFrame:
 
 
 def samples_ns(measured: pl.DataFrame, without: pl.DataFrame, with_unit: pl.DataFrame) -> NDArray[np.float64]:
-    """One latency per collective: what is left of the measured span, over what a unit of latency adds to it."""
+    """Return one latency per collective, in ns.
+
+    It is the measured span minus the span without latency, divided by the span that a unit of latency adds.
+    """
     keys = ["iteration", "group", "seq"]
     joined = measured.join(without, on=keys, suffix="_0").join(with_unit, on=keys, suffix="_1")
     per_unit = (joined["span_ns_1"] - joined["span_ns_0"]).to_numpy() / UNIT_NS
@@ -67,7 +73,7 @@ def samples_ns(measured: pl.DataFrame, without: pl.DataFrame, with_unit: pl.Data
 
 
 def summary(samples: NDArray[np.float64]) -> tuple[int, int]:
-    """Median and spread (half the distance between the quartiles), ns, not below 0."""
+    """Return median and spread (half the interquartile range) in ns; the median is not below 0."""
     low, middle, high = np.percentile(samples, [25, 50, 75])
     return max(round(float(middle)), 0), round(float(high - low) / 2)
 
@@ -75,7 +81,7 @@ def summary(samples: NDArray[np.float64]) -> tuple[int, int]:
 def calibration_of(
     samples: NDArray[np.float64], rate: str, dilation: int, scheduling: str, commit: str | None
 ) -> Calibration:
-    """The samples as the hosts file's section."""
+    """Return the samples' summary as the [calibration] section of a hosts file."""
     latency_ns, spread_ns = summary(samples)
     return Calibration(
         packet_latency_ns=latency_ns,

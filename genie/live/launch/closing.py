@@ -1,4 +1,4 @@
-"""What a run says of itself at its end."""
+"""Lines that a run prints at its end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-SAID_MAX = 5  # warnings on counters
+SAID_MAX = 5  # warnings on counters that are printed
 
 
 def closing_line(out: Path) -> str:
-    """One line about a complete run folder: what was played, checked and sent again, and where it is."""
+    """Return one line about a complete run folder: iterations, checks, retransmissions, and its path."""
     info: dict[str, Any] = json.loads((out / "run.json").read_bytes())
     counters = [each for each in json.loads((out / "counters.json").read_bytes())["ranks"] if each]
 
@@ -20,7 +20,7 @@ def closing_line(out: Path) -> str:
     said = [f"{info['ranks']} ranks played {_times(info['iterations'], 'iteration')}"]
     if info["settings"]["verify"]:
         said.append(f"{_times(total('verified_bytes'), 'byte')} checked, none wrong")
-    if any("retransmitted" in each for each in counters):  # not counted where a device sends
+    if any("retransmitted" in each for each in counters):  # absent where a device sends
         said.append(f"{_times(total('retransmitted'), 'packet')} sent again")
     if marks := total("congestion_marks"):
         said.append(f"{_times(marks, 'congestion mark')}, {_times(total('cnps_sent'), 'CNP')}")
@@ -28,7 +28,7 @@ def closing_line(out: Path) -> str:
 
 
 def counted_amiss(out: Path) -> list[str]:
-    """A line for each of the worst counters of a run folder that grew and should not have; none without records."""
+    """Return lines for the worst counters of a run folder that should not have grown; [] without records."""
     try:
         warnings = json.loads((out / "counters.json").read_bytes()).get("warnings", [])
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def counted_amiss(out: Path) -> list[str]:
 
 
 def warned(out: Path) -> list[str]:
-    """The warnings of a run folder; none without records."""
+    """Return the warnings of a run folder; [] without records."""
     try:
         return list(json.loads((out / "run.json").read_bytes()).get("warnings", []))
     except (OSError, ValueError):

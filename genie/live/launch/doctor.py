@@ -1,4 +1,4 @@
-"""What this machine can do for a live run: MPI, UDP port, scheduling, offloads, RDMA devices, counters."""
+"""Readiness of this machine for a live run: MPI, UDP port, scheduling, offloads, RDMA devices, counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD_BUFFER_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """`state`: ok, limited (works less well) or missing (a run could not work)."""
+    """`state`: ok, limited (a run works less well) or missing (a run cannot work)."""
 
     state: str
     what: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """All checks, in the order in which a run needs them."""
+    """Return the findings of all checks, in the order in which a run needs them."""
     return [
         _native(),
         _mpi(),
@@ -133,7 +133,7 @@ def _rdma() -> Finding:
 
 
 def _counters() -> Finding:
-    """What counters.json of a run can have beside softroce's own."""
+    """List the counters that counters.json of a run can hold beside softroce's own."""
     rdma = [f"{device}:{port} ({rdma_driver(device) or 'driver unknown'})" for device, port in ports()]
     found = interfaces()
     ethernet = [f"{each.name} ({driver_of(each.name)})" for each in found if statistics(each.name)]

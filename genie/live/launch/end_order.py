@@ -1,4 +1,4 @@
-"""In which order the processes of this machine ended, and by which signal: the kernel's own account of both."""
+"""The order in which processes of this machine ended, and their signals, as the kernel reports both."""
 
 from __future__ import annotations
 
@@ -12,49 +12,50 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# linux/pidfd.h. The answer has the exit status since Linux 6.15, once the process has been reaped.
+# linux/pidfd.h. The answer includes the exit status since Linux 6.15, once the process has been reaped.
 INFO = struct.Struct("=QQ11Ii")  # mask, cgroup, eleven ids, exit code
 INFO_EXIT = 1 << 3
 GET_INFO = 3 << 30 | INFO.size << 16 | 0xFF << 8 | 11
-EXIT_CODE_FIELD = 49  # in /proc/PID/stat behind the command: of a process that waits to be reaped
+EXIT_CODE_FIELD = 49  # in /proc/PID/stat behind the command; valid for a process that waits to be reaped
 
 
 @dataclass(frozen=True)
 class End:
     """A process that has ended."""
 
-    who: int  # as it was given to `watch`
+    who: int  # the number that was given to `watch`
     pid: int
     noticed_s: float  # time.monotonic()
-    watched: bool  # False: it had gone before it could be watched, so that its place in the order is unknown
+    watched: bool  # False: it was gone before it could be watched, so that its place in the order is unknown
 
 
 class EndOrder:
-    """Watches processes of this machine, and lists their ends in the order in which they came.
+    """Watches processes of this machine, and lists their ends in order.
 
-    Each process is a pidfd in one epoll set. The kernel appends a pidfd to the set's list when its process ends, before
-    that process can be reaped: the order is right however late it is read, and comes before what a parent does next.
+    Each process is a pidfd in one epoll set. When a process ends, the kernel appends its pidfd to the set's ready list
+    before the process can be reaped. So the order is right however late it is read, and a child's end precedes its
+    parent's reaction.
     """
 
     def __init__(self) -> None:
         self.ends: list[End] = []
         self._epoll = select.epoll()
-        self._watched: dict[int, tuple[int, int]] = {}  # who -> process, pidfd
-        self._by_descriptor: dict[int, int] = {}  # pidfd -> who, of those that run
+        self._watched: dict[int, tuple[int, int]] = {}  # number given to `watch` -> process id, pidfd
+        self._by_descriptor: dict[int, int] = {}  # pidfd -> who, of running processes
 
     def pids(self) -> dict[int, int]:
-        """Processes that were given, ended ones too: who -> process."""
+        """Return who -> process id of all watched processes, ended ones included."""
         return {who: pid for who, (pid, _) in self._watched.items()}
 
     def watch(self, who: int, pid: int) -> None:
-        """Watch a process from now on; another process of the same name takes its place."""
+        """Watch a process from now on; it replaces an earlier process of the same `who`."""
         known = self._watched.get(who)
         if known is not None and known[0] == pid:
             return
         if known is not None:
             self._forget(who)
         descriptor = -1
-        with suppress(OSError):  # it has gone, or descriptors have run out
+        with suppress(OSError):  # the process is gone, or descriptors have run out
             descriptor = os.pidfd_open(pid)
         self._watched[who] = (pid, descriptor)
         if not state_of(pid):
@@ -64,7 +65,7 @@ class EndOrder:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def look(self, wait_s: float = 0.0) -> None:
-        """Note what has ended; waits so long for an end."""
+        """Note the processes that have ended; wait up to `wait_s` for an end."""
         for descriptor, _ in self._epoll.poll(wait_s, max(len(self._by_descriptor), 1)):
             self._epoll.unregister(descriptor)
             who = self._by_descriptor.pop(descriptor)
@@ -75,12 +76,12 @@ class EndOrder:
                 self.ends.append(End(who, pid, time.monotonic(), watched=False))
 
     def signal_of(self, who: int) -> int | None:
-        """The signal that ended a process, 0 when it ended by itself, None where the kernel does not say."""
+        """Return the signal that ended a process, 0 when it exited, None where the kernel does not say."""
         status = self._status(*self._watched[who])
         return None if status is None else status & 0x7F
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all descriptors."""
         for who in list(self._watched):
             self._forget(who)
         self._epoll.close()
@@ -90,11 +91,11 @@ class EndOrder:
         self.ends = [end for end in self.ends if (end.who, end.pid) != (who, pid)]
         self._by_descriptor.pop(descriptor, None)
         if descriptor >= 0:
-            os.close(descriptor)  # which takes it out of the set
+            os.close(descriptor)  # closing also removes it from the epoll set
 
     @staticmethod
     def _status(pid: int, descriptor: int) -> int | None:
-        """A wait status: from /proc while a process waits to be reaped, afterwards from its descriptor."""
+        """Return a wait status: from /proc while a process waits to be reaped, afterwards from its pidfd."""
         with suppress(OSError, IndexError, ValueError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             if fields[0] == "Z":
@@ -109,7 +110,7 @@ class EndOrder:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for a process: R, S, T, ...; "" when it is gone or only waits to be reaped."""
+    """Return the kernel's letter for a process's state: R, S, T, ...; "" when it is gone or waits to be reaped."""
     try:
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -118,7 +119,7 @@ def state_of(pid: int) -> str:
 
 
 def in_words(number: int) -> str:
-    """A signal's name."""
+    """Return a signal's name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a rank ends before its time: which errors, which exit code, and how it says so even on a full disk."""
+"""A rank's early end: which errors, which exit code, and a record of the failure even on a full disk."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from pathlib import Path
 
 from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE, RankError
 from genie.inputs.fault import fault_line, memory_line
-from genie.live.parts import ENDING_SIGNALS, FAILED, LAUNCHED, LAUNCHER_GONE, PARTS, RESERVE, TOLD, remove_parts
+from genie.live.launched import ENDING_SIGNALS
+from genie.live.parts import FAILED, LAUNCHED, LAUNCHER_GONE, PARTS, RESERVE, TOLD, remove_parts
 from genie.live.rendezvous.channel import STOPPED, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
 
 FREE_SPACE = "free some space or choose another -o"
-RESERVE_BYTES = 8192  # disk that a rank keeps, to say that the disk is full
+RESERVE_BYTES = 8192  # disk space that a rank reserves for its failure record, which may report a full disk
 ALARM_LEAVES_S = 0.2
-SIGNAL_SPREADS_S = 0.05  # for mpirun to pass a signal on to all ranks of a machine
+SIGNAL_SPREADS_S = 0.05  # for mpirun to pass a signal to all ranks of a machine
 SALVAGE_LIMIT_S = 8.0
 SALVAGE_WAIT_S = 1.0  # for other ranks' last records, where no launcher waits for them
 
 
 def unexpected(error: BaseException) -> RankError:
-    """Memory that ran out as what it is; a fault of ours as one line that names the file with its traceback."""
+    """Return memory exhaustion as such, and an error of Genie as one line that names the file with its traceback."""
     if isinstance(error, MemoryError):
         return RankError(memory_line(), EXIT_ENVIRONMENT)
     return RankError(fault_line(error), EXIT_FAULT)
 
 
 def unwritable_part(settings: RunSettings, path: Path, error: OSError) -> RankError:
-    """A file among the parts that cannot be written; mostly since the disk is full, or the folder was removed."""
+    """Return the error for a part file that cannot be written: mostly a full disk or a removed folder."""
     if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
         folder = path.parent if settings.out_path.is_dir() else settings.out_path
         return RankError(f"{folder} was removed during the run", EXIT_ENVIRONMENT)
@@ -42,7 +43,7 @@ def unwritable_part(settings: RunSettings, path: Path, error: OSError) -> RankEr
 
 
 def check_size(settings: RunSettings, size: int) -> None:
-    """Raises RankError when another number of ranks has been started than the run has."""
+    """Raise RankError when the number of started ranks differs from the run's."""
     if size == settings.ranks:
         return
     text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
@@ -52,19 +53,19 @@ def check_size(settings: RunSettings, size: int) -> None:
 
 
 def launcher_identity() -> str:
-    """This process, as LAUNCHED says it: its machine, its id, and where that id is valid."""
+    """Return this process as the value of LAUNCHED: machine, process id, and PID namespace."""
     return f"{os.uname().nodename} {os.getpid()} {_pid_namespace()}"
 
 
 def launcher_process() -> Path | None:
-    """Where the kernel shows the launcher, or showed it, when it is or was a process of this machine."""
+    """Return the launcher's folder in /proc when the launcher is or was a process of this machine; else None."""
     node, pid, namespace = (*os.environ.get(LAUNCHED, "").split(), "", "", "")[:3]
     here = node == os.uname().nodename and pid.isdecimal() and namespace == _pid_namespace()
     return Path("/proc") / pid if here else None
 
 
 def launcher_gone() -> bool:
-    """Whether the launcher of this rank ended before it: no other process tidies up then."""
+    """Return whether the launcher of this rank has ended: then no other process cleans up."""
     launcher = launcher_process()
     return launcher is not None and not launcher.exists()
 
@@ -77,7 +78,7 @@ def _pid_namespace() -> str:
 
 
 def reserve(settings: RunSettings, rank: int) -> None:
-    """Take the disk that a last record needs, while there is some. Raises RankError."""
+    """Reserve disk space for a failure record. Raise RankError when it cannot be written."""
     path = settings.out_path / PARTS / f"{rank:05d}{RESERVE}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,17 +89,17 @@ def reserve(settings: RunSettings, rank: int) -> None:
 
 
 def heed_signals() -> None:
-    """Being told to end raises RankError, so that records are saved."""
+    """Raise RankError on a signal that tells this rank to end, so that records are saved."""
     for number in ENDING_SIGNALS:
         signal.signal(number, _told_to_end)
 
 
 def _told_to_end(number: int, _: object) -> None:
-    _only_note_signals()  # once is enough
+    _only_note_signals()  # one error is enough
     raise RankError(f"{TOLD}{signal.Signals(number).name}")
 
 
-_noted: list[int] = []  # signals that came while this rank was ending already
+_noted: list[int] = []  # signals that came while this rank was already ending
 
 
 def _only_note_signals() -> None:
@@ -107,7 +108,7 @@ def _only_note_signals() -> None:
 
 
 def code_of(error: Exception, played: bool) -> int:
-    """The exit code for an error of a rank; `played`: it had begun to play."""
+    """Return the exit code for an error of a rank. `played`: the rank had begun to play."""
     if isinstance(error, RankError):
         return error.code
     if isinstance(error, WorkloadError):
@@ -116,12 +117,15 @@ def code_of(error: Exception, played: bool) -> int:
 
 
 def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> int:
-    """Say why, to the launcher and the other ranks, and go: at once, or with the exit code when all go together."""
+    """Report the error to the launcher and the other ranks, then end this process; return only when all ranks agreed.
+
+    Return the exit code.
+    """
     _only_note_signals()
     text, code, rank = _told_too(str(error)), code_of(error, iteration >= 0), rendezvous.rank
     agreed = isinstance(error, RankError) and error.agreed
     recorded = record_failure(settings, rank, iteration, text, code)
-    # Where no launcher speaks for all, the rank that knows the cause says it.
+    # Where no launcher reports for all ranks, the rank that knows the cause reports it.
     others_say_it = recorded if LAUNCHED in os.environ else STOPPED in text or (agreed and rank != 0)
     if not others_say_it:
         print(f"genie: {name_rank(rank, text)}", file=sys.stderr, flush=True)
@@ -132,15 +136,15 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
     if alone and rank == 0:
         _gather(settings, name_rank(0, text), iteration, 0.0 if agreed else SALVAGE_WAIT_S)
     elif alone and heard and iteration >= 0:
-        _wait_for_salvage(settings)  # mpirun ends all as soon as one has failed
+        _wait_for_salvage(settings)  # mpirun ends all ranks as soon as one has failed
     if agreed:
         return code
     sys.stdout.flush()
-    os._exit(code)  # MPI's own end would wait for ranks that are gone
+    os._exit(code)  # an ordinary exit would wait in MPI's finalization for ranks that are gone
 
 
 def _told_too(text: str) -> str:
-    """The text, or that this rank was told to end as well: another one's alarm may come before mpirun's signal."""
+    """Return the text, or that a signal told this rank to end: another rank's alarm may precede mpirun's signal."""
     if STOPPED + TOLD in text:
         time.sleep(SIGNAL_SPREADS_S)
         if _noted:
@@ -149,12 +153,12 @@ def _told_too(text: str) -> str:
 
 
 def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:
-    """Complete the run folder as the launcher would."""
+    """Complete the run folder in place of the launcher."""
     time.sleep(wait_s)
     if iteration < 0:
         remove_parts(settings)
         return
-    from genie.live.launch.merge import try_to_salvage  # here, because it imports much
+    from genie.live.launch.merge import try_to_salvage  # imported here because it imports much
 
     try_to_salvage(settings, problem)
 
@@ -166,12 +170,12 @@ def _wait_for_salvage(settings: RunSettings) -> None:
 
 
 def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
-    """Leave for the launcher what went wrong; False when not even that can be written."""
+    """Leave a failure record for the launcher; return False when it cannot be written."""
     record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.time_ns()}
     folder = settings.out_path / PARTS
     kept = folder / f"{rank:05d}{RESERVE}"
     try:
-        # Into the blocks that the reserve has, which needs no free disk; JSON takes blanks at the end.
+        # Overwrites the reserved blocks, which needs no free disk space; JSON permits trailing blanks.
         with kept.open("r+b") as file:
             file.write(json.dumps(record).encode())
         kept.rename(folder / f"{rank:05d}{FAILED}")
@@ -181,5 +185,5 @@ def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, 
 
 
 def name_rank(rank: int, text: str) -> str:
-    """A rank's error, with the rank in front unless the text names it."""
+    """Return a rank's error, prefixed with the rank unless the text names it."""
     return text if re.search(rf"\brank {rank}\b", text) else f"rank {rank}: {text}"

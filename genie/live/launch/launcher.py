@@ -1,4 +1,4 @@
-"""Start ranks under mpirun, watch them, and end with one line whatever happens."""
+"""Start ranks under mpirun, watch them, and end with one line in every case."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from typing import Any
 import msgspec
 
 from genie.config.hosts import Hosts
-from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, RankError
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, GenieError, RankError
 from genie.inputs.fault import memory_advice, memory_limit_kib
 from genie.live.launch.blame import told_to_end
 from genie.live.launch.endings import launcher_identity, name_rank, reserve
 from genie.live.launch.memory import salvage_apart, save_memory
 from genie.live.launch.merge import failures, remove_halves, try_to_salvage
 from genie.live.launch.watch import Watch, still_running
-from genie.live.parts import ENDING_SIGNALS, LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, TOLD, remove_parts
+from genie.live.launched import ENDING_SIGNALS
+from genie.live.parts import LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, TOLD, remove_parts
 from genie.live.rendezvous.channel import STOPPED
 from genie.live.settings import RunSettings
 from genie.record import mark, write_atomically
 
-GRACE_S = 4.0  # for the other ranks to leave their records after the first failure
+GRACE_S = 4.0  # after the first failure, for the other ranks to leave their records
 POLL_S = 0.05
 MPIRUN_ENDS_S = 1.0  # for mpirun to end once all ranks have
-RANK_MODULE = "genie.live.rank.process"  # what a rank runs
+RANK_MODULE = "genie.live.rank.process"  # the module that each rank runs
 LOG_KIND = "mpirun-log"
 
-# In what was seen of ranks that may have had too little.
+# In reports of ranks that may have run out of memory.
 SHORT_OF_MEMORY = re.compile("memory|alloc|SIGABRT|SIGSEGV|SIGBUS|did not start|did not meet", re.IGNORECASE)
 
 
-class LaunchError(Exception):
-    """mpirun cannot be found or used, or a run failed: what to print, and the exit code."""
+class LaunchError(GenieError):
+    """mpirun cannot be found or used, or a run failed: one line to print, and the exit code."""
 
     def __init__(self, text: str, code: int = EXIT_ENVIRONMENT) -> None:
         super().__init__(text)
@@ -53,15 +54,15 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended: an exit code, and one line when it is not 0."""
+    """The end of a launch: an exit code, and one line when it is not 0."""
 
     code: int
-    problem: str | None = None  # what went wrong, and where what was recorded is
-    gone: bool = False  # the run folder has been removed: there is nothing to tidy up
+    problem: str | None = None  # the failure, and the place of the records
+    gone: bool = False  # the run folder was removed: there is nothing to clean up
 
 
 def find_mpirun() -> str:
-    """The mpirun beside this Python, or the first on the PATH. Raises LaunchError."""
+    """Return the mpirun beside this Python, or the first on the PATH. Raise LaunchError when there is none."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
@@ -70,17 +71,17 @@ def find_mpirun() -> str:
 
 
 def remote_hosts(hosts: Hosts) -> str | None:
-    """mpirun's list of hosts, as mpirun_line() takes it; None when all ranks are on this machine."""
+    """Return the list of hosts for mpirun_line(); None when all ranks are on this machine."""
     return None if set(hosts.names()) <= {"localhost", "127.0.0.1"} else hosts.mpirun_hosts()
 
 
 def mpirun_line(
     settings: RunSettings, hosts: str | None, module: str = RANK_MODULE, wrapper: Sequence[str] = ()
 ) -> list[str]:
-    """The command that starts all ranks; `hosts`: "name:ranks,..." for machines other than this one.
+    """Return the command that starts all ranks. `hosts`: "name:ranks,..." for other machines; None: this machine.
 
-    `module`: what a rank runs, with the launch file as its argument; `wrapper`: what is put before that, for ranks that
-    must be started in a place of their own.
+    `module`: the module that each rank runs, with the launch file as its argument. `wrapper`: words put in front of
+    that, for ranks that start in another environment, such as a network namespace. Raise LaunchError.
     """
     mpirun = find_mpirun()
     version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
@@ -91,9 +92,9 @@ def mpirun_line(
         line += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
         line += ["-H", hosts] if hosts else []
     else:
-        # Other ranks must live on after one has died: they say what they were waiting for.
+        # Other ranks must outlive one that died: they report what they were waiting for.
         line += ["-disable-auto-cleanup"] + (["-hosts", hosts] if hosts else [])
-    # -P: not the current folder's `genie`, which may be sources that nothing was built in.
+    # -P: do not import `genie` from the current folder, which may be a source tree that was never built.
     rank = [*wrapper, sys.executable, "-P", "-m", module, str(_launch_file(settings))]
     return [*line, "-n", str(settings.ranks), *rank]
 
@@ -103,12 +104,12 @@ def _launch_file(settings: RunSettings) -> Path:
 
 
 def write_launch_file(settings: RunSettings) -> None:
-    """Leave the settings where ranks, and people, find them."""
+    """Write the settings to the run folder, for ranks and users."""
     write_atomically(_launch_file(settings), msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
 def refuse_running(out: Path) -> None:
-    """Raises LaunchError when a rank of an earlier run is still writing to this folder or in it."""
+    """Raise LaunchError when a rank of an earlier run still writes to this folder or to one in it."""
     for folder in (out, out / "live", out / "calibration"):
         busy = still_running(folder)
         if busy is not None:
@@ -121,9 +122,9 @@ def refuse_running(out: Path) -> None:
 
 
 def launch(settings: RunSettings, line: list[str], limit_s: float | None = None) -> Outcome:
-    """Run all ranks to their end. Nothing is left running, and what was recorded is readable.
+    """Run all ranks to their end. No process is left running, and what was recorded is readable.
 
-    `limit_s`: how long they may take once they are set up; None: as long as there is progress.
+    `limit_s`: time limit once the ranks are set up; None: as long as there is progress. Raise LaunchError.
     """
     if problem := save_memory():
         raise LaunchError(problem)
@@ -147,7 +148,7 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
         stack.callback(_end, process)
         found = _watch(settings, process, watch, told, limit_s)
     if found is not None and found.gone:
-        return found  # and nothing of it may be made again
+        return found  # the folder must not be made again
     if told.number is None and _complete(settings):
         if found is not None:
             print(f"genie: {found.problem}, after all had been recorded: the run is complete", file=sys.stderr)
@@ -159,7 +160,7 @@ def launch(settings: RunSettings, line: list[str], limit_s: float | None = None)
 
 
 def _complete(settings: RunSettings) -> bool:
-    """Whether rank 0 has written everything: `run.json` is the last, and before it no rank ends."""
+    """Return whether rank 0 has written everything: `run.json` is written last, and no rank ends before."""
     try:
         json.loads((settings.out_path / "run.json").read_bytes())
     except (OSError, ValueError):
@@ -173,7 +174,7 @@ def _tidy_up(settings: RunSettings) -> None:
 
 
 class _Signals:
-    """Notes the first signal that would end the launcher, which has tidying up to do."""
+    """Notes the first signal that would end the launcher, which must clean up first."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -195,7 +196,7 @@ class _Signals:
 def _watch(
     settings: RunSettings, process: subprocess.Popen[bytes], watch: Watch, told: _Signals, limit_s: float | None
 ) -> Outcome | None:
-    """Wait for the end; what went wrong that no rank could say."""
+    """Wait for the run's end; return a failure that no rank could report, else None."""
     began = time.monotonic()
     ready_at: float | None = None
     failed_at: float | None = None
@@ -206,7 +207,7 @@ def _watch(
             name = (
                 "interrupted" if told.number == signal.SIGINT else f"told to end by {signal.Signals(told.number).name}"
             )
-            return Outcome(128 + told.number, name)  # as shells say it
+            return Outcome(128 + told.number, name)  # as shells do
         if removed := watch.removed():
             return Outcome(EXIT_ENVIRONMENT, removed, gone=True)
         now = time.monotonic()
@@ -220,7 +221,7 @@ def _watch(
             elif now - began > settings.join_s and (missing := watch.not_started()):
                 return Outcome(EXIT_ENVIRONMENT, f"{missing} within {settings.join_s:g} s")
         elif now - failed_at > GRACE_S or watch.nobody_runs():
-            _ends_within(process, MPIRUN_ENDS_S)  # how it ends says whether it was the first
+            _ends_within(process, MPIRUN_ENDS_S)  # its exit status tells whether it ended first
             break
     found = watch.verdict(process.poll(), told_to_end(failures(settings))) or watch.stopped()
     return Outcome(EXIT_FAILED, found) if found else None
@@ -235,7 +236,7 @@ def _ends_within(process: subprocess.Popen[bytes], limit_s: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End mpirun and all that it started, politely first."""
+    """End mpirun and all processes that it started: wait, then SIGTERM, then SIGKILL."""
     for signal_number, patience_s in ((None, 0.0), (signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
         if signal_number is not None and process.poll() is None:
             try:
@@ -246,7 +247,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=max(patience_s, 0.01))
         except subprocess.TimeoutExpired:
             continue
-    # mpirun may have gone before its ranks, and what it starts other machines' ranks with has groups of its own.
+    # mpirun may end before its ranks do, and its helpers for other machines are in process groups of their own.
     mark = f"{LAUNCHED}={launcher_identity()}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -255,7 +256,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(settings: RunSettings) -> str:
-    """The last line that mpirun passed on from ranks or remote shells; "" when there is none."""
+    """Return the last line that mpirun passed on from ranks or remote shells; "" when there is none."""
     try:
         lines = (settings.out_path / PARTS / LOG_FILE).read_text(errors="replace").strip().splitlines()
     except OSError:
@@ -265,7 +266,7 @@ def _last_words(settings: RunSettings) -> str:
 
 
 def _keep_log(settings: RunSettings) -> str:
-    """Keep mpirun's output beside the records, as it may say more than a line can; where it is, "" when empty."""
+    """Keep mpirun's output beside the records, since it may say more than one line; return its path, "" when empty."""
     log = settings.out_path / PARTS / LOG_FILE
     try:
         if not log.stat().st_size:
@@ -279,9 +280,9 @@ def _keep_log(settings: RunSettings) -> str:
 
 
 def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None) -> Outcome:
-    """One line for what went wrong, and where what was recorded is."""
+    """Return the failure in one line, with the place of the records."""
     causes = [record for record in failures(settings) if STOPPED not in record["error"]]
-    said = found is not None and TOLD in str(found.problem)  # it covers all such ranks, not the first record alone
+    said = found is not None and TOLD in str(found.problem)  # it covers all such ranks, not only the first record
     told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes and not said else None
     if found is None and told:
         code, problem = int(causes[0]["code"]), told

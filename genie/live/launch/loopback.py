@@ -7,15 +7,15 @@ import socket
 
 from genie.config.hosts import Hosts, loopback_hosts
 
-BLOCKS = 200  # tried, of 256 addresses each
+BLOCKS = 200  # blocks that are tried, of at least 256 addresses each
 
-# Blocks that this process has taken, each held by a name that the kernel gives once and frees when the process ends:
-# ranks bind their ports only later, and another run may look meanwhile.
+# Blocks taken by this process. Each is held by an abstract socket name, which the kernel frees when the process ends.
+# Ranks bind their ports only later, and another run may search meanwhile.
 _taken: dict[tuple[str, int], socket.socket] = {}
 
 
 def free_loopback_hosts(ranks: int, udp_port: int) -> Hosts:
-    """The first block of loopback addresses, one a rank, on which the port is free; the first block if none is."""
+    """Return the first block of loopback addresses, one a rank, with the port free; the first block if none is."""
     step = 256 * (1 + ranks // 256)
     for block in range(BLOCKS):
         base = str(ipaddress.IPv4Address("127.0.1.1") + block * step)

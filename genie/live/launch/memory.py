@@ -1,7 +1,7 @@
-"""A limit on memory (`ulimit -v`): settings that need less, and a test of whether the rest suffices.
+"""Memory limits (`ulimit -v`): settings that need less memory, and a test of whether the limit suffices.
 
-The library of tables ends its process when memory runs out, and reports that to no other one: under a limit, work
-that needs it is done in a process of its own.
+The library of tables (polars) aborts its process when memory runs out. So under a limit, work that needs it runs in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SALVAGE = "import sys; from genie.live.launch.memory import main; main(*sys.argv
 
 
 def save_memory() -> str | None:
-    """Under a limit, make ranks and tables need less; why even that is too much here, None when it suffices."""
+    """Reduce the memory use of ranks and tables under a limit; return why even that exceeds it, else None."""
     limit = memory_limit_kib()
     if limit is None:
         return None
@@ -39,7 +39,7 @@ def save_memory() -> str | None:
 
 
 def salvage_apart(settings: RunSettings, problem: str) -> str:
-    """Salvage in another process, which may run out of memory; says where what was recorded is."""
+    """Salvage in another process, which may run out of memory; return the place of the records."""
     said = _python(SALVAGE, msgspec.json.encode(settings).decode(), problem)
     if said is not None:
         return said
@@ -47,14 +47,14 @@ def salvage_apart(settings: RunSettings, problem: str) -> str:
 
 
 def main(settings: str, problem: str) -> None:
-    """Be that other process."""
+    """Salvage: the body of that other process."""
     from genie.live.launch.merge import try_to_salvage
 
     print(try_to_salvage(msgspec.json.decode(settings, type=RunSettings), problem))
 
 
 def _python(code: str, *arguments: str) -> str | None:
-    """The output of a Python process; None when it does not end well."""
+    """Run code in a new Python process; return its output, None unless it succeeds."""
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-c", code, *arguments],

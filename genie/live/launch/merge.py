@@ -1,4 +1,4 @@
-"""All ranks' records into one run folder: by rank 0 at the end, or by the launcher from what was left on disk."""
+"""Merging all ranks' records into one run folder: by rank 0 at the end, or by the launcher from files on disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def unpack(part: bytes) -> Records:
-    """A rank's saved iteration as tables of arrays."""
+    """Return a rank's saved iteration as tables of arrays."""
     tables: dict[str, dict[str, Any]] = {}
     with np.load(io.BytesIO(part)) as arrays:
         for key in arrays.files:
@@ -54,7 +54,10 @@ def write_live_run(
     parts: list[list[bytes] | None],
     problem: str | None = None,
 ) -> None:
-    """Write the run folder. `facts`: one a rank, None if lost; `parts`: iteration -> rank -> bytes, b"" if lost."""
+    """Write the run folder. `facts`: by rank, None if lost; `parts`: iteration -> rank -> bytes, b"" if lost.
+
+    Raise ValueError when there are no records, and RecordWriteError.
+    """
     import polars as pl
 
     workload = load(settings.workload)
@@ -82,10 +85,10 @@ def write_live_run(
 
 
 def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """counters.json: by rank, what its transport counted; what devices counted meanwhile; what should not have grown.
+    """Return counters.json: counters by rank, growth of devices' counters, and warnings.
 
-    `ranks` are totals since the rank opened its transport, which the iterations, warm-up included, are all of;
-    `devices` are differences over the same time; `refused_senders`, by rank: where packets came from that it refused.
+    `ranks` are totals since a rank opened its transport, over all iterations with warm-up. `devices` are differences
+    over the same time. `refused_senders`, by rank: the sources of packets that the rank refused.
     """
     ranks = [fact["counters"] if fact else None for fact in facts]
     devices = [device for fact in facts if fact for device in fact.get("devices", [])]
@@ -112,8 +115,8 @@ def _frames(
     shift = corrections[iteration] // k if iteration < len(corrections) else 0
     if shift == 0:
         return frames
-    # A node's times are its own clock's, which starts at the origin; a message from a clock that is ahead may seem to
-    # come before it, and that is what shows the clock's error.
+    # A node's times are of its own rank's clock, which starts at the origin. A message from a clock that is ahead may
+    # seem to arrive before the origin: this shows the clock's error, so it is not clipped.
     return (
         _shift(frames[0], ("ready_ns", "start_ns", "end_ns"), shift, lowest=0),
         _shift(frames[1], ("post_ns", "acked_ns"), shift),
@@ -122,7 +125,7 @@ def _frames(
 
 
 def _shift(frame: pl.DataFrame, columns: tuple[str, ...], shift_ns: int, lowest: int | None = None) -> pl.DataFrame:
-    """Times moved by shift_ns; -1, "not yet", stays, and nothing else becomes it."""
+    """Move times by shift_ns; -1, which means "not yet", stays, and no other time becomes -1."""
     import polars as pl
 
     def moved(name: str) -> pl.Expr:
@@ -134,7 +137,7 @@ def _shift(frame: pl.DataFrame, columns: tuple[str, ...], shift_ns: int, lowest:
 
 
 def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: str | None) -> dict[str, Any]:
-    """run.json: everything needed to repeat the run and to judge it."""
+    """Return run.json: all facts needed to repeat the run and to judge it."""
     known = [fact for fact in facts if fact]
     return {
         "world": "live",
@@ -143,6 +146,7 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "complete": problem is None,
         "problem": problem,
         **facts_of_build(),
+        "command": settings.command,
         "workload": settings.workload,
         "ranks": settings.ranks,
         "iterations": settings.iterations + settings.warmup,
@@ -165,16 +169,16 @@ def info_of(settings: RunSettings, facts: list[dict[str, Any] | None], problem: 
         "scheduling": sorted({fact["scheduling"] for fact in known}),
         "spin": sorted({fact["spin"] for fact in known}),
         "nodes": [fact["node"] if fact else None for fact in facts],
-        # By rank and iteration: how long it could run and had no core; -1 where the kernel does not count it.
+        # By rank and iteration: time runnable without a core; -1 where the kernel does not count it.
         "run_queue_ns": [fact.get("run_queue_ns", []) if fact else None for fact in facts],
         "warnings": list(settings.warnings),
         "faults": msgspec.to_builtins(settings.faults),
-        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None, warnings=[])),
+        "settings": msgspec.to_builtins(msgspec.structs.replace(settings, trace=None, warnings=[], command="")),
     }  # fmt: skip
 
 
 def salvage(settings: RunSettings, problem: str) -> Path | None:
-    """Write a run folder, marked incomplete, from the parts on disk; None without any. Raises RecordWriteError."""
+    """Write a run folder, marked incomplete, from the parts on disk; None without any. Raise RecordWriteError."""
     folder = settings.out_path / PARTS
     found = {path: _readable(path) for path in sorted(folder.glob("*-*.npz"))}
     by_name = {path.stem.removesuffix(CUT): data for path, data in found.items() if data}
@@ -189,7 +193,7 @@ def salvage(settings: RunSettings, problem: str) -> Path | None:
     try:
         write_live_run(settings, facts, parts, problem)
     except RecordWriteError:
-        # The disk may be full of these very parts: the tables are smaller.
+        # The disk may be full of these very parts, and the tables are smaller.
         for path in found:
             path.unlink()
         try:
@@ -204,12 +208,12 @@ def salvage(settings: RunSettings, problem: str) -> Path | None:
 
 
 def try_to_salvage(settings: RunSettings, problem: str) -> str:
-    """Salvage, and remove the parts when that went well; says where what was recorded is, "" when nothing was."""
+    """Salvage, and remove the parts on success; return the place of the records, "" when there are none."""
     parts = settings.out_path / PARTS
     try:
         salvaged = salvage(settings, problem)
-    except BaseException as error:  # whatever it is, the first problem is the one to report
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # which polars ends with
+    except BaseException as error:  # any error: the first problem is the one to report
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # polars raises it
             raise
         return f"what was recorded stays in {parts} ({' '.join(str(error).split())})"
     remove_parts(settings)
@@ -217,9 +221,9 @@ def try_to_salvage(settings: RunSettings, problem: str) -> str:
 
 
 def open_live_run(path: Path) -> Run:
-    """Open a run folder; one whose run was cut off before anyone could gather its parts is completed first.
+    """Open a run folder; one whose run was cut off before its parts were merged is completed first.
 
-    Raises RecordError.
+    Raise RecordError.
     """
     whole = (path / RUN_FILES[0]).exists()
     if (path / PARTS).is_dir() and (whole or any((path / PARTS).glob("*-*.npz"))):
@@ -234,7 +238,7 @@ def open_live_run(path: Path) -> Run:
 
 
 def _complete(path: Path) -> None:
-    """Gather the parts of a run that was cut off. Raises RecordError when they cannot be."""
+    """Merge the parts of a run that was cut off. Raise RecordError when that fails."""
     try:
         settings = msgspec.json.decode((path / LAUNCH_FILE).read_bytes(), type=RunSettings)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -249,13 +253,13 @@ def _complete(path: Path) -> None:
             f"{len(settings.ports)} ports and {len(settings.host_names)} hosts: make the run again"
         )
     settings = msgspec.structs.replace(settings, out=str(path.resolve()))
-    said = try_to_salvage(settings, "cut off: whoever gathers the records was gone")
+    said = try_to_salvage(settings, "cut off: the process that gathers the records was gone")
     if not (path / RUN_FILES[0]).exists():
         raise RecordError(f"{path}: {said or 'no part in it can be read'}; make the run again")
 
 
 def remove_halves(folder: Path) -> None:
-    """Remove what killed processes have left half written among a run folder's files."""
+    """Remove a run folder's files that killed processes left half-written."""
     for path in folder.glob("*.part"):
         if final_name(path.name) != path.name:
             with suppress(OSError):
@@ -271,7 +275,7 @@ def _facts(path: Path) -> dict[str, Any] | None:
 
 
 def _readable(path: Path) -> bytes:
-    """The part, or nothing when its writer was killed half-way."""
+    """Return the part's bytes; b"" when its writer was killed half-way."""
     try:
         data = path.read_bytes()
         unpack(data)
@@ -281,7 +285,7 @@ def _readable(path: Path) -> bytes:
 
 
 def failures(settings: RunSettings) -> list[dict[str, Any]]:
-    """What failed ranks have left, first failure first."""
+    """Return the records of failed ranks, the earliest first."""
     kinds = {"rank": int, "code": int, "error": str, "time_ns": int}
     records = []
     for path in sorted((settings.out_path / PARTS).glob(f"*{FAILED}")):

@@ -1,4 +1,4 @@
-"""Names of memory that MPICH shares between a node's ranks, which stay when ranks are killed while they join."""
+"""Shared-memory segments of MPICH between a node's ranks: their names stay when ranks are killed while joining."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 from genie.live.rendezvous.meeting import SEGMENT
 
 ORPHAN_S = 0.05
-FIRST_NAMESPACE = "pid:[4026531836]"  # linux/proc_ns.h: /proc shows the processes of all others in it
+FIRST_NAMESPACE = "pid:[4026531836]"  # linux/proc_ns.h: its /proc shows the processes of all namespaces
 
 
 class Segments:
     """The segments of one launch: those that its processes were seen to map.
 
-    Processes of another PID namespace may share /dev/shm and do not show in this /proc: a segment without a visible
-    user may be theirs. The first namespace shows all processes, so there each new segment without a user is an orphan.
+    Processes of another PID namespace may share /dev/shm without being visible in this /proc: a segment without a
+    visible user may be theirs. The first namespace shows all processes, so there each new segment without a user is an
+    orphan.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Segments:
         self._all_visible = _namespace() == FIRST_NAMESPACE
 
     def note(self, pids: Iterable[int]) -> None:
-        """Remember what these processes of the launch have mapped."""
+        """Remember the segments that these processes of the launch have mapped."""
         unknown = self._new() - self._ours
         for pid in pids if unknown else ():
             self._ours |= _mapped(unknown, Path(f"/proc/{pid}/maps"))
@@ -36,7 +37,7 @@ class Segments:
         """Remove the names that ended processes have left."""
         orphans = self._orphans()
         if orphans:
-            time.sleep(ORPHAN_S)  # another job's, which opens it just now, is in use then
+            time.sleep(ORPHAN_S)  # so that a segment that another job is just opening is in use by then
             for name in orphans & self._orphans():
                 Path(name).unlink(missing_ok=True)
 
@@ -47,7 +48,7 @@ class Segments:
         return found
 
     def _new(self) -> set[str]:
-        """This user's segments that are newer than this launch."""
+        """Return this user's segments that are newer than this launch."""
         found: set[str] = set()
         for path in Path(SEGMENT).parent.glob(f"{Path(SEGMENT).name}*"):
             with suppress(OSError):
@@ -58,7 +59,7 @@ class Segments:
 
 
 def _mapped(names: set[str], maps: Path) -> set[str]:
-    """The names that a process has mapped."""
+    """Return those of the names that a process has mapped."""
     with suppress(OSError):
         text = maps.read_text(errors="replace")
         return {name for name in names if name in text}

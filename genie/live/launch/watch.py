@@ -1,25 +1,25 @@
-"""The launcher's view of ranks while they run: their processes, and the signs and records that they leave."""
+"""The launcher's view of running ranks: their processes, and the signs and records that they leave."""
 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from genie.live.launch.blame import MPIRUN, Evidence, blame
 from genie.live.launch.end_order import EndOrder, state_of
 from genie.live.launch.segments import Segments
+from genie.live.launched import MPI_RANK_VARIABLES
 from genie.live.parts import FACTS, FAILED, FINISHED, PARTS, SIGN, STARTING
 from genie.live.rendezvous.channel import ranks_text
-from genie.live.rendezvous.meeting import MPI_RANK_VARIABLES
 from genie.live.settings import RunSettings
+from genie.progress import Display
 
 STARTING_POLL_S = 0.01  # until each rank has a process that is watched
 
 
 class Watch:
-    """Looks at the ranks of a run; of other machines only what is on a common disk."""
+    """Observes the ranks of a run; of ranks on other machines only their files on a shared disk."""
 
     def __init__(self, settings: RunSettings) -> None:
         self._out = settings.out_path
@@ -28,6 +28,7 @@ class Watch:
         self._ranks = settings.ranks
         self._total = settings.iterations + settings.warmup
         self._shown = 0
+        self._display = Display()
         self._mpirun = -1
         self._order = EndOrder()
         self._segments = Segments()
@@ -38,7 +39,7 @@ class Watch:
         self._order.watch(MPIRUN, mpirun)
 
     def look(self, wait_s: float) -> None:
-        """Note which processes have come and gone, for at most so long, and print progress."""
+        """Note started and ended processes, waiting for up to `wait_s`, and print progress."""
         ready = self.anyone_ready()
         self._order.look(wait_s if ready else STARTING_POLL_S)
         self._find_processes()
@@ -47,7 +48,7 @@ class Watch:
         self._show_progress()
 
     def _find_processes(self) -> None:
-        """Watch each rank's process: as mpirun's child from its first moment, then as the one that has signed."""
+        """Watch each rank's process: first mpirun's child, later the process named in the rank's sign."""
         watched = self._order.pids()
         if len(watched) <= self._ranks:  # the ranks and mpirun
             for rank, pid in _ranks_below(self._mpirun).items():
@@ -57,37 +58,35 @@ class Watch:
             self._order.watch(rank, pid)
 
     def _show_progress(self) -> None:
-        """A line about once in a tenth of the run; on a terminal one line that changes."""
+        """Print a line about once per tenth of the run; on a terminal one line that is overwritten."""
         done = self._shown
         while (self._folder / f"00000-{done:05d}.npz").exists():
             done += 1
-        terminal = sys.stderr.isatty()
-        step = 1 if terminal else max(1, self._total // 10)
+        step = 1 if self._display.is_terminal else max(1, self._total // 10)
         if done == self._shown or (done - self._shown < step and done < self._total):
             return
         self._shown = done
-        end = "\r" if terminal and done < self._total else "\n"
-        print(f"genie: iteration {done}/{self._total} played", end=end, file=sys.stderr, flush=True)
+        self._display.update(f"iteration {done}/{self._total} played", done / self._total)
 
     def removed(self) -> str | None:
-        """Which folder of the run is gone, or another one now."""
+        """Return which folder of the run was removed or replaced; None when none was."""
         for path, identity in self._folders.items():
             try:
                 now = _identity(path)
             except FileNotFoundError:
                 now = None
             except OSError:
-                continue  # a network's disk that does not answer for now
+                continue  # a network disk that does not answer now
             if now != identity:
                 return f"{path} was removed during the run"
         return None
 
     def failed(self) -> bool:
-        """Whether a rank has said that it failed."""
+        """Return whether a rank has left a failure record."""
         return any(self._folder.glob(f"*{FAILED}"))
 
     def not_started(self) -> str | None:
-        """Which ranks have not begun, and what they lack; None when all have."""
+        """Return which ranks have not started, or not met the others; None when all have."""
         begun = {int(path.stem): path.read_text() for path in self._folder.glob(f"*{SIGN}")}
         missing = set(range(self._ranks)) - set(begun)
         if missing:
@@ -96,11 +95,11 @@ class Watch:
         return f"{ranks_text(starting)} did not meet the others" if starting else None
 
     def anyone_ready(self) -> bool:
-        """Whether a rank has met the others and bound its port."""
+        """Return whether a rank has met the others and bound its port."""
         return any(self._folder.glob(f"*{FACTS}"))
 
     def vanished(self) -> bool:
-        """Whether a rank's process of this machine is gone although it has neither finished nor failed."""
+        """Return whether a rank's process on this machine is gone without having finished or failed."""
         return any(self._vanished(end.who) for end in self._order.ends if end.who != MPIRUN)
 
     def _vanished(self, rank: int) -> bool:
@@ -109,9 +108,9 @@ class Watch:
         return self._sign(rank, SIGN).exists() or self._order.signal_of(rank) != 0
 
     def verdict(self, returncode: int | None, told: dict[int, str]) -> str | None:
-        """The cause, as the ends of processes show it; None when they do not.
+        """Return the cause, as the ends of processes show it; None when they do not.
 
-        `returncode`: mpirun's; `told`: ranks that a signal told to end, as their records say.
+        `returncode`: mpirun's. `told`: rank -> signal name, for ranks whose records say that a signal told them to end.
         """
         self._order.look()
         ranks = {end.who for end in self._order.ends} - {MPIRUN}
@@ -132,20 +131,21 @@ class Watch:
         )
 
     def close(self) -> None:
-        """Stop watching, once no process of the run is left. Ranks that have met have no names in memory any more."""
+        """Stop watching, once no process of the run is left. Ranks that have met have removed their segments' names."""
+        self._display.end()
         self._order.close()
         if not self.anyone_ready():
             self._segments.remove()
 
     def stopped(self) -> str | None:
-        """A rank of this machine whose process is stopped."""
+        """Name a rank of this machine whose process is stopped; None when there is none."""
         for rank, pid in self._running().items():
             if state_of(pid) in ("T", "t"):
                 return f"rank {rank} is stopped: its process {pid} got SIGSTOP or is being debugged"
         return None
 
     def nobody_runs(self) -> bool:
-        """Whether no rank can leave anything any more: all have ended, or are stopped."""
+        """Return whether no rank can leave further records: all have ended or are stopped."""
         watched = self._rank_pids()
         return len(watched) == self._ranks and all(
             self._sign(rank, FAILED).exists() or self._finished(rank) or state_of(pid) in ("", "T", "t")
@@ -153,7 +153,7 @@ class Watch:
         )
 
     def _rank_pids(self) -> dict[int, int]:
-        """Processes of ranks that are or were watched: rank -> process."""
+        """Return rank -> process id of ranks that are or were watched."""
         return {rank: pid for rank, pid in self._order.pids().items() if rank != MPIRUN}
 
     def _finished(self, rank: int) -> bool:
@@ -172,15 +172,15 @@ class Watch:
         return self._folder / f"{rank:05d}{name}"
 
     def _running(self) -> dict[int, int]:
-        """Ranks of this machine that have signed and not finished: rank -> process."""
+        """Return rank -> process id of ranks on this machine that have signed and not finished."""
         return _signed(self._folder)
 
 
 def still_running(out: Path) -> tuple[int, int] | None:
-    """A rank and its process that an earlier run in this folder has left running on this machine."""
+    """Return a rank and its process that an earlier run in this folder left running on this machine; else None."""
     for rank, pid in _signed(out / PARTS).items():
         with suppress(OSError):
-            # Not another one of that number.
+            # The process id may have been reused.
             if state_of(pid) and b"genie" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return rank, pid
     return None
@@ -194,7 +194,7 @@ def _signed(folder: Path) -> dict[int, int]:
             if node == os.uname().nodename and state != FINISHED:
                 found[int(path.stem)] = int(pid)
         except (OSError, ValueError):
-            continue  # being written, or damaged
+            continue  # half-written or damaged
     return found
 
 
@@ -204,7 +204,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _ranks_below(mpirun: int) -> dict[int, int]:
-    """The ranks among the processes that mpirun has started on this machine: rank -> process."""
+    """Return rank -> process id of the ranks among mpirun's descendants on this machine."""
     found: dict[int, int] = {}
     waiting = [mpirun]
     while waiting:
@@ -213,12 +213,12 @@ def _ranks_below(mpirun: int) -> dict[int, int]:
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
                 waiting += [int(child) for child in children.read_text().split()]
         if pid != mpirun and (rank := _rank_of(pid)) is not None:
-            found[rank] = pid  # of a wrapper and what it has started, the inner one
+            found[rank] = pid  # of a wrapper and its child, the child
     return found
 
 
 def _rank_of(pid: int) -> int | None:
-    """The rank that mpirun gave a process in its environment."""
+    """Return the rank that mpirun gave a process in its environment; None without one."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = entry.decode(errors="replace").partition("=")

@@ -1,4 +1,4 @@
-"""Which source ports to pin, and which paths to send trains of probes on: pure, the same on every rank."""
+"""Choice of source ports, and of paths for trains of probes: deterministic, the same on every rank."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 
 Pair = tuple[int, int]
 Links = tuple[str, ...]
-PATHS_MIN = 3  # on a link, for a verdict to tell it from the ends of its paths
-MOVES_MAX = 200  # of pairs from their first choice
-# Ports that show all of so many equally likely paths with a probability of 0.99 (coupon collector).
+PATHS_MIN = 3  # on a link, for a verdict to distinguish it from the ends of its paths
+MOVES_MAX = 200  # moves of pairs away from their first choice
+# (n, ports): so many ports show all of n equally likely paths with a probability of 0.99 (coupon collector).
 PORTS_NEEDED = ((1, 7), (2, 9), (4, 21), (8, 51), (16, 115))
 
 
 def ports_needed(paths: int) -> int:
-    """How many ports of a pair to try, when those tried so far have shown so many paths."""
+    """Return how many ports of a pair to try, when those tried so far have shown `paths` paths."""
     return next((ports for most, ports in PORTS_NEEDED if paths <= most), PORTS_NEEDED[-1][1])
 
 
 def choose_ports(
     candidates: Mapping[Pair, Sequence[tuple[int, Links]]], ranks: int, queue_pairs: int, seed: int
 ) -> dict[Pair, list[int]]:
-    """One port for each queue pair of each pair of ranks, among (port, links) that were tried.
+    """Return a port for each queue pair of each pair of ranks, from the (port, links) that were tried.
 
-    Load is spread over the links of each phase, as far as phases are known: pairs as far apart in the order of ranks
-    send at the same time (a ring's, a pairwise all-to-all's). Then each link has PATHS_MIN pairs, and no two links have
-    the same pairs, where any choice can give that. Paths that are not known (no links) count for nothing.
+    Load is spread over the links of each phase: pairs of equal rank distance are taken to send at the same time (as in
+    a ring or a pairwise all-to-all). Then each link gets PATHS_MIN pairs, and no two links have the same pairs, where
+    the candidates allow it. Unknown paths (no links) are ignored.
     """
     draw = random.Random(seed)
     place = {pair: draw.random() for pair in sorted(candidates)}
@@ -46,7 +46,7 @@ def choose_ports(
 
 
 class _Load:
-    """Paths on each link, by phase and in all."""
+    """Number of paths on each link, by phase and in total."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -54,7 +54,7 @@ class _Load:
         self._total: Counter[str] = Counter()
 
     def with_path(self, pair: Pair, links: Links) -> tuple[int, int, int, int]:
-        """The worst and the sum of its phase, then of all, were these links one more path's."""
+        """Return maximum and sum of the loads on these links, of the pair's phase and then of all phases."""
         phase = (pair[1] - pair[0]) % self._ranks
         now = [self._by_phase[phase, link] for link in links]
         whole = [self._total[link] for link in links]
@@ -67,7 +67,7 @@ class _Load:
 
 
 def columns_of(paths_by_pair: Mapping[Pair, Sequence[Links]]) -> dict[str, frozenset[Pair]]:
-    """Link -> the pairs that pass it."""
+    """Return link -> the pairs that cross it."""
     found: dict[str, set[Pair]] = defaultdict(set)
     for pair, paths in paths_by_pair.items():
         for links in paths:
@@ -86,7 +86,7 @@ def _cover(
     order: Sequence[Pair],
     least: int,
 ) -> None:
-    """Move pairs onto links that too few pass, from links that have more than enough."""
+    """Move pairs onto links that fewer than `least` pairs cross, off links that more than `least` cross."""
     every = sorted({link for paths in candidates.values() for _, links in paths for link in links})
     for _ in range(MOVES_MAX):
         columns = _columns(chosen)
@@ -114,7 +114,7 @@ def _part(
     chosen: dict[Pair, list[tuple[int, Links]]],
     order: Sequence[Pair],
 ) -> None:
-    """Move pairs so that links which the same pairs pass differ, where some path passes one of them alone."""
+    """Move pairs so that links crossed by the same pairs differ, where some path crosses only some of them."""
     for _ in range(MOVES_MAX):
         columns = _columns(chosen)
         groups: dict[frozenset[Pair], set[str]] = defaultdict(set)
@@ -144,7 +144,7 @@ def _part(
 
 
 def alike(paths_by_pair: Mapping[Pair, Sequence[Links]]) -> list[list[str]]:
-    """Links inside the network that the same pairs pass: end to end nothing tells them apart."""
+    """Return groups of links inside the network that the same pairs cross: end-to-end data cannot distinguish them."""
     ends = {link for paths in paths_by_pair.values() for links in paths for link in (links[:1] + links[-1:])}
     groups: dict[frozenset[Pair], list[str]] = defaultdict(list)
     for link, pairs in columns_of(paths_by_pair).items():
@@ -156,8 +156,9 @@ def alike(paths_by_pair: Mapping[Pair, Sequence[Links]]) -> list[list[str]]:
 def trains(
     paths_by_pair: Mapping[Pair, Sequence[tuple[int, Links]]], each: int, most: int
 ) -> list[tuple[int, int, int]]:
-    """(src, dst, port) of paths on which to send trains of probes, one after the other: `each` for every group of links
-    that look alike, from senders that differ where they can, and `most` in all.
+    """Return (src, dst, port) of paths on which to send trains of probes, one after the other.
+
+    `each` paths for every group of indistinguishable links, from different senders where possible; `most` in total.
     """
     result: list[tuple[int, int, int]] = []
     for links in alike({pair: [path for _, path in paths] for pair, paths in paths_by_pair.items()}):

@@ -1,6 +1,6 @@
-"""Datagrams that are not fragmented, and what comes back for them: ICMP messages in sockets' error queues.
+"""Unfragmented datagrams, and the ICMP messages they cause, read from the error queues of sockets.
 
-Queues of errors need no privilege (ip(7), IP_RECVERR).
+Error queues need no privilege (ip(7), IP_RECVERR).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 # linux/in.h and linux/in6.h; the socket module does not name all of them.
 _MTU_DISCOVER = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}
 _RECVERR = {4: (socket.IPPROTO_IP, 11), 6: (socket.IPPROTO_IPV6, 25)}
-KNOWN_MTU, ANY_SIZE = 2, 3  # "don't fragment": refuse what the kernel knows to be too long, or send it all the same
+KNOWN_MTU, ANY_SIZE = 2, 3  # "don't fragment": refuse a datagram above the known path MTU, or send it anyway
 EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h: errno, origin, type, code, -, info, data; an address
 ORIGIN_ICMP, ORIGIN_ICMP6 = 2, 3
 TIME_EXCEEDED = ((ORIGIN_ICMP, 11), (ORIGIN_ICMP6, 3))  # (origin, type)
@@ -21,14 +21,14 @@ TIME_EXCEEDED = ((ORIGIN_ICMP, 11), (ORIGIN_ICMP6, 3))  # (origin, type)
 
 @dataclass(frozen=True)
 class Message:
-    """What an error queue says of a datagram."""
+    """An entry of a socket's error queue, about one datagram."""
 
     number: int  # errno
     origin: int
-    kind: int  # of ICMP
+    kind: int  # ICMP type
     code: int
-    info: int  # the MTU that fits, of a datagram that is too long
-    by: str  # address of who says so; "" the own kernel
+    info: int  # the MTU that would fit, when the datagram was too long
+    by: str  # address of the node that reports it; "": this kernel
 
     @property
     def is_icmp(self) -> bool:
@@ -36,24 +36,24 @@ class Message:
 
     @property
     def is_time_exceeded(self) -> bool:
-        """It died on the way, of its TTL."""
+        """The datagram's TTL expired on the way."""
         return (self.origin, self.kind) in TIME_EXCEEDED
 
 
 def version_of(address: str) -> int:
-    """4 or 6."""
+    """Return the IP version of an address: 4 or 6."""
     return ipaddress.ip_address(address).version
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """Of the sockets that have an address."""
+    """Return the address family of an IP address."""
     return socket.AF_INET6 if version_of(address) == 6 else socket.AF_INET
 
 
 def udp_socket(address: str, port: int, mode: int = KNOWN_MTU, *, hears_errors: bool = False) -> socket.socket:
-    """Bound to an address and a port (0: one that the kernel chooses), with "don't fragment" set. Raises OSError.
+    """Return a socket bound to an address and a port (0: chosen by the kernel), with "don't fragment" set.
 
-    `hears_errors`: it has a queue of errors; several such sockets may have one port, one after the other.
+    `hears_errors`: it has an error queue; several such sockets may have one port, one after the other. Raise OSError.
     """
     version = version_of(address)
     made = socket.socket(family_of(address), socket.SOCK_DGRAM)
@@ -70,7 +70,7 @@ def udp_socket(address: str, port: int, mode: int = KNOWN_MTU, *, hears_errors: 
 
 
 def message_of(level: int, kind: int, data: bytes) -> Message | None:
-    """What one piece of ancillary data of an error queue says; None when it is something else."""
+    """Parse one piece of an error queue's ancillary data; None when it is of another kind."""
     if (level, kind) not in _RECVERR.values() or len(data) < EXTENDED_ERROR.size:
         return None
     number, origin, what, code, _, info, _ = EXTENDED_ERROR.unpack_from(data)
@@ -78,7 +78,7 @@ def message_of(level: int, kind: int, data: bytes) -> Message | None:
 
 
 def address_in(data: bytes) -> str:
-    """The IP address of a sockaddr; "" when it has none."""
+    """Return the IP address of a sockaddr; "" when it has none."""
     family = struct.unpack_from("=H", data)[0] if len(data) >= 2 else 0
     if family == socket.AF_INET and len(data) >= 8:
         return str(ipaddress.ip_address(data[4:8]))

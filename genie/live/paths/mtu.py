@@ -1,7 +1,7 @@
-"""What the paths to the other ranks carry: by their routes, and by trying it.
+"""Path MTU to the other ranks: from routes, and by sending datagrams.
 
-A packet that is too long for its route is never sent, only refused. One that is too long for a hop on the way may
-vanish without a word: discovery sends datagrams of each size, "don't fragment" set; ranks agree on what has arrived.
+A packet too long for the sender's route is refused and never sent. One too long for a later hop may vanish silently. So
+discovery sends datagrams of each size with "don't fragment" set, and ranks agree on those that arrived.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 
 IP_MTU, IPV6_MTU = 14, 24  # linux/in.h and linux/in6.h; the socket module does not name them
-# UDP payload beside the packet's own: BTH, RETH, immediate data, ICRC (InfiniBand 1.4, chapter 9).
+# UDP payload beyond the packet's own: BTH, RETH, immediate data, ICRC (InfiniBand 1.4, chapter 9).
 TRANSPORT_BYTES = 12 + 16 + 4 + 4
 # The headers of the largest packet, by IP version.
 HEADER_BYTES = {4: 20 + 8 + TRANSPORT_BYTES, 6: 40 + 8 + TRANSPORT_BYTES}
 MTUS = (4096, 2048, 1024, 512, 256)
 GIVE_MTU = "give mtu = {0} under [transport] of a --fabric file (--mtu {0} of a bench)"
 
-PROBE = struct.Struct("!8sIII")  # what it is, run's seed (32 bits), sending rank, path MTU
+PROBE = struct.Struct("!8sIII")  # mark, run's seed (32 bits), sending rank, path MTU
 PROBE_MARK = b"genieMTU"
-WAITS_S = (0.05, 0.1, 0.2, 0.4)  # for the datagrams of one size; those that are missing are sent again
+WAITS_S = (0.05, 0.1, 0.2, 0.4)  # for the datagrams of one size; missing ones are sent again
 
 
 def route_mtu_bytes(own: str, peer: str, port: int) -> int:
-    """Largest IP packet that the route from one address to the other takes. Raises OSError without a route."""
+    """Return the largest IP packet that the route between two addresses takes. Raise OSError without a route."""
     with udp_socket(own, 0) as probe:
         probe.connect((peer, port))  # sends nothing
         if version_of(own) == 6:
@@ -45,7 +45,7 @@ def _where(addresses: list[str], rank: int, peer: int) -> str:
 
 
 def _peers(addresses: list[str], rank: int) -> Iterable[int]:
-    """One rank for each address but the own: ranks of one address have the same paths."""
+    """Yield one rank for each other address: ranks of one address have the same paths."""
     seen = set()
     for peer, address in enumerate(addresses):
         if peer != rank and address not in seen:
@@ -54,7 +54,7 @@ def _peers(addresses: list[str], rank: int) -> Iterable[int]:
 
 
 def path_problem(addresses: list[str], rank: int, port: int, mtu_bytes: int) -> str:
-    """Why packets of this path MTU do not get from a rank to all others; "" when they do."""
+    """Return why packets of this path MTU do not get from a rank to all others; "" when they do."""
     own = addresses[rank]
     headers = HEADER_BYTES[version_of(own)]
     for peer in _peers(addresses, rank):
@@ -62,7 +62,7 @@ def path_problem(addresses: list[str], rank: int, port: int, mtu_bytes: int) -> 
         try:
             route = route_mtu_bytes(own, addresses[peer], port)
         except OSError as error:
-            return f"no way from {where}: {error.strerror}; see ip addr and ip route there"
+            return f"no route from {where}: {error.strerror}; see ip addr and ip route there"
         if route < mtu_bytes + headers:
             fits = next((mtu for mtu in MTUS if mtu + headers <= route), None)
             what = GIVE_MTU.format(fits) if fits else "give a network for 320 bytes and more"
@@ -74,7 +74,7 @@ def path_problem(addresses: list[str], rank: int, port: int, mtu_bytes: int) -> 
 
 
 def _route_limit_bytes(addresses: list[str], rank: int, port: int) -> int:
-    """The largest path MTU that the routes from a rank take; all of them take the smallest there is."""
+    """Return the largest path MTU that all routes from a rank take; the smallest MTU if none fits."""
     own = addresses[rank]
     routes = [route_mtu_bytes(own, addresses[peer], port) for peer in _peers(addresses, rank)]
     room = min(routes, default=MTUS[0] + HEADER_BYTES[6]) - HEADER_BYTES[version_of(own)]
@@ -82,7 +82,7 @@ def _route_limit_bytes(addresses: list[str], rank: int, port: int) -> int:
 
 
 class Prober:
-    """One rank's datagrams to the others. Ranks of one address are tried once, by the first of them."""
+    """Sends and receives one rank's datagrams. Ranks of one address are tried once, by the first of them."""
 
     def __init__(self, settings: RunSettings, rank: int) -> None:
         self._addresses, self._rank = settings.addresses, rank
@@ -94,16 +94,16 @@ class Prober:
         self._arrived: set[tuple[int, int]] = set()  # sender, path MTU
 
     def send(self, mtu_bytes: int, ports: dict[int, int]) -> None:
-        """A datagram as long as a packet of this path MTU to each of `ports`: rank -> UDP port."""
+        """Send a datagram as long as a packet of this path MTU to each of `ports`: rank -> UDP port."""
         head = PROBE.pack(PROBE_MARK, self._seed, self._rank, mtu_bytes)
         datagram = head.ljust(mtu_bytes + TRANSPORT_BYTES, b"\0")
-        # Each rank begins with another peer: not all at one receiver.
+        # Each rank starts with a different peer, so that receivers are not flooded in turn.
         for peer in sorted(ports, key=lambda peer: (peer - self._rank) % len(self._addresses)):
-            with suppress(OSError):  # longer than the route, or refused: it does not arrive, which is what counts
+            with suppress(OSError):  # longer than the route, or refused: it does not arrive, which the receiver reports
                 self._socket.sendto(datagram, (self._addresses[peer], ports[peer]))
 
     def missing(self, mtu_bytes: int, senders: set[int], limit_s: float) -> set[int]:
-        """Those of the senders whose datagram of this path MTU has not come within the limit."""
+        """Return the senders whose datagram of this path MTU has not arrived within the limit."""
         deadline = time.monotonic() + limit_s
         while missing := {rank for rank in senders if (rank, mtu_bytes) not in self._arrived}:
             left = deadline - time.monotonic()
@@ -124,19 +124,19 @@ class Prober:
             self._arrived.add((rank, mtu_bytes))
 
     def close(self) -> None:
-        """Give its port back."""
+        """Close the socket."""
         self._socket.close()
 
 
 def discover(meet: Rendezvous, settings: RunSettings, rank: int, mtu_max_bytes: int, *, over_ip: bool) -> int:
-    """The largest path MTU that the devices of all ranks take and that all paths between them really carry.
+    """Return the largest path MTU that all ranks' devices support and all paths between them carry.
 
-    All ranks call it together. `mtu_max_bytes`: of this rank's device; `over_ip`: it sends by IP. Raises RankError on
-    all of them when a path carries nothing.
+    All ranks call it together. `mtu_max_bytes`: of this rank's device; `over_ip`: this rank sends by IP. Raise
+    RankError on all of them when a path carries nothing.
     """
     problem = path_problem(settings.addresses, rank, settings.udp_port, MTUS[-1]) if over_ip else ""
     prober = Prober(settings, rank) if over_ip and not problem else None
-    if prober:  # what is longer than the own routes need not be tried
+    if prober:  # sizes beyond the rank's own routes need not be tried
         mtu_max_bytes = min(mtu_max_bytes, _route_limit_bytes(settings.addresses, rank, settings.udp_port))
     try:
         everyone = meet.agree([prober.port if prober else 0, mtu_max_bytes, problem])
@@ -163,7 +163,7 @@ def discover(meet: Rendezvous, settings: RunSettings, rank: int, mtu_max_bytes: 
 
 
 def _tried(addresses: list[str], ports: dict[int, int]) -> dict[int, int]:
-    """The first rank of each address, and its port."""
+    """Return the first rank of each address, and its port."""
     first: dict[str, int] = {}
     for rank in ports:
         first.setdefault(addresses[rank], rank)
@@ -173,7 +173,7 @@ def _tried(addresses: list[str], ports: dict[int, int]) -> dict[int, int]:
 def _lost(
     meet: Rendezvous, prober: Prober | None, rank: int, mtu_bytes: int, ports: dict[int, int]
 ) -> list[tuple[int, int]]:
-    """The paths, as (sender, receiver), on which datagrams of this path MTU have not arrived after all tries."""
+    """Return the paths (sender, receiver) on which datagrams of this path MTU have not arrived after all tries."""
     others = {peer: port for peer, port in ports.items() if peer != rank}
     lost = [(source, target) for source in ports for target in ports if source != target]
     for wait_s in WAITS_S:

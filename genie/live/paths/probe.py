@@ -1,7 +1,7 @@
-"""Datagrams that go as a flow's packets do and die on the way: who says so is the path's next hop.
+"""Traceroute with the flow's own five-tuple: each ICMP Time Exceeded names the next hop.
 
-Sent from the flow's own source port to its destination port, with TTL 1, 2, ...; the ICMP answers come by the sockets'
-error queues, which needs no privilege (ip(7), IP_RECVERR).
+Probes have the flow's source and destination ports, and TTL 1, 2, and so on. The ICMP answers are read from the
+sockets' error queues, which needs no privilege (ip(7), IP_RECVERR).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from genie.live.paths.icmp import message_of, udp_socket, version_of
 SO_TIMESTAMPNS = 35  # asm/socket.h
 TIMESPEC = struct.Struct("@qq")
 MARK = b"genieTTL"
-PROBE = struct.Struct("!8sIHH")  # mark, number of the flow, TTL, trial
+PROBE = struct.Struct("!8sIHH")  # mark, index of the flow, TTL, trial
 HOPS_MAX = 16
-SILENT_MAX = 3  # hops in a row, after which nothing more is expected
-WAITS_S = (0.05, 0.1, 0.25)  # for the answers of a hop; flows that have none are asked again
-PER_BURST = 64  # probes; then those before are heard first, as hops answer a limited number at once
+SILENT_MAX = 3  # consecutive silent hops after which a flow is given up
+WAITS_S = (0.05, 0.1, 0.25)  # for the answers of a hop; flows without an answer are probed again
+PER_BURST = 64  # probes; then pending answers are read, since hops limit their rate of answers
 BURST_S = 0.002
 TRAIN_TTL = 64
 TRIAL_WAIT_S = 0.25
@@ -34,19 +34,19 @@ Flow = tuple[str, int]  # destination address, source port
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for a probe; -1 where a hop returns too little of it."""
+    """The answer to a probe. `ttl` and `trial` are -1 where a hop returns too little of the probe."""
 
     source_port: int
     destination: str
-    hop: str  # address of who answered
-    is_end: bool  # the destination was reached, or does not want it
+    hop: str  # address of the node that answered
+    is_end: bool  # an answer other than Time Exceeded, such as Port Unreachable: the path ends here
     ttl: int
     trial: int
-    time_ns: int  # real-time clock, by the kernel
+    time_ns: int  # kernel timestamp, real-time clock
 
 
 class PathProber:
-    """Sockets of one address, one for each source port."""
+    """Sockets of one address, one per source port."""
 
     def __init__(self, address: str, udp_port: int) -> None:
         self._address, self._udp_port = address, udp_port
@@ -55,14 +55,14 @@ class PathProber:
         self._poll = select.poll()
 
     def open(self, ports: Iterable[int]) -> set[int]:
-        """Take source ports; those that are free. Others are given back."""
+        """Bind these source ports and release all others; return those that could be bound."""
         wanted = set(ports)
         for port in set(self._sockets) - wanted:
             self._drop(port)
         for port in sorted(wanted - set(self._sockets)):
             with suppress(OSError):
                 self._sockets[port] = self._open(port)
-                self._poll.register(self._sockets[port], 0)  # errors are always told
+                self._poll.register(self._sockets[port], 0)  # poll always reports errors
         return set(self._sockets)
 
     def _open(self, port: int) -> socket.socket:
@@ -77,11 +77,11 @@ class PathProber:
         gone.close()
 
     def close(self) -> None:
-        """Give all ports back."""
+        """Release all ports."""
         self.open(())
 
     def send(self, flow: Flow, payload: bytes, ttl: int) -> None:
-        """A datagram of a flow. What an earlier one met is told by the first try, and is no problem of this one."""
+        """Send a datagram of a flow. A pending error of an earlier datagram fails the first try only."""
         level, kind = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT) if self._six else (socket.IPPROTO_IP, socket.IP_TTL)
         for _ in range(3):
             with suppress(OSError):
@@ -91,18 +91,18 @@ class PathProber:
                 return
 
     def hear(self, limit_s: float) -> list[Answer]:
-        """Answers that are there, or come within the limit."""
+        """Return the answers that are there, or arrive within the limit."""
         by_number = {its.fileno(): (port, its) for port, its in self._sockets.items()}
         found: list[Answer] = []
         for number, _ in self._poll.poll(max(0.0, limit_s) * 1000):
             port, its = by_number[number]
             while (answer := self._next(port, its)) is not None:
                 found += [answer] if answer.hop else []
-            its.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # heard, so that sends need not tell it
+            its.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # clears the pending error for the next send
         return found
 
     def _next(self, port: int, its: socket.socket) -> Answer | None:
-        """The next message of a socket's error queue, with `hop` "" when it is none of a path's; None without any."""
+        """Return the next message of a socket's error queue; None without any. `hop` is "" unless a node sent it."""
         try:
             data, extra, _, destination = its.recvmsg(512, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
         except OSError:
@@ -121,10 +121,10 @@ class PathProber:
 
 
 def trace(prober: PathProber, flows: Sequence[Flow], limit_s: float) -> dict[Flow, list[str]]:
-    """Addresses of the hops of each flow, SILENT where none answered, without the destination.
+    """Return the addresses of each flow's hops without the destination; SILENT where none answered.
 
-    All flows are asked for their first hop, then for their second, and so on; a flow whose port is taken by somebody
-    else has none.
+    All flows are probed for their first hop, then for their second, and so on. A flow whose source port is in use has
+    none.
     """
     deadline = time.monotonic() + limit_s
     free = prober.open(port for _, port in flows)
@@ -157,7 +157,7 @@ def trace(prober: PathProber, flows: Sequence[Flow], limit_s: float) -> dict[Flo
 def _ask(
     prober: PathProber, flows: Sequence[Flow], ttl: int, trial: int, wait_s: float, answered: dict[Flow, Answer]
 ) -> None:
-    """Send one probe for each flow, and hear what comes until all have answered or the wait is over."""
+    """Send one probe for each flow, and collect answers until all have answered or the wait is over."""
 
     def note(answers: list[Answer]) -> None:
         for answer in answers:
@@ -174,14 +174,16 @@ def _ask(
 
 
 def train(prober: PathProber, flow: Flow, hops: int, *, count: int, size_bytes: int, trials: int) -> list[int]:
-    """Time in ns until each hop has answered a probe that came behind `count` datagrams of a size, which went all the
-    way: the least of some trials, -1 where none answered. Links that the train has to wait for make it longer.
+    """Return the times in ns until each hop answers a probe sent behind `count` datagrams that go all the way.
+
+    Each is the minimum over the trials, -1 where none was answered. A link on which the train must queue makes it
+    longer.
     """
     least = [-1] * hops
     if flow[1] not in prober.open([flow[1]]):
         return least
     for trial in range(trials):
-        prober.hear(0)  # what is late from before
+        prober.hear(0)  # discard late answers
         began_ns = time.time_ns()
         for _ in range(count):
             prober.send(flow, bytes(size_bytes), TRAIN_TTL)

@@ -1,4 +1,4 @@
-"""What the record says of the paths that ranks have learned: the table of a run folder, and facts for run.json."""
+"""Learned paths in the record: the table of a run folder, and facts for run.json."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from genie.live.path_names import Graph, TracePlan
 if TYPE_CHECKING:
     import polars as pl
 
-SHOWN_MAX = 100  # of flows that have no links
+SHOWN_MAX = 100  # flows without links that are listed
 
 
 def paths_of(plan: TracePlan, facts: list[dict[str, Any] | None]) -> tuple[pl.DataFrame | None, dict[str, Any]]:
-    """Links of the flows whose whole path the fabric knows, and what there is to say of the others and of changes."""
+    """Return the links of flows whose full path is known on the fabric, and facts of other flows and of changes."""
     import polars as pl
 
     from genie.record.schemas import PATHS_SCHEMA
@@ -48,7 +48,7 @@ def paths_of(plan: TracePlan, facts: list[dict[str, Any] | None]) -> tuple[pl.Da
 
 
 def differs(graph: Graph, source: int, target: int, before: list[str], after: list[str]) -> bool:
-    """Whether two traces of a flow show two paths. What one of them did not hear is no difference."""
+    """Return whether two traces of a flow show different paths. A silent hop is not a difference."""
     if not before or not after:
         return False
     one, other = graph.links(source, target, before), graph.links(source, target, after)
@@ -59,7 +59,7 @@ def differs(graph: Graph, source: int, target: int, before: list[str], after: li
 
 
 def _at_links(links: list[str], times_ns: list[int], plan: TracePlan) -> list[int | None]:
-    """Times of hops as times of the links that end there; None where no hop answers."""
+    """Return the times of hops as times of the links that end at them; None where no hop answers."""
     hops = set(plan.nodes.values()) - set(plan.hosts)
     left = list(times_ns)
     result: list[int | None] = []

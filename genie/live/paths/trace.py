@@ -1,5 +1,6 @@
-"""Learning the paths of a run's queue pairs: before it, again after it, and with trains of probes where links that
-carry the same flows are to be told apart. All ranks take part together.
+"""Learning the paths of a run's queue pairs, before it and again after it. All ranks take part together.
+
+Trains of probes distinguish links that carry the same flows.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 from genie.live.transport import SOFTROCE
 
-PEERS_MAX = 64  # whose paths a rank learns
+PEERS_MAX = 64  # peers whose paths a rank learns
 TRACE_LIMIT_S = 2.0
-TRAINS_EACH, TRAINS_MAX = 3, 48  # for links that look alike, and in all
+TRAINS_EACH, TRAINS_MAX = 3, 48  # paths per group of indistinguishable links, and in total
 TRAINS_LIMIT_S = 4.0
 TRAIN_PACKETS, TRAIN_TRIALS = 24, 4
 Hops = dict[tuple[int, int], list[str]]  # (peer, source port) -> addresses
 
 
 class PathTrace:
-    """One rank's part."""
+    """One rank's part in learning the paths."""
 
     def __init__(self, settings: RunSettings, meet: Rendezvous, plan: TracePlan) -> None:
         self._settings, self._meet, self._rank = settings, meet, meet.rank
@@ -39,9 +40,10 @@ class PathTrace:
             self._prober = PathProber(settings.addresses[self._rank], settings.udp_port)
 
     def learn(self) -> dict[int, list[int]]:
-        """Trace the flows to be, before any port is taken; the ports by peer where they are pinned by it, else none.
+        """Trace the flows of the run before their ports are bound; return the chosen ports by peer, {} unless pinned.
 
-        Ports that follow from the numbers of queue pairs are not known yet: their paths are learned afterwards.
+        With the rule "nccl" ports follow from queue pair numbers, which are not known yet: those paths are learned
+        afterwards.
         """
         rule, count = self._settings.source_ports, self._settings.queue_pairs
         chosen: dict[int, list[int]] = {}
@@ -57,17 +59,17 @@ class PathTrace:
         finally:
             if self._prober:
                 self._prober.close()
-        self._meet.agree(None)  # nobody takes ports while others still ask for theirs
+        self._meet.agree(None)  # no rank binds ports while others still probe
         return chosen
 
     def _peers(self) -> list[int]:
-        """Those after it, in the order of ranks, and one that is before it last."""
+        """Return the peers to trace: the next PEERS_MAX ranks in cyclic order, without those of the same address."""
         size, own = self._settings.ranks, self._settings.addresses[self._rank]
         others = [(self._rank + far) % size for far in range(1, size)]
         return [peer for peer in others[:PEERS_MAX] if self._settings.addresses[peer] != own]
 
     def _trace(self, wanted: Sequence[tuple[int, int]], limit_s: float = TRACE_LIMIT_S) -> Hops:
-        """Hops of flows, given as peers and source ports."""
+        """Trace flows, given as peers and source ports; return their hops."""
         if self._prober is None or not wanted:
             return {}
         flows = {key: (self._settings.addresses[key[0]], key[1]) for key in wanted}
@@ -75,7 +77,7 @@ class PathTrace:
         return {key: found[flow] for key, flow in flows.items()}
 
     def _choose(self) -> dict[int, list[int]]:
-        """Try ports until those of each peer have most likely shown all of its paths; rank 0 chooses for all."""
+        """Try ports until each peer's have most likely shown all of its paths; rank 0 then chooses for all ranks."""
         draw = random.Random(f"{self._settings.seed}/{self._rank}/ports")
         first = draw.randrange(LAST - FIRST + 1)
         tried = 0
@@ -98,7 +100,7 @@ class PathTrace:
         return chosen
 
     def _decide(self, everyone: list[Any]) -> list[list[Any]]:
-        """By rank: [peer, ports] of each of its peers."""
+        """Return, by rank, [peer, ports] of each of its peers."""
         candidates: dict[Pair, list[tuple[int, Links]]] = {}
         for rank, known in enumerate(everyone):
             for peer, port, hops in known:
@@ -108,11 +110,11 @@ class PathTrace:
         return [[[dst, ports] for (src, dst), ports in chosen.items() if src == rank] for rank in range(settings.ranks)]
 
     def _links(self, rank: int, peer: int, hops: Sequence[str]) -> Links:
-        """As the fabric names them; without a fabric each address that answered stands for the link to it."""
+        """Return the fabric's links; without a fabric each address that answered stands for the link to it."""
         return tuple(self._graph.links(rank, peer, hops)) or tuple(f"->{name}" for name in self._graph.names(hops))
 
     def again(self, used: Sequence[str]) -> dict[str, Any]:
-        """Trace the flows that were, when all ports are free again; for the record. `used`: source ports by peer."""
+        """Trace the run's flows again once all ports are free, for the record. `used`: source ports by peer."""
         flows: list[tuple[int, int]] = []
         if self._prober:
             flows = [(peer, int(port)) for peer in self._peers() for port in used[peer].split(",") if port]
@@ -128,7 +130,7 @@ class PathTrace:
         return {"paths": rows, "probes": probes}
 
     def _trains(self, rows: list[list[Any]]) -> list[list[Any]]:
-        """Trains on the paths that need them, one after the other: [peer, port, ns by hop] of this rank's."""
+        """Send trains on the paths that need them, one by one; return this rank's, as [peer, port, ns by hop]."""
         flows: list[list[int]] = self._meet.agree(rows, self._needed)
         found: list[list[Any]] = []
         if not flows:
@@ -160,10 +162,10 @@ class PathTrace:
         return trains(ways, TRAINS_EACH, TRAINS_MAX)
 
     def _sink(self) -> socket.socket | None:
-        """Takes in what trains bring, so that nobody answers to it."""
+        """Bind a socket that swallows the trains, so that this host does not answer them; None if the port is taken."""
         address = self._settings.addresses[self._rank]
         made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-        with suppress(OSError):  # another rank of the address has it
+        with suppress(OSError):  # another rank of the address has bound it
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((address, self._settings.udp_port))
             return made

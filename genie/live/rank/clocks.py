@@ -1,7 +1,7 @@
-"""Clock offsets between ranks, from ping-pongs with rank 0 (reference: NTP's offset; the fastest exchange counts).
+"""Clock offsets between ranks, from ping-pongs with rank 0 (as NTP's offset; the fastest exchange counts).
 
-Ranks of one boot and one time namespace share a clock: their offset is 0 and exact. Others fit offset = a + b·t
-through the best exchanges before and after the run.
+Ranks of one boot and one time namespace share a clock: their offset is exactly 0. Others fit offset = a + b·t through
+the fastest exchanges before and after the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXCHANGES = 32
 
 
 def clock_identity() -> tuple[str, str]:
-    """This machine's boot id, and with it what tells whose monotonic clock a process reads (its time namespace)."""
+    """Return this machine's boot id and time namespace, which together identify the monotonic clock of a process."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     namespace = Path("/proc/self/ns/time")
     return boot, str(namespace.stat().st_ino) if namespace.exists() else ""
@@ -25,7 +25,7 @@ def clock_identity() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One ping-pong: sent and received by our clock, answered by rank 0's; all ns."""
+    """One ping-pong: sent and received by this rank's clock, answered by rank 0's; all in ns."""
 
     sent_ns: int
     answered_ns: int
@@ -41,14 +41,14 @@ class Exchange:
 
     @property
     def offset_ns(self) -> float:
-        """Our clock minus rank 0's, if both ways took equally long; wrong by half the round trip at most."""
+        """This rank's clock minus rank 0's, if both ways took equally long; wrong by half the round trip at most."""
         return self.middle_ns - self.answered_ns
 
 
 def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
-    """Ping-pongs between rank 0 and each of the ranks `remote`, which have clocks of their own.
+    """Exchange ping-pongs between rank 0 and each of the ranks `remote`, whose clocks differ from rank 0's.
 
-    Returns those of the calling rank: none on rank 0 and where the clock is rank 0's. Raises RendezvousError.
+    Return those of the calling rank: none on rank 0 and on ranks that share its clock. Raise RendezvousError.
     """
     exchanges: list[Exchange] = []
     if meet.rank == 0:
@@ -65,12 +65,12 @@ def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
 
 
 def _do_nothing() -> None:
-    """While clocks are compared, a rank that slept would answer late."""
+    """Do not sleep: while clocks are compared, a sleeping rank would answer late."""
 
 
 @dataclass(frozen=True)
 class ClockFit:
-    """Our clock minus rank 0's = offset_ns + drift · (t − origin_ns), right to within bound_ns."""
+    """This rank's clock minus rank 0's = offset_ns + drift · (t − origin_ns), correct to within bound_ns."""
 
     offset_ns: float = 0.0
     drift: float = 0.0
@@ -78,11 +78,11 @@ class ClockFit:
     bound_ns: float = 0.0
 
     def at(self, time_ns: float) -> float:
-        """Offset at a time of our clock."""
+        """Return the offset at a time of this rank's clock."""
         return self.offset_ns + self.drift * (time_ns - self.origin_ns)
 
     def at_reference(self, time_ns: float) -> float:
-        """Offset at a time of rank 0's clock."""
+        """Return the offset at a time of rank 0's clock."""
         return (self.offset_ns + self.drift * (time_ns - self.origin_ns)) / (1 - self.drift)
 
 
@@ -90,7 +90,7 @@ SHARED_CLOCK = ClockFit()
 
 
 def fit(before: list[Exchange], after: list[Exchange]) -> ClockFit:
-    """A line through the fastest exchange of each side; the bound is half its round trip plus the worst residual.
+    """Fit a line through the fastest exchange of each side; the bound is half its round trip plus the worst residual.
 
     Residuals are taken on the next fastest exchanges, which the line was not fitted to.
     """

@@ -1,4 +1,4 @@
-"""The end of a run: all ranks give their records to rank 0, which writes the run folder."""
+"""The end of a run: all ranks send their records to rank 0, which writes the run folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from genie.record import RecordError
 
 
 def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts: list[bytes], idle: Idle) -> None:
-    """Give this rank's facts, and its records by iteration; returns once the run folder is written.
+    """Give rank 0 this rank's facts and its records by iteration; return once the run folder is written.
 
-    All ranks wait for that, however long it takes: what they keep on disk goes only after it. Raises RankError on all
-    of them when the folder cannot be written, RendezvousError.
+    All ranks wait for that, however long it takes: they delete their files on disk only after it. Raise RankError on
+    all ranks when the folder cannot be written, or RendezvousError.
     """
     everyone = meet.collect(msgspec.msgpack.encode(facts), idle=idle)
     collected = [meet.collect(part, idle=idle) for part in parts]
     problem: tuple[int, str] | None = None
     if everyone is not None:
-        from genie.live.launch.merge import write_live_run  # here, because it imports much
+        from genie.live.launch.merge import write_live_run  # imported here because it imports much
 
         try:
             with meet.busy():
@@ -33,7 +33,7 @@ def gather(settings: RunSettings, meet: Rendezvous, facts: dict[str, Any], parts
             raise
         except (RecordError, RendezvousError, OSError) as error:
             problem = (EXIT_ENVIRONMENT, str(error))
-        except BaseException as error:  # all ranks must hear of it
+        except BaseException as error:  # all ranks must learn of it
             fault = unexpected(error)
             problem = (fault.code, str(fault))
     agreed = meet.agree(problem, lambda problems: problems[0], idle=idle)

@@ -17,10 +17,11 @@ from genie.inputs.content import read_bytes
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
 from genie.live.launch.endings import launcher_gone, record_failure, unwritable_part
+from genie.live.launched import expected_rank
 from genie.live.parts import FINISHED, LAUNCHED, LOG_FILE, PARTS, RUNNING, SIGN, STARTING
 from genie.live.rank.worker import run_rank
 from genie.live.rendezvous.channel import RendezvousError
-from genie.live.rendezvous.meeting import Rendezvous, expected_rank, join
+from genie.live.rendezvous.meeting import Rendezvous, join
 from genie.live.settings import RunSettings
 
 S = TypeVar("S", bound=RunSettings)
@@ -31,8 +32,11 @@ def main(path: str) -> int:
 
 
 def start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> int:
-    """Be a rank of what a launch file of this kind of settings says: meet the others, and do `body`."""
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH tells ranks that one of them has gone
+    """Run this process as a rank: read the launch file, meet the other ranks, and call `body`. Return the exit code.
+
+    `kind`: the type of the settings in the launch file.
+    """
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # MPICH's signal to ranks that another rank has gone
     install_thread_handler()
     try:
         with safe_streams():
@@ -66,31 +70,31 @@ def _start(path: str, kind: type[S], body: Callable[[S, Rendezvous], int]) -> in
 
 
 def run_and_sign(settings: RunSettings, rank: int, body: Callable[[], int]) -> int:
-    """Leave this process's id beside the records while it runs, so that the launcher sees a rank vanish."""
+    """Run `body` and return its exit code. Keep this process's id in a file: so the launcher sees a rank vanish."""
     sign = _sign(settings, rank, RUNNING)
     code = int(body())
     if code == 0:
         with contextlib.suppress(OSError):
             _sign(settings, rank, FINISHED)
-    if code == 0 and (LAUNCHED not in os.environ or launcher_gone()):  # otherwise the launcher tidies up
+    if code == 0 and (LAUNCHED not in os.environ or launcher_gone()):  # otherwise the launcher cleans up
         with contextlib.suppress(OSError):
             for path in [*sign.parent.glob(f"{rank:05d}*"), sign.parent / LOG_FILE]:
                 path.unlink(missing_ok=True)
-            sign.parent.rmdir()  # by the last rank of each disk
+            sign.parent.rmdir()  # succeeds for the last rank of each disk
     return code
 
 
 def _sign(settings: RunSettings, rank: int, state: str) -> Path:
     path = settings.out_path / PARTS / f"{rank:05d}{SIGN}"
     try:
-        if state != FINISHED:  # a folder that was removed during the run stays away
+        if state != FINISHED:  # a folder that was removed during the run is not made again
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.uname().nodename} {os.getpid()} {state}")
     except OSError as error:
         text = str(unwritable_part(settings, path, error))
         if not record_failure(settings, rank, -1, text, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
             print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
-        os._exit(EXIT_ENVIRONMENT)  # MPI's own end would wait for the others
+        os._exit(EXIT_ENVIRONMENT)  # an ordinary exit would wait in MPI's finalization for the others
     return path
 
 

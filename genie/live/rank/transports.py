@@ -1,4 +1,4 @@
-"""Makes the transport that the settings give a rank."""
+"""The choice of a rank's transport."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from genie.live.transport import VERBS, Transport, TransportContext
 
 
 def make_transport(context: TransportContext) -> Transport:
-    """The transport that the settings give this rank. Raises TransportError."""
+    """Make the transport that the settings give this rank. Raise TransportError."""
     if context.settings.transport_of(context.rank) == VERBS:
-        from genie.live.verbs.transport import VerbsTransport  # here, because few ranks have what it imports
+        from genie.live.verbs.transport import VerbsTransport  # imported here because few ranks have its dependencies
 
         return VerbsTransport(context)
     from genie.live.softroce.transport import SoftRoceTransport

@@ -35,7 +35,7 @@ from genie.live.rank.transports import make_transport
 from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
-from genie.live.transport import EndpointInfo, Site, TransportContext, TransportError
+from genie.live.transport import REFUSED, STALLED, EndpointInfo, Site, TransportContext, TransportError
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute
@@ -43,17 +43,18 @@ from genie.workload.graph import Kind, Workload, WorkloadError
 from genie.workload.load import load
 
 PS_PER_NS = 1000
-SLICE_NS = 250_000_000  # between two looks for alarms while playing
-IDLE_NS = 2_000_000  # between two looks for others while waiting for them: each costs those still playing some CPU
-# From the agreement on an iteration's origin until it starts. MPI shows a message at the second look after it was sent.
+SLICE_NS = 250_000_000  # between two checks for alarms while playing
+IDLE_NS = 2_000_000  # between two checks for messages while waiting: each takes CPU time from ranks still playing
+# From the agreement on an iteration's origin to its start. MPI delivers a message at the second check after its
+# sending.
 LEAD_NS = 2 * IDLE_NS + 2_000_000
-CAUSE_WAIT_S = 2 * SLICE_NS / 1e9  # for what the peer says that has ended a connection: rank 0 passes it on
-ENDED, REFUSED = "ended its connection", "the peer refused"  # in what an engine says of its end
+CAUSE_WAIT_S = 2 * SLICE_NS / 1e9  # for a peer's report of why a connection ended: rank 0 passes it on
+ENDED = "ended its connection"  # part of an engine's report that it ended a connection
 REAL_TIME_PRIORITY = 10
 
 
 class Rank:
-    """A rank between joining and leaving."""
+    """A rank from joining the run to leaving it."""
 
     def __init__(self, settings: RunSettings, rendezvous: Rendezvous) -> None:
         self.settings = settings
@@ -69,16 +70,16 @@ class Rank:
         self.launcher = launcher_process()
         check_size(settings, rendezvous.size)
 
-    # -- setting up ------------------------------------------------------------------------------------------
+    # -- setup ------------------------------------------------------------------------------------------------
 
     def set_up(self) -> None:
-        """Load, bind, connect. Raises RankError, WorkloadError or RendezvousError."""
+        """Load the trace, open the transport and connect. Raise RankError, WorkloadError or RendezvousError."""
         settings = self.settings
         self.site = self._find_site()
         # Busy polling pays only with a core for every rank.
         crowded = self.site.neighbours > len(os.sched_getaffinity(0))
         self.spin = settings.spin if settings.spin is not None else not crowded
-        with self.meet.busy():  # ranks' traces may differ in size by much
+        with self.meet.busy():  # the sizes of ranks' traces may differ much
             self.workload = self._load()
             self.plan = build_plan(
                 self.workload,
@@ -87,7 +88,7 @@ class Rank:
                 time_factor=settings.dilation,
             )
         largest = self.meet.agree(self.plan.message_max_bytes, max)
-        # Nothing needs to come while another rank computes.
+        # No packet need arrive while another rank computes.
         compute_ns: int = self.meet.agree(_compute_ns(self.workload, self.rank), max)
         self.stall_s = settings.stall_s + compute_ns / 1e9
         memory_bytes = max(int(largest), 4096)
@@ -128,7 +129,7 @@ class Rank:
             problem, code = str(error), error.code
         self._none(problem, code)
         mtu_bytes = self._agree_on_mtu()
-        self.settings = msgspec.structs.replace(self.settings, mtu=mtu_bytes)  # as the record has it
+        self.settings = msgspec.structs.replace(self.settings, mtu=mtu_bytes)  # as the record holds it
         for turn in range(max(self.meet.agree(self.transport.turn)) + 1):
             problem = ""
             if turn == self.transport.turn:
@@ -148,7 +149,7 @@ class Rank:
         return discover(self.meet, settings, self.rank, self.transport.mtu_max_bytes, over_ip=self.transport.over_ip)
 
     def _none(self, problem: str, code: int) -> None:
-        """All ranks go on, or all leave with the first problem that one has."""
+        """Check that no rank has a problem; otherwise all ranks leave: raise RankError with the first problem."""
         problems = [(text, its_code) for text, its_code in self.meet.agree([problem, code]) if text]
         if problems:
             raise RankError(*problems[0], agreed=True)
@@ -159,22 +160,22 @@ class Rank:
             self.transport.connect([msgspec.convert(endpoint, EndpointInfo) for endpoint in endpoints])
         except TransportError as error:
             raise RankError(str(error), error.code) from error
-        self.transport.expect(self.meet.agree(self.transport.ports()))  # those that were free
+        self.transport.expect(self.meet.agree(self.transport.ports()))  # the chosen ports that were free
 
     def _watch_devices(self) -> None:
         mine = devices_of(self.settings.addresses[self.rank], self.transport.rdma_port)
         everyone: list[list[str]] = self.meet.agree([key_of(device) for device in mine])
         self.watched = Watched(self.rank, self.settings.host_names[self.rank], mine, everyone)
 
-    # -- playing ---------------------------------------------------------------------------------------------
+    # -- playing ----------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """Serve peers for a moment: what a wait for other ranks does."""
+        """Answer peers for IDLE_NS, while waiting for other ranks. Raise RankError when the transport fails."""
         if self.transport.serve(self.transport.now_ps + IDLE_NS * PS_PER_NS) == "failed":
             raise RankError(self._explain(self.transport.error))
 
     def play(self, iteration: int) -> None:
-        """Play one iteration; all ranks start at one origin. Raises RankError when it cannot end."""
+        """Play one iteration; all ranks start it at one origin. Raise RankError when it cannot end."""
         self.iteration = iteration
         lead_ns = LEAD_NS + 50_000 * self.meet.size
         origin_ns = int(self.meet.agree(0, lambda _: time.monotonic_ns() + lead_ns, idle=self.idle))
@@ -189,7 +190,7 @@ class Rank:
             while state == "timeout":
                 state = self.transport.run(self.transport.now_ps + SLICE_NS * PS_PER_NS)
                 if state == "done":
-                    self.idle()  # whatever else this rank does takes cores from those that are at their last packets
+                    self.idle()  # other work of this rank takes cores from ranks that still exchange their last packets
                 self.meet.alive()
                 alarm = self.meet.alarmed() or self._launcher_gone()
                 if alarm is not None and state != "failed":
@@ -199,18 +200,18 @@ class Rank:
             self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
-            # Saving takes CPU: not before all have played.
+            # Saving takes CPU time: wait until all have played.
             self.meet.agree(None, idle=self.idle)
         except (RankError, RendezvousError):
             self.save(iteration, cut=True)
-            self._leave_facts()  # what has been counted up to now may say why
+            self._leave_facts()  # its counters may tell the cause
             raise
         self.save(iteration)
 
     def _cause_elsewhere(self) -> str | None:
-        """The report of a peer that refused a packet of this rank: it knows which packet, and its sender."""
+        """Return the report of a peer that refused a packet of this rank: it names the packet and its sender."""
         deadline = time.monotonic() + CAUSE_WAIT_S
-        while REFUSED in self.transport.error and time.monotonic() < deadline:
+        while self.transport.failure == REFUSED and time.monotonic() < deadline:
             alarm = self.meet.alarmed()
             if alarm is not None:
                 return alarm if ENDED in alarm else None
@@ -222,18 +223,18 @@ class Rank:
 
     def _explain(self, problem: str) -> str:
         text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
-        if "gave up" not in text and "cannot send" not in text and "disagree" not in text and ENDED not in text:
+        if self.transport.failure == STALLED:
             text = f"nothing came for {self.stall_s:.3g} s: {text}"
         waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
         if waiting and waiting not in text:
             text += f"; waiting: {waiting}"
         if text.startswith("nothing came") and "collective" in text:
-            # What is to blame may be a link that swallows packets, which nobody sees from here.
+            # The cause may be a link that drops packets silently, which no rank can see.
             text += f"; genie check {'--lab' if self.settings.lab else '--hosts'} FILE tries every path for such losses"
         return f"iteration {self.iteration}: {text}"
 
     def save(self, iteration: int, *, cut: bool = False) -> None:
-        """Keep the iteration's records, and put them on disk to outlive this process. `cut`: it was not played out."""
+        """Keep the iteration's records, also on disk to outlive this process. `cut`: it was not played to its end."""
         records = self.transport.records()
         arrays = {f"{table}.{name}": values for table, columns in records.items() for name, values in columns.items()}
         buffer = io.BytesIO()
@@ -251,34 +252,34 @@ class Rank:
                 raise RankError(f"iteration {iteration}: {problem}", problem.code) from error
 
     def _leave_facts(self) -> None:
-        """Put on disk what the record says about this rank, in case it cannot say so itself at the end."""
+        """Write this rank's facts for the record to disk, in case it cannot report them at the end."""
         path = self.settings.out_path / PARTS / f"{self.rank:05d}{FACTS}"
         whole = path.with_name(f"{self.rank:05d}.next{FACTS}")
         with suppress(OSError):
             try:
                 whole.write_text(json.dumps(self.facts()))
-                whole.replace(path)  # on a full disk the earlier ones stay
+                whole.replace(path)  # on a full disk the earlier facts stay
             except OSError:
                 whole.unlink()
                 raise
 
-    # -- leaving ---------------------------------------------------------------------------------------------
+    # -- leaving ----------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Compare clocks again and give everything to rank 0, which writes the run folder."""
+        """Compare clocks again and give all records to rank 0, which writes the run folder."""
         after = exchange(self.meet, self.remote_clocks)
         if not self.site.shared_clock:
             self.clock = fit(self.before, after)
         facts, idle = self.facts(), self.idle
         if self.paths:
-            self.meet.agree(None, idle=self.idle)  # nobody needs an answer any more: ports may go
+            self.meet.agree(None, idle=self.idle)  # no rank needs answers any more: the ports may be closed
             self.transport.close()
             idle = _sleep_a_little
             facts["traced"] = self.paths.again(facts["paths"])
         gather(self.settings, self.meet, facts, self.parts, idle)
 
     def facts(self) -> dict[str, Any]:
-        """What the record says about this rank."""
+        """Return this rank's facts for the record."""
         corrections = [
             round(assumed - self.clock.at_reference(origin))
             for origin, assumed in zip(self.origins_ns, self.assumed_offsets_ns, strict=True)
@@ -311,13 +312,13 @@ def _sleep_a_little() -> None:
 
 
 def _compute_ns(workload: Workload, rank: int) -> int:
-    """All that a rank computes in an iteration, ns."""
+    """Return a rank's compute time in an iteration, in ns."""
     graph = workload.ranks[rank]
     return int(graph.duration_ns[np.isin(graph.kind, (Kind.COMP, Kind.MEM))].sum())
 
 
 def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
-    """Be one rank of a run; returns its exit code."""
+    """Run one rank to its end and return its exit code."""
     heed_signals()
     rank: Rank | None = None
     try:
@@ -336,12 +337,12 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         return EXIT_OK
     except (RankError, RendezvousError, WorkloadError, OSError) as error:
         return leave(settings, rendezvous, error, rank.iteration if rank else -1)
-    except BaseException as error:  # a fault of ours: the others must hear of it, or they would wait for this rank
+    except BaseException as error:  # an error of Genie: without word of it the others would wait for this rank
         return leave(settings, rendezvous, unexpected(error), rank.iteration if rank else -1)
 
 
 def report_progress(settings: RunSettings, done: int, total: int) -> None:
-    """One line now and then on standard error, for people and logs."""
+    """Print one line now and then on standard error, for users and logs."""
     every = max(1, total // 10)
     if LAUNCHED in os.environ:
         return

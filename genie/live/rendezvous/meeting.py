@@ -1,6 +1,6 @@
-"""How ranks find each other and agree: a star through rank 0, over MPI or over TCP. No payload goes this way.
+"""Rendezvous and agreement of ranks: a star through rank 0, over MPI or over TCP. It carries no payload.
 
-While a rank waits it calls `idle`, so that its engine goes on answering peers, and it never waits for ever.
+A waiting rank calls `idle`, so that its engine keeps answering peers. Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from genie.live.launched import tcp_variables
 from genie.live.rendezvous.channel import (
     AGREE_TAG,
     ALARM_TAG,
@@ -36,7 +37,7 @@ def _sleep_a_little() -> None:
 
 
 def decoded(source: int, payload: bytes, kind: Any = Any) -> Any:
-    """Decode a message of another rank. Raises RendezvousError when it is not one of Genie's."""
+    """Decode a message of another rank. Raise RendezvousError when it is not one of Genie's."""
     try:
         return msgspec.msgpack.decode(payload, type=kind)
     except (ValueError, RecursionError) as error:
@@ -51,17 +52,17 @@ class Rendezvous:
         self.rank = channel.rank
         self.size = channel.size
         self.limit_s = limit_s
-        self._early: list[tuple[int, bytes]] = []  # what ranks sent for a later agreement than the present one
-        self._told = time.monotonic()  # when this rank last said that it is alive
-        self._received = self._told  # when it last got what it waited for from anyone
+        self._early: list[tuple[int, bytes]] = []  # messages for a later agreement than the present one
+        self._told = time.monotonic()  # time at which this rank last reported that it is alive
+        self._received = self._told  # time at which it last received a message that it waited for
 
     def agree(
         self, value: Any, decide: Callable[[list[Any]], Any] | None = None, *, idle: Idle = _sleep_a_little
     ) -> Any:
-        """Give every rank's `value` (plain data) to rank 0, let it `decide`, and give the answer to all.
+        """Give every rank's `value` (plain data) to rank 0, let it `decide`, and return the answer on all ranks.
 
-        Without `decide` the answer is the list of values. Also the only barrier there is. Raises RendezvousError when
-        a rank does not come within the limit, or has raised the alarm.
+        Without `decide` the answer is the list of values. It is also the only barrier. Raise RendezvousError when a
+        rank is silent beyond the limit, or has raised the alarm.
         """
         if self.rank != 0:
             self.channel.send(0, AGREE_TAG, msgspec.msgpack.encode(value))
@@ -79,7 +80,7 @@ class Rendezvous:
         return msgspec.msgpack.decode(answer)
 
     def collect(self, payload: bytes, *, idle: Idle = _sleep_a_little) -> list[bytes] | None:
-        """Give every rank's bytes to rank 0: the list there, None elsewhere."""
+        """Give every rank's bytes to rank 0: return the list there, None on other ranks. Raise RendezvousError."""
         if self.rank != 0:
             self.channel.send(0, AGREE_TAG, payload)
             return None
@@ -92,14 +93,14 @@ class Rendezvous:
         return payloads
 
     def alarm(self, text: str) -> bool:
-        """Tell rank 0, or as rank 0 all others, that this rank has failed. What they raise has STOPPED in it.
+        """Tell rank 0, or as rank 0 all others, that this rank has failed; their error then contains STOPPED.
 
-        True when somebody could be told.
+        Return whether the message reached the channel for at least one rank.
         """
         return self._tell(ALARM_TAG, self._as_told(text))
 
     def alive(self) -> None:
-        """Say now and then that this rank is busy and not gone, to those who wait for it. Cheap: call it often."""
+        """Report now and then to waiting ranks that this rank is busy and not gone. Cheap: call it often."""
         now = time.monotonic()
         if now - self._told > self.limit_s / 4:
             self._told = now
@@ -107,7 +108,7 @@ class Rendezvous:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Say that this rank is alive while it does what cannot call `alive`; it must not use the channel itself."""
+        """Report that this rank is alive during work that cannot call `alive` and does not use the channel itself."""
         done = threading.Event()
 
         def say_so() -> None:
@@ -124,7 +125,7 @@ class Rendezvous:
             thread.join()
 
     def alarmed(self) -> str | None:
-        """The first alarm that has come, passed on by rank 0 to all others; None while there is none."""
+        """Return the first alarm that has arrived, which rank 0 passes on to all others; None while there is none."""
         alarm = self.channel.receive(ALARM_TAG)
         if alarm is None:
             return None
@@ -136,7 +137,7 @@ class Rendezvous:
         return (text if STOPPED in text else f"rank {self.rank}{STOPPED}{text}").encode()
 
     def wait_for(self, tag: int, ranks: Iterable[int], idle: Idle = _sleep_a_little) -> tuple[int, bytes]:
-        """The next message of this tag from one of the ranks. Raises RendezvousError like `agree`."""
+        """Return the next message of this tag from one of the ranks. Raise RendezvousError like `agree`."""
         return self._wait(tag, self._heard(ranks), idle)
 
     def _heard(self, ranks: Iterable[int]) -> dict[int, float]:
@@ -146,13 +147,13 @@ class Rendezvous:
         told = False
         for rank in [0] if self.rank else range(1, self.size):
             if rank != but:
-                with suppress(RendezvousError):  # the others must hear of it although one is gone
+                with suppress(RendezvousError):  # the others must learn of it although one is gone
                     self.channel.send(rank, tag, payload)
                     told = True
         return told
 
     def _wait(self, tag: int, missing: dict[int, float], idle: Idle) -> tuple[int, bytes]:
-        """A message from one of `missing`: rank -> when it was last heard of."""
+        """Return a message from one of `missing`: rank -> time at which it was last heard of."""
         for at, (source, _) in enumerate(self._early):
             if tag == AGREE_TAG and source in missing:
                 return self._early.pop(at)
@@ -161,7 +162,7 @@ class Rendezvous:
             if message is not None:
                 self._received = time.monotonic()
                 if self.rank == 0:
-                    self.alive()  # large records take their time, and the others wait for rank 0
+                    self.alive()  # large records take time, and the others wait for rank 0
                 if message[0] in missing:
                     return message
                 if tag == AGREE_TAG:
@@ -175,8 +176,8 @@ class Rendezvous:
                 if sign[0] in missing:
                     missing[sign[0]] = now
                 if self.rank == 0:
-                    self.alive()  # the others wait for rank 0, which waits for this one
-            # Ranks whose turn has not come are not silent.
+                    self.alive()  # the others wait for rank 0, which waits for this rank
+            # A rank whose messages are still unread is not silent.
             silent = [rank for rank, heard in missing.items() if now - max(heard, self._received) > self.limit_s]
             if silent:
                 raise RendezvousError(
@@ -186,7 +187,7 @@ class Rendezvous:
 
 
 class MpiChannel:
-    """Over mpi4py, under mpirun or srun."""
+    """Channel over mpi4py, under mpirun or srun."""
 
     name = "mpi"
 
@@ -224,9 +225,9 @@ class MpiChannel:
 
 
 def _unname_segments(world: Any) -> None:
-    """Remove the names of the memory that MPICH shares on this node, which all its ranks have by now.
+    """Remove the names of MPICH's shared-memory segments on this node, once all its ranks have mapped them.
 
-    MPICH removes them at its end, which ranks that fail do not reach: they would stay in /dev/shm.
+    MPICH removes the names at its end, which failing ranks do not reach: they would stay in /dev/shm.
     """
     world.Barrier()
     with suppress(OSError):
@@ -235,57 +236,9 @@ def _unname_segments(world: Any) -> None:
             Path(path).unlink(missing_ok=True)
 
 
-# Variables by which launchers tell a process its rank; the first of each that is set counts.
-MPI_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-TORCHRUN_VARIABLES, SLURM_VARIABLES = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
-
-
-def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
-    """`mpi` or `tcp` when this process is a rank that a launcher started, None when a person started it.
-
-    MASTER_ADDR is somebody's wish and counts before what MPI's launchers set by themselves.
-    """
-    if _tcp_variables(environment) is not None:
-        return "tcp"
-    if any(name in environment for name in MPI_RANK_VARIABLES):
-        return "mpi"
-    if _is_slurm_step(environment) and environment.get("SLURM_NTASKS", "1") != "1":
-        return "mpi"
-    return None
-
-
-def _is_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Started by srun: a batch script itself has a SLURM_PROCID too."""
-    return "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment
-
-
-def _tcp_variables(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """The names of the variables that hold rank and size for a TCP rendezvous."""
-    if "MASTER_ADDR" not in environment:
-        return None
-    if "RANK" in environment:
-        return TORCHRUN_VARIABLES
-    return SLURM_VARIABLES if _is_slurm_step(environment) else None
-
-
-def expected_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """The rank that the launcher gave this process, known before any meeting; None when it does not say."""
-    tcp = _tcp_variables(environment)
-    names = tcp[:1] if tcp else (*MPI_RANK_VARIABLES, TORCHRUN_VARIABLES[0], SLURM_VARIABLES[0])
-    for name in names:
-        if environment.get(name, "").isdecimal():
-            return int(environment[name])
-    return None
-
-
-def speaks() -> bool:
-    """Every rank of a launch sees the same options: one is enough to say what is wrong with them."""
-    return launched_by() is None or expected_rank() in (None, 0)
-
-
 def join(environment: Mapping[str, str] = os.environ, limit_s: float = 60.0) -> Rendezvous:
-    """Meet the other ranks of this launch. Raises RendezvousError."""
-    tcp = _tcp_variables(environment)
+    """Meet the other ranks of this launch. Raise RendezvousError."""
+    tcp = tcp_variables(environment)
     if tcp is None:
         return Rendezvous(MpiChannel(), limit_s)
     from genie.live.rendezvous.tcp import TcpChannel

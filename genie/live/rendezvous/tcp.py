@@ -1,6 +1,6 @@
-"""The rendezvous over TCP, with torchrun's variables, for places without MPI. Rank 0 listens, all others connect.
+"""The rendezvous over TCP, with torchrun's variables, for sites without MPI. Rank 0 listens, all others connect.
 
-Whoever can reach the port and knows the greeting is believed, as with torchrun: it is for networks that one trusts.
+Like torchrun's, it is for trusted networks: it accepts any caller that reaches the port and sends the greeting.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
 
-HELLO = struct.Struct("!8sII")  # who is calling, number of ranks, rank
+HELLO = struct.Struct("!8sII")  # greeting, number of ranks, rank
 GREETING = b"genie/1\n"
 FRAME = struct.Struct("!IB")  # payload bytes, tag
-FRAME_MAX_BYTES = 1 << 31  # of a payload; memory is taken only for what has come
+FRAME_MAX_BYTES = 1 << 31  # of a payload; memory is allocated only for received bytes
 CHUNK_BYTES = 1 << 20
 RETRY_S = 0.1
-GREETING_LIMIT_S = 10.0  # for a caller to say who it is
+GREETING_LIMIT_S = 10.0  # for a caller to send its greeting
 
 
 class TcpChannel:
-    """A star of TCP connections with rank 0 in its middle."""
+    """A star of TCP connections with rank 0 in its centre."""
 
     name = "tcp"
 
@@ -43,7 +43,7 @@ class TcpChannel:
             self._add(0, _connect(rank, size, host, port, deadline))
 
     def _add(self, rank: int, peer: socket.socket) -> None:
-        peer.settimeout(self._limit_s)  # of a rank that takes nothing of what is sent; reads never wait
+        peer.settimeout(self._limit_s)  # for a rank that does not read what is sent; reads never wait
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peers[rank] = peer
         self._buffers[rank] = bytearray()
@@ -56,7 +56,7 @@ class TcpChannel:
             raise RendezvousError(f"rank {to} is gone: it closed its connection to rank {self.rank}")
         try:
             unsent = memoryview(FRAME.pack(len(payload), tag) + payload)
-            while unsent:  # sendall()'s limit would be one for all of it
+            while unsent:  # sendall() would apply its time limit to the whole payload
                 unsent = unsent[peer.send(unsent) :]
         except OSError as error:
             raise RendezvousError(f"rank {self.rank} lost rank {to}: {error.strerror or error}") from error
@@ -69,7 +69,7 @@ class TcpChannel:
         return waiting.pop(0) if waiting else None
 
     def _read_all(self) -> None:
-        poll = select.poll()  # select() ends at file descriptor 1024
+        poll = select.poll()  # select() is limited to file descriptors below 1024
         by_number = {peer.fileno(): rank for rank, peer in self._peers.items()}
         for number in by_number:
             poll.register(number, select.POLLIN)
@@ -106,15 +106,15 @@ class TcpChannel:
 
 @dataclass
 class _Caller:
-    """Who has connected and not yet said who it is."""
+    """A connection whose greeting has not arrived in full yet."""
 
     connection: socket.socket
-    until: float  # time.monotonic() at which it is sent away
+    until: float  # time.monotonic() at which it is closed
     said: bytes = b""
 
 
 def _accept_all(size: int, host: str, port: int, deadline: float, limit_s: float) -> dict[int, socket.socket]:
-    """Rank 0's side: a connection from each other rank. Whoever else calls is sent away."""
+    """Return a connection from each other rank, on rank 0. Other callers are closed. Raise RendezvousError."""
     joined: dict[int, socket.socket] = {}
     callers: dict[int, _Caller] = {}  # by file descriptor
     with _listen(host, port, size) as listener:
@@ -146,7 +146,7 @@ def _accept_all(size: int, host: str, port: int, deadline: float, limit_s: float
 
 
 def _listen(host: str, port: int, size: int) -> socket.socket:
-    """A socket at MASTER_ADDR's address alone, or at all of this machine's where that one cannot be told."""
+    """Return a socket that listens at MASTER_ADDR's address, or at all addresses where that one is not local."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     address = _own_address(host)
@@ -154,7 +154,7 @@ def _listen(host: str, port: int, size: int) -> socket.socket:
         try:
             listener.bind((address, port))
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:  # as behind address translation
+            if error.errno != errno.EADDRNOTAVAIL:  # for example behind address translation
                 raise
             listener.bind(("", port))
         listener.listen(size)
@@ -168,17 +168,17 @@ def _listen(host: str, port: int, size: int) -> socket.socket:
 
 
 def _own_address(host: str) -> str:
-    """The IPv4 address that MASTER_ADDR stands for on rank 0; "", all, when that is not what others call."""
+    """Return the IPv4 address of MASTER_ADDR on rank 0; "", all addresses, when other hosts reach it by another."""
     try:
         address = socket.gethostbyname(host or "?")
     except OSError as error:
         raise RendezvousError(f"MASTER_ADDR={host}: no such host: {error.strerror}") from error
-    # Many a machine's own name stands for a loopback address on it, and for its real one elsewhere.
+    # Many machines resolve their own name to a loopback address, and other machines to the real one.
     return "" if address.startswith("127.") and host not in (address, "localhost") else address
 
 
 def _ready(numbers: list[int], deadline: float) -> list[int]:
-    """The file descriptors that have something to read; waits for one, for a second at most."""
+    """Return the file descriptors with something to read; wait for one, for a second at most."""
     poll = select.poll()
     for number in numbers:
         poll.register(number, select.POLLIN)
@@ -189,7 +189,7 @@ def _ready(numbers: list[int], deadline: float) -> list[int]:
 def _let_in(listener: socket.socket, callers: dict[int, _Caller]) -> None:
     try:
         connection, _ = listener.accept()
-    except OSError:  # it has hung up already, or descriptors have run out until silent callers are sent away
+    except OSError:  # the caller has hung up, or descriptors have run out until silent callers are closed
         time.sleep(RETRY_S)
         return
     callers[connection.fileno()] = _Caller(connection, time.monotonic() + GREETING_LIMIT_S)
@@ -209,11 +209,11 @@ def _hear(caller: socket.socket, said: bytes) -> bytes:
         return said
     except OSError:
         chunk = b""
-    return said + chunk if chunk else b"\0" * HELLO.size  # gone: no greeting
+    return said + chunk if chunk else b"\0" * HELLO.size  # closed: an invalid greeting
 
 
 def _rank_of(said: bytes, size: int, joined: dict[int, socket.socket]) -> int | None:
-    """The caller's rank, None when it is no rank of Genie's. Raises RendezvousError when it is of another launch."""
+    """Return the caller's rank, None without a valid greeting. Raise RendezvousError for another launch's rank."""
     greeting, ranks, rank = HELLO.unpack(said)
     if greeting != GREETING:
         return None
@@ -230,12 +230,12 @@ def _connect(rank: int, size: int, host: str, port: int, deadline: float) -> soc
     while True:
         try:
             peer = socket.create_connection((host, port), timeout=max(min(deadline - time.monotonic(), 5), 0.1))
-            # Before anyone listens, a connection to a port of this machine may reach itself.
+            # While no process listens, a connection to a port of this machine may reach itself.
             if peer.getsockname() != peer.getpeername():
                 peer.sendall(HELLO.pack(GREETING, size, rank))
                 return peer
             peer.close()
-            problem = "nobody listens"
+            problem = "no process listens"
         except OSError as error:
             problem = error.strerror or str(error)
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A fault plan's anomalies, put into a rank's engine."""
+"""Applying a fault plan to a rank's engine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NEVER_PS = 1 << 62
 
 
 def set_path_faults(engine: genie_core.Engine, settings: RunSettings, rank: int) -> None:
-    """Losses and delays of this rank's paths, for the whole run; dilation stretches delays."""
-    # A table for one peer says more than one for all.
+    """Apply losses and delays of this rank's paths, for the whole run; dilation stretches delays."""
+    # A table for one peer takes precedence over one for all peers.
     for loss in sorted(settings.faults.loss, key=lambda loss: loss.peer is not None):
         if loss.rank == rank:
             for peer in range(settings.ranks) if loss.peer is None else [loss.peer]:
@@ -26,7 +26,7 @@ def set_path_faults(engine: genie_core.Engine, settings: RunSettings, rank: int)
 def set_rate_faults(
     engine: genie_core.Engine, settings: RunSettings, rank: int, iteration: int, origin_ps: int
 ) -> None:
-    """The slow times of this rank's NIC in one iteration, which starts at origin_ps of the engine's clock."""
+    """Apply the rate faults of this rank's NIC in one iteration, which starts at origin_ps of the engine's clock."""
     engine.clear_rate_faults()
     k = settings.dilation
     for fault in settings.faults.rate:

@@ -1,8 +1,8 @@
-"""The sockets on the RoCE port of one address, one for each rank that shares it.
+"""Sockets on the RoCE port of one address, one for each rank that shares it.
 
-A reuseport group is indexed by the order of joining, and the kernel moves its last member into the place of one that
-closes. So the first rank makes all sockets, in order, and gives every rank all of them: a rank that dies closes
-nothing, and no other rank's packets go astray.
+The kernel indexes a reuseport group by the order of joining, and moves its last member into the place of one that
+closes. So the first rank makes all sockets, in order, and passes all of them to every rank. The death of a rank then
+closes no socket, and no other rank's packets go astray.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Sequence
 
 import genie_core
 
-DESCRIPTORS_MAX = 128  # in one message; the kernel takes 253
+DESCRIPTORS_MAX = 128  # in one message; the kernel permits 253
 JOIN_LIMIT_S = 60.0
 
 
 class PortError(RuntimeError):
-    """A port that cannot be had: a phrase that says which and why."""
+    """A port cannot be bound: a phrase that says which and why."""
 
 
 class SharedPort:
@@ -35,11 +35,11 @@ class SharedPort:
         self._group, self._giver = group, giver
 
     def take(self, local_rank: int) -> int:
-        """A descriptor of a local rank's socket, for the caller to own."""
+        """Return a new descriptor of a local rank's socket, which the caller owns."""
         return os.dup(self._group[local_rank].fileno())
 
     def close(self) -> None:
-        """Give up the port."""
+        """Close the sockets."""
         if self._giver:
             self._giver.close()
         for member in self._group:
@@ -47,9 +47,9 @@ class SharedPort:
 
 
 def share(address: str, port: int, sharers: int, name: str, limit_s: float = JOIN_LIMIT_S) -> SharedPort:
-    """Take a port as the first of the ranks of an address, for all of them. Raises PortError when it is taken.
+    """Bind a port, as the first rank of an address, for all of its ranks. Raise PortError when it is taken, or OSError.
 
-    `name`: of the run, by which the others find the sockets, with obtain(), within the limit.
+    `name`: of the run, by which the others find the sockets with obtain(), within the limit.
     """
     group = make_group(address, port, sharers)
     try:
@@ -61,12 +61,12 @@ def share(address: str, port: int, sharers: int, name: str, limit_s: float = JOI
 
 
 def obtain(name: str, sharers: int, limit_s: float = JOIN_LIMIT_S) -> SharedPort:
-    """The sockets that the first rank of the address shares. Raises OSError when it does not."""
+    """Return the sockets that the first rank of the address shares. Raise OSError when it does not."""
     return SharedPort(take_group(meeting_name(name), sharers, limit_s))
 
 
 def make_group(address: str, port: int, count: int) -> list[socket.socket]:
-    """Bound sockets for the local ranks 0 to count - 1, in that order. Raises PortError when the port is taken."""
+    """Return bound sockets for local ranks 0 to count - 1, in that order. Raise PortError when the port is taken."""
     try:
         return [socket.socket(fileno=made) for made in genie_core.open_receivers(address, port, count)]
     except RuntimeError as error:
@@ -74,13 +74,13 @@ def make_group(address: str, port: int, count: int) -> list[socket.socket]:
 
 
 def meeting_name(name: str) -> str:
-    """The abstract Unix socket by which ranks of one address meet."""
+    """Return the name of the abstract Unix socket by which ranks of one address meet."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return f"\0genie port {digest}"
 
 
 class Giver:
-    """Gives a group of sockets to all other ranks of the address, from a thread of its own."""
+    """Passes a group of sockets to all other ranks of the address, from a thread of its own."""
 
     def __init__(self, name: str, group: Sequence[socket.socket], takers: int, limit_s: float = JOIN_LIMIT_S) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -106,14 +106,14 @@ class Giver:
                     taker.settimeout(limit_s)
                     takers -= _send_all(taker, self._descriptors)
         except OSError:
-            pass  # too late, or closed: those that have got nothing say so
+            pass  # too late, or closed: ranks without sockets report it
         finally:
             self._listener.close()
             for descriptor in self._descriptors:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Stop giving."""
+        """Stop passing sockets."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(5)
@@ -125,7 +125,7 @@ def _user_of(peer: socket.socket) -> int:
 
 
 def _send_all(taker: socket.socket, descriptors: Sequence[int]) -> bool:
-    """True when the taker has said that it has them."""
+    """Send all descriptors; return whether the taker has confirmed them."""
     with contextlib.suppress(OSError):
         for first in range(0, len(descriptors), DESCRIPTORS_MAX):
             part = list(descriptors[first : first + DESCRIPTORS_MAX])
@@ -135,7 +135,7 @@ def _send_all(taker: socket.socket, descriptors: Sequence[int]) -> bool:
 
 
 def take_group(name: str, count: int, limit_s: float = JOIN_LIMIT_S) -> list[socket.socket]:
-    """The sockets that the first rank of the address has made, in order. Raises OSError."""
+    """Return the sockets that the first rank of the address has made, in order. Raise OSError."""
     taken: list[int] = []
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as giver:
@@ -154,7 +154,7 @@ def take_group(name: str, count: int, limit_s: float = JOIN_LIMIT_S) -> list[soc
 
 
 def _receive_part(giver: socket.socket, count: int) -> list[int]:
-    # Not socket.recv_fds: Python 3.11's ignores its flags, and MSG_CMSG_CLOEXEC is needed.
+    # socket.recv_fds cannot be used: Python 3.11's ignores its flags, and MSG_CMSG_CLOEXEC is needed.
     size = array.array("i").itemsize * DESCRIPTORS_MAX
     data, ancillary, flags, _ = giver.recvmsg(struct.calcsize("!HH"), socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
     got = array.array("i")
@@ -168,5 +168,5 @@ def _receive_part(giver: socket.socket, count: int) -> list[int]:
     ):
         for descriptor in got:
             os.close(descriptor)
-        raise OSError(errno.EPROTO, "not as many as there are ranks (see ulimit -n)")
+        raise OSError(errno.EPROTO, "not as many sockets as ranks arrived (see ulimit -n)")
     return list(got)

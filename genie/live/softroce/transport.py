@@ -28,7 +28,7 @@ PS_PER_NS, PS_PER_S = 1000, 10**12
 
 
 def cannot_open(rank: int, error: RuntimeError) -> TransportError:
-    """What to do when a soft NIC cannot open its sockets."""
+    """Return the error for a soft NIC that cannot open its sockets, with what to do."""
     if "packet headers" in str(error):
         text = f"--icrc strict: rank {rank} {error}; run as root, or give --icrc plain"
     else:
@@ -53,7 +53,7 @@ class SoftRoceTransport:
         self._rkey = draw_key()
         self._first_psns = [draw_psns(context.settings.queue_pairs) for _ in range(context.settings.ranks)]
         self._shared: SharedPort | None = None
-        self.turn = 0 if context.site.local_rank == 0 else 1  # those after the first of an address get its sockets
+        self.turn = 0 if context.site.local_rank == 0 else 1  # the first rank of an address makes its sockets
 
     def open(self, mtu_bytes: int) -> None:
         settings = self._context.settings
@@ -77,7 +77,7 @@ class SoftRoceTransport:
             self._engine.open()
             return
         address, port = settings.addresses[self._context.rank], settings.udp_port
-        name = f"{address} {port} {settings.out}"  # the port is this run's alone
+        name = f"{address} {port} {settings.out}"  # only this run uses the port
         if site.local_rank == 0:
             self._shared = share(address, port, site.sharers, name, limit_s=settings.join_s)
         else:
@@ -181,7 +181,7 @@ class SoftRoceTransport:
         return self._engine.trace()
 
     def close(self) -> None:
-        """Give up the port, with all its sockets."""
+        """Release the port, with all its sockets."""
         del self._engine
         if self._shared is not None:
             self._shared.close()
@@ -202,6 +202,10 @@ class SoftRoceTransport:
         return self._engine.error
 
     @property
+    def failure(self) -> str:
+        return self._engine.failure
+
+    @property
     def now_ps(self) -> int:
         return self._engine.now_ps
 
@@ -211,7 +215,7 @@ class SoftRoceTransport:
 
 
 def may_see_headers() -> bool:
-    """Whether this process may open packet sockets."""
+    """Return whether this process may open packet sockets."""
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except OSError:
@@ -220,7 +224,7 @@ def may_see_headers() -> bool:
 
 
 def engine_config(context: TransportContext, rkey: int, mtu_bytes: int) -> genie_core.EngineConfig:
-    """The engine of a rank; dilation stretches its times."""
+    """Return the engine settings of a rank; dilation stretches its times."""
     settings = context.settings
     config = genie_core.EngineConfig()
     config.nic = nic_config(settings, context.rank, context.site.local_rank, rkey)
@@ -235,7 +239,7 @@ def engine_config(context: TransportContext, rkey: int, mtu_bytes: int) -> genie
 
 
 def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> genie_core.NicConfig:
-    """The soft NIC of a rank, the `local_rank`-th of its address; dilation divides its rate."""
+    """Return the soft NIC settings of a rank, the `local_rank`-th of its address; dilation divides its rate."""
     config = genie_core.NicConfig()
     config.address = settings.addresses[rank]
     config.port = settings.udp_port
@@ -250,7 +254,7 @@ def nic_config(settings: RunSettings, rank: int, local_rank: int, rkey: int) -> 
 
 
 def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> genie_core.QueuePairConfig:
-    """The settings' transport at a rank; dilation stretches its timers."""
+    """Return the transport settings of a rank's queue pairs; dilation stretches their timers."""
     config = genie_core.QueuePairConfig()
     config.mtu_bytes = mtu_bytes
     config.window_packets = config.peer_window_packets = settings.window_packets

@@ -1,7 +1,7 @@
-"""An opened RDMA device: memory, completion queue and the queue pairs to peers, as pyverbs has them.
+"""An opened RDMA device in pyverbs: memory, completion queue and the queue pairs to peers.
 
-Work requests are reused: posting copies them. pyverbs 44 cannot unlink a request from the next one, so that they stay
-linked in one chain and a list of n is posted from the n-th last on.
+Work requests are reused: posting copies them. pyverbs 44 cannot unlink a request from the next one. So they stay linked
+in one chain, and a list of n is posted from the n-th last on.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from genie.live.verbs.queues import WorkRequest
 
 HUGE_PAGE_BYTES = 2 << 20
 MAP_HUGETLB = 0x40000  # linux/mman.h; Python 3.11 does not name it
-LIST_MAX = 32  # work requests that are posted at once
-POLL_MAX = 64  # completions that are taken at once
+LIST_MAX = 32  # work requests posted at once
+POLL_MAX = 64  # completions polled at once
 HOP_LIMIT = 255
 MTU_CODES = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}  # ibv_mtu
 MTU_BYTES = {code: size for size, code in MTU_CODES.items()}
 
 
 class DeviceError(Exception):
-    """What the device or the kernel refuses: a phrase."""
+    """A refusal by the device or the kernel: a phrase."""
 
 
 class Memory:
-    """Page-aligned memory outside Python's, in huge pages if asked for."""
+    """Page-aligned memory outside Python's heap, in huge pages if asked for."""
 
     def __init__(self, size_bytes: int, *, huge_pages: bool) -> None:
         page = HUGE_PAGE_BYTES if huge_pages else mmap.PAGESIZE
@@ -51,7 +51,7 @@ class Memory:
 
 
 class Device:
-    """One port of a device, opened, with one completion queue for all of a rank's queue pairs."""
+    """One open port of a device, with one completion queue for all of a rank's queue pairs."""
 
     def __init__(self, library: Pyverbs, port: PortInfo) -> None:
         self._library = library
@@ -70,7 +70,7 @@ class Device:
         self.queue_pairs_max = int(limits.max_qp)
 
     def take_memory(self, size_bytes: int, *, huge_pages: bool) -> None:
-        """Memory that peers may write to. Raises DeviceError."""
+        """Register memory that peers may write to. Raise DeviceError."""
         self.memory = Memory(size_bytes, huge_pages=huge_pages)
         enums = self._library.enums
         access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
@@ -86,7 +86,7 @@ class Device:
         self.rkey, self._lkey = int(self._region.rkey), int(self._region.lkey)
 
     def make_completion_queue(self, entries: int, *, channel: bool) -> None:
-        """`channel`: wait() can sleep until something completes. Raises DeviceError."""
+        """Make the completion queue. `channel`: with it, wait() can sleep until a completion. Raise DeviceError."""
         try:
             before = _event_descriptors()
             self._channel: Any = self._library.cq.CompChannel(self.context) if channel else None
@@ -101,7 +101,7 @@ class Device:
         self._armed = False
 
     def make_requests(self) -> None:
-        """The work requests that all queue pairs share."""
+        """Make the work requests that all queue pairs share."""
         wr, enums, peer_memory = self._library.wr, self._library.enums, self.memory.address
         self._elements = [wr.SGE(peer_memory, 0, self._lkey) for _ in range(LIST_MAX)]
         self._sends: list[Any] = []
@@ -116,17 +116,17 @@ class Device:
         for element in self._elements:
             following = {"next_wr": self._receives[0]} if self._receives else {}
             receive = wr.RecvWR(num_sge=1, sg=[element], **following)
-            receive.num_sge = 0  # the data goes where the sender says; pyverbs wants an element all the same
+            receive.num_sge = 0  # the data goes to the sender's address, but pyverbs requires an element
             self._receives.insert(0, receive)
         self._signaled = int(enums.IBV_SEND_SIGNALED)
 
     def make_queue_pair(self, send_depth: int, receive_depth: int) -> Any:
-        """A queue pair that may be written to and can take receives. Raises DeviceError."""
+        """Return a queue pair that peers may write to and that can take receives. Raise DeviceError."""
         qp, enums = self._library.qp, self._library.enums
         capacity = qp.QPCap(max_send_wr=send_depth, max_recv_wr=receive_depth, max_send_sge=1, max_recv_sge=1)
         wanted = qp.QPInitAttr(qp_type=enums.IBV_QPT_RC, scq=self.completions, rcq=self.completions, cap=capacity)
         try:
-            # Without attributes: with them it would be given no access rights and could not be changed any more.
+            # Made without attributes: with them it would get no access rights, and could not be modified any more.
             queue_pair = qp.QP(self._domain, wanted)
             attributes = qp.QPAttr()
             attributes.port_num = self.port.port.number
@@ -137,7 +137,7 @@ class Device:
         return queue_pair
 
     def path_to(self, gid: str, lid: int, own: GidEntry | None, service_level: int, traffic_class: int) -> Any:
-        """The address handle's attributes of a peer: by GID where packets have a global header, else by LID."""
+        """Return the address handle's attributes of a peer: by GID where packets have a global header, else by LID."""
         addr = self._library.addr
         number = self.port.port.number
         if self.port.link_layer == INFINIBAND and (own is None or not gid):
@@ -149,7 +149,7 @@ class Device:
         return addr.AHAttr(dlid=lid, gr=route, is_global=1, sl=service_level, port_num=number)
 
     def connect(self, queue_pair: Any, path: Any, **attributes: int) -> None:
-        """To the peer's queue pair. `attributes`: of ibv_qp_attr, by its names. Raises DeviceError."""
+        """Connect to the peer's queue pair. `attributes`: of ibv_qp_attr, by its names. Raise DeviceError."""
         wanted = self._library.qp.QPAttr()
         wanted.port_num = self.port.port.number
         wanted.ah_attr = path
@@ -163,7 +163,7 @@ class Device:
             raise DeviceError(f"{self.port.name} does not connect: {error}") from error
 
     def post(self, queue_pair: Any, requests: Sequence[WorkRequest], source: int, remote: int, rkey: int) -> None:
-        """Writes with immediate data, as one linked list of at most LIST_MAX. Raises DeviceError."""
+        """Post writes with immediate data, as one linked list of at most LIST_MAX. Raise DeviceError."""
         first = LIST_MAX - len(requests)
         for at, (sequence, piece, signaled) in enumerate(requests, start=first):
             request, element = self._sends[at], self._elements[at]
@@ -180,7 +180,7 @@ class Device:
             raise DeviceError(f"{self.port.name} does not take {len(requests)} work requests: {error}") from error
 
     def post_receives(self, queue_pair: Any, count: int) -> None:
-        """So many receives without memory of their own. Raises DeviceError."""
+        """Post `count` receives without memory of their own. Raise DeviceError."""
         try:
             while count > 0:
                 now = min(count, LIST_MAX)
@@ -190,15 +190,15 @@ class Device:
             raise DeviceError(f"{self.port.name} does not take receives: {error}") from error
 
     def poll(self) -> list[Any]:
-        """The next completions, at most POLL_MAX."""
+        """Return the next completions, at most POLL_MAX."""
         return self.completions.poll(POLL_MAX)[1]  # type: ignore[no-any-return]
 
     def wait(self, timeout_s: float) -> list[Any]:
-        """Sleep until something completes or the time is over; completions that came while falling asleep."""
+        """Sleep until a completion or the time limit; return completions from before the request for an event."""
         if not self._armed:
             self.completions.req_notify()
             self._armed = True
-            found = self.poll()  # what completed before the request raises no event
+            found = self.poll()  # completions before the request raise no event
             if found:
                 return found
         if select.select([self._descriptor], [], [], timeout_s)[0]:
@@ -208,12 +208,12 @@ class Device:
         return []
 
     def close(self) -> None:
-        """Everything made on the device goes with it."""
+        """Close the device, with everything made on it."""
         self.context.close()
 
 
 def _event_descriptors() -> set[int]:
-    """This process's completion channels: pyverbs does not tell the descriptor, which a sleep with a limit needs."""
+    """Return descriptors of this process's completion channels: pyverbs hides them, and a timed sleep needs them."""
     found = set()
     for path in Path("/proc/self/fd").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""Why verbs cannot be used on this machine, in one line."""
+"""Reasons why verbs cannot be used on this machine, in one line."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ INSTEAD = "--transport softroce works without"
 
 @dataclass(frozen=True)
 class Machine:
-    """What verbs needs of a machine, as found."""
+    """The state of a machine, as far as verbs depends on it."""
 
     release: str  # of the kernel
     modules: bool  # the kernel has RDMA modules, loaded or not
     devices: tuple[str, ...]
-    user_access: tuple[str, ...]  # /dev/infiniband/uverbs*
-    unusable: tuple[str, ...]  # those of them that this user may not open
-    library: str  # why pyverbs cannot be used, "" when it can
+    user_access: tuple[str, ...]  # paths /dev/infiniband/uverbs*
+    unusable: tuple[str, ...]  # those of user_access that this user may not open
+    library: str  # why pyverbs cannot be used; "" when it can
     memlock_bytes: int  # memory that may be locked; -1: no limit
 
 
 def look() -> Machine:
-    """This machine."""
+    """Inspect this machine."""
     release = os.uname().release
     drivers = Path("/lib/modules") / release / "kernel" / "drivers" / "infiniband"
     nodes = sorted(DEVICES.glob("uverbs*"))
@@ -45,13 +45,13 @@ def look() -> Machine:
         user_access=tuple(str(path) for path in nodes),
         unusable=tuple(str(path) for path in nodes if not os.access(path, os.R_OK | os.W_OK)),
         library=library,
-        # CAP_IPC_LOCK stands above the limit, and root has it.
+        # CAP_IPC_LOCK overrides the limit, and root has it.
         memlock_bytes=-1 if limit == resource.RLIM_INFINITY or os.geteuid() == 0 else limit,
     )
 
 
 def missing(machine: Machine, memory_bytes: int = 0) -> list[str]:
-    """What is in the way, one phrase each, the first cause first; empty when verbs can be used."""
+    """Return the obstacles to using verbs, one phrase each, the first cause first; [] when there are none."""
     found = []
     if not machine.devices:
         if machine.modules:
@@ -76,6 +76,6 @@ def missing(machine: Machine, memory_bytes: int = 0) -> list[str]:
 
 
 def problem(machine: Machine, memory_bytes: int = 0) -> str:
-    """One line that says why verbs cannot be used; "" when it can."""
+    """Return one line that says why verbs cannot be used; "" when it can."""
     found = missing(machine, memory_bytes)
     return f"verbs cannot be used here: {'; '.join(found)}; {INSTEAD}" if found else ""

@@ -1,4 +1,4 @@
-"""NCCL's environment variables as defaults, `--verbs KEY=VALUE` above them, and what both may say."""
+"""Settings of the verbs transport: NCCL's environment variables as defaults, overridden by `--verbs KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from genie.live.verbs.hca import parse_hca
 
 VARIABLES = {name: key for name, key in DEVICE_SETTINGS.items() if name != HCA}
 SWITCHES = {"on": True, "off": False}
-# --verbs may say all but what is an option of its own.
+# --verbs accepts all settings except those with an option of their own.
 KEYS = tuple(field for field in VerbsSettings.__struct_fields__ if field != "traffic_class")
 
 
 def _limits() -> dict[str, tuple[Any, Any]]:
-    """The lowest and the highest of each setting that is a whole number."""
+    """Return minimum and maximum of each integer setting."""
     schema = inspect.type_info(VerbsSettings)
     assert isinstance(schema, inspect.StructType)
     whole = ((field.name, field.type) for field in schema.fields if isinstance(field.type, inspect.IntType))
@@ -32,7 +32,10 @@ LIMITS = _limits()
 
 
 def given_settings(items: Sequence[str]) -> dict[str, Any]:
-    """What --verbs says, each KEY=VALUE, for `verbs_settings`. Raises ValueError that names key and what is allowed."""
+    """Parse --verbs arguments, each KEY=VALUE, for `verbs_settings`.
+
+    Raise ValueError that names the key and the allowed values.
+    """
     given: dict[str, Any] = {}
     for item in items:
         key, equals, text = item.partition("=")
@@ -70,7 +73,7 @@ def _number(key: str, text: str, what: str, remedy: str = "") -> int:
 
 
 def verbs_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> VerbsSettings:
-    """Settings from `given`, where not None; else from NCCL's variables; else NCCL's defaults. Raises ValueError."""
+    """Return settings from `given` if not None, else from NCCL's variables, else NCCL's defaults. Raise ValueError."""
     values: dict[str, Any] = _read(VARIABLES, environment)
     if environment.get(HCA):
         values["hca"] = environment[HCA]
@@ -90,7 +93,7 @@ def _read(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[
 
 
 def refuse_unsupported(settings: RunSettings) -> None:
-    """Raises ValueError that names what the settings ask of a real NIC that only a soft NIC can do."""
+    """Raise ValueError that names a setting for a real NIC that only a soft NIC supports."""
     if "verbs" not in settings.kinds:
         return
     if settings.dilation != 1:

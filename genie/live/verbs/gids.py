@@ -1,7 +1,7 @@
-"""Which entry of a port's GID table to send from: found by rule, or the one that was given.
+"""The entry of a port's GID table to send from: chosen by rule, or the one that was given.
 
-A RoCE port has an entry for each address of its network interface and each version of RoCE. IPv4 addresses are
-written as `::ffff:a.b.c.d` (annex A17.4.5.2 of the InfiniBand specification).
+A RoCE port has an entry for each address of its network interface and each version of RoCE. IPv4 addresses are written
+as `::ffff:a.b.c.d` (annex A17.4.5.2 of the InfiniBand specification).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class GidEntry:
 
     @property
     def address(self) -> IpAddress:
-        """The IP address that the entry stands for."""
+        """The IP address of the entry."""
         return address_of(self.gid)
 
 
 def address_of(gid: str) -> IpAddress:
-    """The IP address that a GID stands for: IPv4 where it is mapped. Raises ValueError."""
+    """Return the IP address of a GID: IPv4 where it is mapped. Raise ValueError."""
     address = ipaddress.IPv6Address(gid)
     return address.ipv4_mapped or address
 
 
 def gid_of(address: str) -> str:
-    """The GID of an IP address, as an IPv6 address in full hexadecimal groups, which is how pyverbs reads it."""
+    """Return the GID of an IP address, as an IPv6 address in full hexadecimal groups, which is how pyverbs reads it."""
     ip = ipaddress.ip_address(address)
     if isinstance(ip, ipaddress.IPv4Address):
         ip = ipaddress.IPv6Address((0xFFFF << 32) | int(ip))
@@ -48,10 +48,10 @@ def gid_of(address: str) -> str:
 def choose_gid(
     table: Sequence[GidEntry], port: str, address: str = "", *, index: int = AUTO, roce_version: int = 2
 ) -> GidEntry:
-    """The entry to use on a port: that with the given index, or that of `address`, or the best of its family.
+    """Return the entry to use on a port: the one with the given index, or of `address`, or the best of its family.
 
-    Without an entry for `address` itself, one of its family (IPv4 or IPv6; IPv4 without an address) is taken, lowest
-    index first, link-local ones last. Raises ValueError that names the port and what the table has.
+    Without an entry for `address` itself, one of its family (IPv4 or IPv6; IPv4 without an address) is taken. The
+    lowest index comes first, and link-local entries last. Raise ValueError that names the port and its table's entries.
     """
     entries = [entry for entry in table if int(ipaddress.IPv6Address(entry.gid)) != 0]
     if index != AUTO:

@@ -1,6 +1,6 @@
-"""Which devices to use, in the grammar that NCCL_IB_HCA has: `[^][=]hca[:port[:rail[:plane]]],...`
+"""The choice of devices, in the grammar of NCCL_IB_HCA: `[^][=]hca[:port[:rail[:plane]]],...`
 
-`^` excludes what follows instead of choosing it; without `=` a name stands for all devices that begin with it.
+`^` excludes the listed devices instead of choosing them. Without `=` a name matches all devices that begin with it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class HcaFilter:
     exact: bool = False
 
     def entry_of(self, port: Port) -> Hca | None:
-        """The first entry that stands for a port."""
+        """Return the first entry that matches a port; None when none does."""
         return next((entry for entry in self.entries if entry.matches(port, exact=self.exact)), None)
 
     def takes(self, port: Port) -> bool:
         return not self.entries or (self.entry_of(port) is None) == self.exclude
 
     def select(self, ports: Sequence[Port]) -> list[Port]:
-        """Those that it takes, in the order of their rails; where rails are not given or alike, in the order given."""
+        """Return the ports taken, in the order of their rails; within a rail, and without rails, in the given order."""
         taken = [port for port in ports if self.takes(port)]
         if self.exclude:
             return taken
@@ -64,7 +64,7 @@ class HcaFilter:
 
 
 def parse_hca(text: str, name: str = "NCCL_IB_HCA") -> HcaFilter:
-    """Read a filter; errors call it `name`. Raises ValueError that names what is wrong."""
+    """Parse a filter; errors call it `name`. Raise ValueError that names what is wrong."""
     rest = text.strip()
     exclude, rest = rest.startswith("^"), rest.removeprefix("^")
     exact, rest = rest.startswith("="), rest.removeprefix("=")
@@ -81,7 +81,7 @@ def _entry(part: str, text: str, name: str) -> Hca:
     if not fields[0]:
         raise ValueError(f"{where} names no device: give hca[:port[:rail[:plane]]], parted by commas")
     if _NAME.fullmatch(fields[0]) is None:
-        raise ValueError(f"{where} is no device: ^ and = come once, before the first, and names such as mlx5_0 follow")
+        raise ValueError(f"{where} is not a device: ^ and = come once, before the first, then names such as mlx5_0")
     if len(fields) > 4:
         raise ValueError(f"{where} has {len(fields)} fields: give hca[:port[:rail[:plane]]]")
     numbers: list[int | None] = []

@@ -1,4 +1,4 @@
-"""pyverbs, where this Python can have it: installed for it, or the distribution's package for the same version."""
+"""pyverbs, if available: installed for this Python, or the distribution's package for the same Python version."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class LibraryMissingError(Exception):
 
 
 class Pyverbs:
-    """pyverbs' modules by name. Loaded by name, because it is not among what Genie installs."""
+    """pyverbs' modules by name. Loaded by name, because Genie does not install pyverbs."""
 
     def __init__(self) -> None:
         package = _package()
         try:
             for name in MODULES:
                 setattr(self, name, importlib.import_module(f"{package.__name__}.{name}"))
-        except ImportError as error:  # such as libibverbs.so.1 that is missing
+        except ImportError as error:  # for example when libibverbs.so.1 is missing
             raise LibraryMissingError(f"pyverbs cannot be loaded: {error}; apt install python3-pyverbs") from error
 
     def __getattr__(self, name: str) -> Any:
@@ -48,10 +48,10 @@ def _package(folder: Path = DISTRIBUTION) -> ModuleType:
             f"{folder / name} is built for another Python ({', '.join(built) or 'none'}) than this one ({suffix}): "
             "start Genie with the distribution's Python"
         )
-    # Only this package: the folder holds the distribution's other packages, which must not shadow our own.
+    # Only this package: the folder holds other packages of the distribution, which must not shadow this Python's.
     spec = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
     if spec is None or spec.loader is None:
-        raise LibraryMissingError(f"{folder / name} is no package: apt install --reinstall python3-pyverbs")
+        raise LibraryMissingError(f"{folder / name} is not a package: apt install --reinstall python3-pyverbs")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

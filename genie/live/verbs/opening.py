@@ -1,4 +1,4 @@
-"""The device of a rank: found, opened, and its queue pairs connected to a peer's."""
+"""The device of a rank: finding and opening it, and connecting its queue pairs to a peer's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genie.live.verbs.selection import bind_to_node, find_port
 
 
 class Destination(Protocol):
-    """What is known of a rank to send to it: of a run's endpoint, or a bench's."""
+    """The address of a rank to send to: from a run's endpoint, or a bench's."""
 
     @property
     def address(self) -> str: ...
@@ -27,7 +27,7 @@ class Destination(Protocol):
 
 
 def open_device(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[Device, GidEntry | None]:
-    """The device that a rank uses and the GID that it sends from, None where LIDs do. Raises TransportError."""
+    """Open a rank's device; return it and the GID to send from, None where LIDs are used. Raise TransportError."""
     port, gid = find_port(settings, rank, memory_bytes)
     if settings.verbs.numa_bind:
         bind_to_node(port)
@@ -38,7 +38,7 @@ def open_device(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[De
 
 
 def gid_on(endpoint: Destination) -> str:
-    """The GID that a rank is sent to, "" where its LID is all it has."""
+    """Return the GID of a rank to send to; "" where it has only a LID."""
     return gid_of(endpoint.gid or endpoint.address) if endpoint.gid or endpoint.address else ""
 
 
@@ -53,9 +53,9 @@ def connect(
     psns: tuple[int, int],
     mtu_bytes: int,
 ) -> None:
-    """A queue pair to that of the peer with this `number`. `psns`: the first sent, the first received.
+    """Connect a queue pair to the peer's queue pair `number`. `psns`: the first PSN sent, the first received.
 
-    Raises DeviceError.
+    Raise DeviceError.
     """
     device.connect(
         queue_pair,

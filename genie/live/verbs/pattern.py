@@ -1,4 +1,4 @@
-"""What messages carry where receivers check it: the same bytes as softroce's (native/live/verify_pattern.hpp)."""
+"""Contents of messages that receivers check: the same bytes as softroce's (native/live/verify_pattern.hpp)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PATTERN_BYTES, PHASE_BYTES = genie_core.PATTERN_BYTES, genie_core.PHASE_BYTES
 
 
 def pattern(size_bytes: int) -> NDArray[np.uint8]:
-    """The first bytes of the source memory, which repeats itself after PATTERN_BYTES."""
+    """Return the first bytes of the source memory, which repeats itself after PATTERN_BYTES."""
     return genie_core.pattern(size_bytes)
 
 
 def phase(source: int, target: int, queue_pair: int, message: int) -> int:
-    """Where the `message`-th message of a connection's queue pair begins, each counted from 0."""
+    """Return the offset in the pattern of a queue pair's `message`-th message, each counted from 0."""
     return genie_core.pattern_phase(source, target, queue_pair, message)

@@ -1,8 +1,8 @@
-"""Where checked messages arrive: each queue pair has places of its own, which its messages take in turn.
+"""Memory for messages whose contents are checked: each queue pair cycles through slots of its own.
 
-A device says that a message is there once it is all there, and checks nothing itself. So a message must stay as it is
-until it has been looked at: with n places no more than n - 1 receives are posted, and each anew only after a look. The
-message for which there is no receive may be there in part, in the place that is left.
+A device reports a message once all of it has arrived, and checks nothing itself. So a message must stay in place until
+it has been checked. With n slots at most n - 1 receives are posted, and each is posted anew only after a check. The
+slot that is left may hold part of a message for which there is no receive.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from genie.live.verbs.pattern import phase
 from genie.live.verbs.queues import share_of
 
-WANTED_BYTES = 64 << 20  # for all places of a rank, unless SLOTS_MIN of each need more
+WANTED_BYTES = 64 << 20  # for all slots of a rank, unless SLOTS_MIN per queue pair need more
 SLOTS_MIN = 4
 SLOT_ALIGNMENT_BYTES = 64
-FREE_SHARE = 2  # of the machine's free memory, one part in so many may be taken
+FREE_SHARE = 2  # one part in so many of the machine's free memory may be taken
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a rank, from the front of its memory on."""
+    """The slots of a rank, at the front of its memory."""
 
-    peers: int  # the other ranks
-    queue_pairs: int  # of each connection
-    slots: int  # of each queue pair
+    peers: int  # the number of other ranks
+    queue_pairs: int  # per connection
+    slots: int  # per queue pair
     slot_bytes: int
 
     @property
@@ -37,12 +37,12 @@ class Layout:
         return self.peers * self.queue_pairs * self.slots * self.slot_bytes
 
     def place(self, peer: int, which: int) -> int:
-        """Where the first slot of a queue pair begins; `peer` counts the others from 0."""
+        """Return the offset of a queue pair's first slot; `peer` counts the other ranks from 0."""
         return (peer * self.queue_pairs + which) * self.slots * self.slot_bytes
 
 
 def lay_out(message_bytes: int, peers: int, queue_pairs: int, split: bool, receives: int) -> Layout:
-    """Places for messages of at most `message_bytes`, of which `receives` are taken ahead if memory allows."""
+    """Return slots for messages of up to `message_bytes`, with `receives` posted ahead if memory allows."""
     largest = share_of(message_bytes, queue_pairs) if split else message_bytes
     slot_bytes = -(-max(largest, 1) // SLOT_ALIGNMENT_BYTES) * SLOT_ALIGNMENT_BYTES
     affordable = WANTED_BYTES // (max(peers * queue_pairs, 1) * slot_bytes)
@@ -50,7 +50,7 @@ def lay_out(message_bytes: int, peers: int, queue_pairs: int, split: bool, recei
 
 
 def too_much(layout: Layout, meminfo: Path = Path("/proc/meminfo")) -> str:
-    """A phrase when the places would take too much of the machine's memory, which a device holds; "" when not."""
+    """Return why the slots would take too much memory, which the device locks; "" when they would not."""
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
     free_bytes = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
     if free_bytes is None or layout.size_bytes <= free_bytes // FREE_SHARE:
@@ -62,16 +62,16 @@ def too_much(layout: Layout, meminfo: Path = Path("/proc/meminfo")) -> str:
 
 
 class Checker:
-    """Compares what has arrived with what was sent."""
+    """Compares received messages with what was sent."""
 
     def __init__(self, layout: Layout, rank: int, memory: NDArray[np.uint8], source: NDArray[np.uint8]) -> None:
-        """`memory`: with the places in front. `source`: what all ranks send from."""
+        """`memory`: begins with the slots. `source`: the memory that all ranks send from."""
         self._layout, self._rank, self._memory, self._source = layout, rank, memory, source
         self._messages: dict[tuple[int, int], int] = {}
         self.verified_bytes = self.wrong_bytes = 0
 
     def check(self, rank: int, which: int, size_bytes: int) -> None:
-        """Look at the next message of `rank` on a queue pair, which is all there."""
+        """Check the next message of `rank` on a queue pair, all of which has arrived."""
         number = self._messages.get((rank, which), 0)
         self._messages[rank, which] = number + 1
         if size_bytes > self._layout.slot_bytes:
@@ -86,12 +86,12 @@ class Checker:
 
 
 def place_of(rank: int, own: int) -> int:
-    """A rank's number among the others."""
+    """Return a rank's index among the other ranks."""
     return rank - (rank > own)
 
 
 def places_for(layout: Layout, own: int, ranks: Sequence[int], base: int) -> list[list[int]]:
-    """By rank, then by queue pair: the address of the first place; none for the own rank."""
+    """Return, by rank, then by queue pair, the address of the first slot; [] for the own rank."""
     return [
         [] if rank == own else [base + layout.place(place_of(rank, own), which) for which in range(layout.queue_pairs)]
         for rank in ranks

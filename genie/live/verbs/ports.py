@@ -1,4 +1,4 @@
-"""The machine's RDMA ports as the kernel shows them under /sys, and which of them a rank takes."""
+"""RDMA ports of the machine as the kernel shows them under /sys, and the choice of a rank's port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PortInfo:
 
     port: Port
     active: bool
-    link_layer: str  # ETHERNET: RoCE; INFINIBAND
+    link_layer: str  # ETHERNET (RoCE) or INFINIBAND
     lid: int
     gids: tuple[GidEntry, ...]
     numa_node: int  # -1: unknown
@@ -31,13 +31,13 @@ class PortInfo:
         return f"{self.port.device} port {self.port.number}"
 
     def has(self, address: str) -> bool:
-        """One of its GIDs is that of an IP address."""
+        """Return whether one of its GIDs is that of an IP address."""
         wanted = ipaddress.ip_address(address)
         return any(entry.address == wanted for entry in self.gids)
 
 
 def list_ports(root: Path = SYSFS) -> list[PortInfo]:
-    """All ports of all devices, by device name and port number."""
+    """Return all ports of all devices, by device name and port number."""
     found = []
     for device in sorted(root.glob("*"), key=lambda path: (len(path.name), path.name)):
         for folder in sorted(device.glob("ports/[0-9]*"), key=lambda path: int(path.name)):
@@ -64,17 +64,17 @@ def _port(device: Path, folder: Path) -> PortInfo:
 
 
 def _read(path: Path) -> str:
-    """A file's text; "" where there is none: empty entries of a GID table cannot be read."""
+    """Return a file's text; "" when it cannot be read, as for empty entries of a GID table."""
     with suppress(OSError):
         return path.read_text().strip()
     return ""
 
 
 def choose_port(ports: Sequence[PortInfo], hca: HcaFilter, address: str, place: int, name: str) -> PortInfo:
-    """The port that a rank uses: the one that has its address; else that of its place among the host's ranks.
+    """Return the port of a rank: the one that has its address; else the one of its index among the host's ranks.
 
-    `place`: the rank's number among those of its host, from 0; ranks take the chosen ports in turn, which makes each
-    port a rail. `name`: what the filter is called in errors. Raises ValueError that names the ports there are.
+    `place`: the rank's index among those of its host, from 0. Ranks take the chosen ports in turn, which makes each
+    port a rail. `name`: the filter's name in errors. Raise ValueError that names the machine's ports.
     """
     by_port = {info.port: info for info in ports}
     taken = [by_port[port] for port in hca.select([info.port for info in ports])]
@@ -99,7 +99,7 @@ def _addresses(info: PortInfo) -> str:
 
 
 def cpus_of_node(node: int, root: Path = Path("/sys/devices/system/node")) -> set[int]:
-    """The CPUs of a NUMA node; empty when unknown."""
+    """Return the CPUs of a NUMA node; empty when unknown."""
     cpus: set[int] = set()
     for part in filter(None, _read(root / f"node{node}" / "cpulist").split(",")):
         first, _, last = part.partition("-")
@@ -108,7 +108,7 @@ def cpus_of_node(node: int, root: Path = Path("/sys/devices/system/node")) -> se
 
 
 def hardware_counters(port: Port, root: Path = SYSFS) -> dict[str, int]:
-    """What the device itself counts on a port, by the kernel's names; empty where it counts nothing."""
+    """Return the device's own counters of a port, by the kernel's names; empty where there are none."""
     counted = {}
     for path in sorted((root / port.device / "ports" / str(port.number) / "hw_counters").glob("*")):
         text = _read(path)
@@ -118,5 +118,5 @@ def hardware_counters(port: Port, root: Path = SYSFS) -> dict[str, int]:
 
 
 def counted_since(before: Mapping[str, int], port: Port) -> dict[str, int]:
-    """What the device has counted on a port since its `hardware_counters` were `before`: `device_...`."""
+    """Return the growth of a port's `hardware_counters` since they were `before`: `device_...`."""
     return {f"device_{name}": value - before.get(name, 0) for name, value in hardware_counters(port).items()}

@@ -1,8 +1,8 @@
-"""How messages become work requests on the queue pairs between two ranks, and completions become messages again.
+"""Messages as work requests on the queue pairs between two ranks, and completions as messages again.
 
-Message m of a sender to a receiver, from 0, goes on queue pair m modulo their number; or, split, a piece of it goes on
-each, of a multiple of 128 bytes but for the last, as NCCL does. A queue pair keeps its order, so the receiver knows
-which message each arrival belongs to.
+Message m from a sender to a receiver, counted from 0, goes on queue pair m modulo their number. When split, a piece of
+each message goes on each queue pair. As in NCCL, pieces are multiples of 128 bytes except the last. A queue pair keeps
+its order, so the receiver knows which message each arrival belongs to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PIECE_ALIGNMENT_BYTES = 128
 
 @dataclass(slots=True)
 class Message:
-    """One on its way out. `pieces`: of it that are not yet acknowledged."""
+    """An outgoing message. `pieces`: the number of its unacknowledged pieces."""
 
     handle: int
     peer: int
@@ -26,7 +26,7 @@ class Message:
 
 
 class Piece(NamedTuple):
-    """What one work request sends of a message, from which place of the source memory."""
+    """The part of a message that one work request sends, and its offset in the source memory."""
 
     message: Message
     offset_bytes: int
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 class WorkRequest(NamedTuple):
-    """A piece on a queue pair. `sequence`: of the queue pair's work requests, from 0."""
+    """A piece on a queue pair. `sequence`: index among the queue pair's work requests, from 0."""
 
     sequence: int
     piece: Piece
@@ -43,7 +43,7 @@ class WorkRequest(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A message that is all there; times in ps."""
+    """A message or piece that has arrived in full; times in ps."""
 
     tag: int
     size_bytes: int
@@ -52,26 +52,26 @@ class Arrival(NamedTuple):
 
 
 def share_of(size_bytes: int, queue_pairs: int) -> int:
-    """The largest piece of a message that is split."""
+    """Return the largest piece of a message that is split."""
     share = -(-size_bytes // queue_pairs)
     return -(-share // PIECE_ALIGNMENT_BYTES) * PIECE_ALIGNMENT_BYTES
 
 
 def pieces_of(message: Message, number: int, queue_pairs: int, split: bool) -> list[tuple[int, Piece]]:
-    """Queue pair and piece of each work request of a sender's message `number` to a receiver."""
+    """Return queue pair and piece of each work request of a sender's message `number` to a receiver."""
     if not split or queue_pairs == 1:
         return [(number % queue_pairs, Piece(message, 0, message.size_bytes))]
     share = share_of(message.size_bytes, queue_pairs)
     pieces = []
     for which in range(queue_pairs):
         offset = min(which * share, message.size_bytes)
-        # Also when it is empty: the receiver counts one piece of each message on each queue pair.
+        # Also when the piece is empty: the receiver expects one piece of each message on each queue pair.
         pieces.append((which, Piece(message, offset, min(share, message.size_bytes - offset), offset)))
     return pieces
 
 
 class SendQueue:
-    """One queue pair's way out. Only some work requests are signaled: their completion is that of all before."""
+    """The send side of one queue pair. Only some work requests are signaled: their completion implies all before."""
 
     def __init__(self, depth: int, signal_every: int) -> None:
         self._depth = depth
@@ -90,7 +90,7 @@ class SendQueue:
         return len(self._posted)
 
     def take(self, limit: int) -> list[WorkRequest]:
-        """What to post now as one list; the last of it is signaled."""
+        """Return the work requests to post now as one list; the last of it is signaled."""
         count = min(limit, len(self._waiting), self._depth - len(self._posted))
         taken = []
         for at in range(count):
@@ -105,7 +105,7 @@ class SendQueue:
         return taken
 
     def completed(self, sequence: int) -> list[Message]:
-        """The messages that are complete with a work request of this sequence number and all before it."""
+        """Return the messages that are complete with the work request `sequence` and all before it."""
         done = []
         while self._posted and self._posted[0][0] <= sequence:
             message = self._posted.popleft()[1]
@@ -116,7 +116,7 @@ class SendQueue:
 
 
 class Inbound:
-    """What comes from one peer, put together and in the peer's order, whatever queue pair is ahead."""
+    """Reassembles messages from one peer in the peer's order, whichever queue pair is ahead."""
 
     def __init__(self, queue_pairs: int, split: bool) -> None:
         self._split = split and queue_pairs > 1
@@ -124,9 +124,9 @@ class Inbound:
         self._next = 0  # queue pair of the next message
 
     def arrived(self, which: int, arrival: Arrival) -> list[Arrival]:
-        """A piece has come on queue pair `which`: the messages that can be handed on now.
+        """Add a piece that arrived on queue pair `which`; return the messages that can be delivered now.
 
-        Raises ValueError when pieces do not fit together: sender and receiver disagree on how messages are spread.
+        Raise ValueError when pieces do not match: sender and receiver distribute messages differently.
         """
         self._arrived[which].append(arrival)
         ready = []

@@ -1,4 +1,4 @@
-"""The port and the GID that a rank uses, and where it runs."""
+"""The choice of a rank's port and GID, and its binding to a NUMA node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from genie.live.verbs.ports import ETHERNET, PortInfo, choose_port, cpus_of_node
 
 
 def find_port(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[PortInfo, GidEntry | None]:
-    """The port that a rank uses and the GID that it sends from, None where LIDs do. Raises TransportError."""
+    """Return the port of a rank and the GID to send from, None where LIDs are used. Raise TransportError."""
     verbs, hca_from = settings.verbs, "device" if settings.devices else "NCCL_IB_HCA"
     try:
         refuse_unsupported(settings)
@@ -38,7 +38,7 @@ def find_port(settings: RunSettings, rank: int, memory_bytes: int) -> tuple[Port
 
 
 def bind_to_node(port: PortInfo) -> None:
-    """Run on the CPUs of the device's NUMA node, so that memory touched from now on is that node's too."""
+    """Run on the CPUs of the device's NUMA node, so that memory touched from now on is local to it."""
     cpus = cpus_of_node(port.numa_node) & os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)

@@ -1,12 +1,12 @@
-"""How a work request ends, in words."""
+"""Errors of work requests, in words."""
 
 from __future__ import annotations
 
 from typing import Any
 
-FLUSHED = 5  # ibv_wc_status of what was under way when a queue pair failed
-RECEIVED = 128  # IBV_WC_RECV: in the opcode of what completes a receive
-# ibv_wc_status in words, for those that end a connection.
+FLUSHED = 5  # ibv_wc_status of work requests in flight when a queue pair failed
+RECEIVED = 128  # IBV_WC_RECV: set in the opcode of a receive's completion
+# ibv_wc_status in words, for statuses that end a connection.
 STATUS = {
     1: "local length error",
     2: "local queue pair operation error",
@@ -23,7 +23,7 @@ STATUS = {
 
 
 def gave_up(completion: Any, peer: int, port_name: str) -> str:
-    """Why nothing more is sent to a rank, of a completion with an error."""
+    """Return why sending to a rank ended, from a completion with an error."""
     what = STATUS.get(completion.status, "the device gave up")
     return (
         f"gave up sending to rank {peer}: {what} (queue pair 0x{completion.qp_num:06x} of {port_name}, "

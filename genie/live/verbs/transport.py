@@ -1,4 +1,4 @@
-"""Ranks on RDMA devices: the native walker driven from Python, one queue pair or more to each peer.
+"""Ranks on RDMA devices: the native walker driven from Python, with one or more queue pairs to each peer.
 
 A message is an RDMA WRITE with immediate data, its tag. Receives without memory are posted ahead.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.paths.mtu import GIVE_MTU
-from genie.live.transport import VERBS, EndpointInfo, PlayState, TransportContext, TransportError, draw_psns
+from genie.live.transport import STALLED, VERBS, EndpointInfo, PlayState, TransportContext, TransportError, draw_psns
 from genie.live.verbs.device import LIST_MAX, DeviceError
 from genie.live.verbs.opening import connect, gid_on, open_device
 from genie.live.verbs.pattern import PATTERN_BYTES, pattern, phase
@@ -27,7 +27,7 @@ from genie.live.verbs.queues import Arrival, Inbound, Message, Piece, SendQueue,
 from genie.live.verbs.status import FLUSHED, RECEIVED, gave_up
 
 PS_PER_NS, PS_PER_US, PS_PER_S = 1000, 10**6, 10**12
-TIMER_QUANTUM_PS = 40 * PS_PER_US  # least time between two wake-ups for sleeps, as in softroce
+TIMER_QUANTUM_PS = 40 * PS_PER_US  # minimum interval between two wake-ups for sleeps, as in softroce
 WAITING_MAX = 4  # nodes that are named when a run ends early
 
 
@@ -40,14 +40,14 @@ class Peer:
     numbers: list[int]
     sends: list[SendQueue]
     inbound: Inbound
-    posted: list[int]  # pieces, by queue pair
-    messages: int = 0  # given to it so far
+    posted: list[int]  # number of pieces, by queue pair
+    messages: int = 0  # number sent to it so far
     rkey: int = 0
     memory_address: int = 0
-    places: list[int] = field(default_factory=list)  # by queue pair: where its messages take turns in
-    slots: int = 0  # of so many
+    places: list[int] = field(default_factory=list)  # by queue pair: address of its first slot at the peer
+    slots: int = 0  # per queue pair
     slot_bytes: int = 0
-    consumed: list[int] = field(default_factory=list)  # receives to be posted anew, by queue pair
+    consumed: list[int] = field(default_factory=list)  # receives to be posted again, by queue pair
 
 
 class VerbsTransport:
@@ -64,7 +64,7 @@ class VerbsTransport:
             context.memory_bytes, others, pairs, context.settings.split, self._settings.receive_depth
         )
         self._verify = context.settings.verify
-        # Peers write to the front; what is sent comes from behind it.
+        # Peers write to the front of the memory; messages are sent from behind it.
         self._front_bytes = self._layout.size_bytes if self._verify else context.memory_bytes
         self._needs_bytes = self._front_bytes + context.memory_bytes + PATTERN_BYTES
         self._device, self._gid = open_device(context.settings, context.rank, self._needs_bytes)
@@ -72,17 +72,17 @@ class VerbsTransport:
         self.over_ip = self._port.link_layer == ETHERNET
         self.rdma_port = f"{self._port.port.device}:{self._port.port.number}"
         self.mtu_max_bytes = self._device.active_mtu_bytes
-        self.error = ""
+        self.error, self.failure = "", ""
         self.epoch_ns = time.monotonic_ns()
         self._origin_ps = 0
         self._peers: dict[int, Peer] = {}
         self._first_psns = [draw_psns(pairs) for _ in range(context.settings.ranks)]
-        self._of_queue_pair: dict[int, tuple[Peer, int]] = {}  # by its number: peer, and which of its queue pairs
+        self._of_queue_pair: dict[int, tuple[Peer, int]] = {}  # by its number: peer, and index of the queue pair
         self._completions: list[tuple[Any, ...]] = []  # for the walker; times from the origin
-        self._timers: list[tuple[int, int]] = []  # due (transport's time), handle
+        self._timers: list[tuple[int, int]] = []  # due time (transport's clock), handle
         self._last_timer_ps = 0
         self._last_progress_ps = 0
-        self._to_post: dict[tuple[int, int], None] = {}  # peer and queue pair with something waiting, in order
+        self._to_post: dict[tuple[int, int], None] = {}  # (peer, queue pair) with waiting pieces, in order
         self._counts = dict.fromkeys(
             ("messages_sent", "messages_received", "bytes_sent", "bytes_received", "posts", "signals", "sleeps"), 0
         )
@@ -90,7 +90,7 @@ class VerbsTransport:
     def _environment(self, text: str) -> TransportError:
         return TransportError(f"rank {self._context.rank}: {text}", EXIT_ENVIRONMENT)
 
-    # -- setting up ------------------------------------------------------------------------------------------
+    # -- setup ------------------------------------------------------------------------------------------------
 
     def open(self, mtu_bytes: int) -> None:
         context, device, settings = self._context, self._device, self._settings
@@ -129,7 +129,7 @@ class VerbsTransport:
         self._checker = Checker(self._layout, context.rank, memory, source)
 
     def _depths(self, queue_pairs: int) -> tuple[int, int]:
-        """Sends and receives that a queue pair can hold, within what the device takes."""
+        """Return the numbers of sends and receives that a queue pair can hold, within the device's limits."""
         device, settings = self._device, self._settings
         if queue_pairs > device.queue_pairs_max:
             raise self._environment(
@@ -211,20 +211,20 @@ class VerbsTransport:
                 raise self._environment(f"{error} (to rank {rank} at {gid_on(endpoint) or endpoint.lid})") from error
 
     def ports(self) -> list[list[int]]:
-        """None: devices choose their UDP source ports."""
+        """Return no ports: devices choose their UDP source ports."""
         return [[] for _ in range(self._context.settings.ranks)]
 
     def expect(self, ports: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Nothing: the device knows its peers by their addresses."""
+        """Do nothing: the device identifies its peers by their addresses."""
 
     def set_plan(self, plan: genie_core.Plan) -> None:
         self._plan = plan
         self._walker = genie_core.Walker(plan, 0)
 
     def set_faults(self, iteration: int, origin_ps: int) -> None:
-        """None: they were refused."""
+        """Do nothing: fault plans are refused on verbs."""
 
-    # -- playing ---------------------------------------------------------------------------------------------
+    # -- playing ----------------------------------------------------------------------------------------------
 
     @property
     def now_ps(self) -> int:
@@ -232,9 +232,9 @@ class VerbsTransport:
 
     def begin(self, origin_ps: int) -> PlayState:
         self._walker = genie_core.Walker(self._plan, 0)
-        self._timers.clear()  # those of a play that was given up are void
+        self._timers.clear()  # those of an abandoned iteration are void
         shift = self._origin_ps - origin_ps
-        # What came since the last iteration has been timed against its origin.
+        # Times of completions since the last iteration are relative to its origin.
         self._completions = [_moved(completion, shift) for completion in self._completions]
         self._origin_ps = origin_ps
         if self.now_ps < origin_ps and self.serve(origin_ps) == "failed":
@@ -267,7 +267,7 @@ class VerbsTransport:
                 if now >= deadline_ps:
                     return "timeout"
                 if playing and self._stalled(now):
-                    self.error = self.waiting()
+                    self.error, self.failure = self.waiting(), STALLED
                     return "failed"
                 found = self._sleep(now, min(deadline_ps, self._next_due(now, playing=playing)))
             except (DeviceError, self._device.error_type) as error:
@@ -275,7 +275,7 @@ class VerbsTransport:
                 return "failed"
 
     def _walk(self) -> None:
-        """Fire the timers that are due, and tell the walker all that has completed, until nothing more happens now."""
+        """Fire due timers and pass completions to the walker, until nothing more is due."""
         while True:
             now = self.now_ps
             while self._timers and self._timers[0][0] <= now:
@@ -307,7 +307,10 @@ class VerbsTransport:
             peer.messages += 1
 
     def _checkable(self, piece: Piece, peer: Peer, which: int) -> Piece:
-        """With bytes of its own, and where the receiver looks for it; in a slot a piece is as a message."""
+        """Return the piece with contents of its own, and with the slot that the receiver checks.
+
+        In slots a piece is checked like a message.
+        """
         number = peer.posted[which]
         start = phase(self._context.rank, peer.rank, which, number)
         if not peer.slots:
@@ -316,7 +319,7 @@ class VerbsTransport:
         return piece._replace(source_bytes=start, offset_bytes=place - peer.memory_address)
 
     def _post(self) -> None:
-        """Hand over what waits, in lists, as far as the queue pairs take it."""
+        """Post waiting pieces, in lists, as far as the queue pairs accept them."""
         for rank, which in list(self._to_post):
             peer = self._peers[rank]
             while requests := peer.sends[which].take(LIST_MAX):
@@ -325,7 +328,7 @@ class VerbsTransport:
                 )
                 self._counts["posts"] += 1
                 self._counts["signals"] += sum(request.signaled for request in requests)
-            del self._to_post[rank, which]  # what is left waits for a completion of this queue pair
+            del self._to_post[rank, which]  # the rest waits for a completion of this queue pair
 
     def _take(self, found: list[Any]) -> None:
         if not found:
@@ -391,7 +394,7 @@ class VerbsTransport:
         self._counts["sleeps"] += 1
         return self._device.wait((until - now) / PS_PER_S)
 
-    # -- what it tells ---------------------------------------------------------------------------------------
+    # -- reporting --------------------------------------------------------------------------------------------
 
     def waiting(self) -> str:
         lines = self._walker.waiting(WAITING_MAX)
@@ -401,24 +404,24 @@ class VerbsTransport:
         return self._walker.records()
 
     def counters(self) -> Mapping[str, int]:
-        """Messages; what the device counts is read beside it, for all ranks on it (genie/live/counters)."""
+        """Return counts of messages; device counters are read separately, once for all ranks (genie/live/counters)."""
         checker = self._checker
         checked = {"verified_bytes": checker.verified_bytes, "wrong_bytes": checker.wrong_bytes}
         return {**self._counts, **(checked if self._verify else {})}
 
     def refused_senders(self) -> list[tuple[str, str, int, int]]:
-        """None: a device counts what it refuses and does not say whose it was."""
+        """Return []: a device counts refused packets but does not report their senders."""
         return []
 
     def paths(self) -> list[str]:
-        """By peer: the numbers of the queue pairs, from which devices draw their UDP source ports."""
+        """Return, by peer, the queue pair numbers, from which devices derive their UDP source ports."""
         return [
             ",".join(f"0x{number:06x}" for number in self._peers[rank].numbers) if rank in self._peers else ""
             for rank in range(self._context.settings.ranks)
         ]
 
     def trace(self) -> list[Any]:
-        """Nothing: the device does not show its packets."""
+        """Return []: the device does not show its packets."""
         return []
 
     def close(self) -> None:
@@ -429,7 +432,7 @@ _BYTE_ORDER = sys.byteorder
 
 
 def _moved(completion: tuple[Any, ...], shift_ps: int) -> tuple[Any, ...]:
-    """A completion with its times moved."""
+    """Return a completion with its times moved."""
     if completion[0] == "arrived":
         return (*completion[:4], completion[4] + shift_ps, completion[5] + shift_ps)
     return (*completion[:2], completion[2] + shift_ps, *completion[3:])

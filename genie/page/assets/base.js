@@ -1,5 +1,5 @@
 "use strict";
-// What figures are drawn with. Their data is in the page; the same figures are in it as tables too.
+// Drawing functions of figures, whose data is in the page; the page has the figures as tables too.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 function node(tag, attributes, parent, text) {
@@ -10,7 +10,7 @@ function node(tag, attributes, parent, text) {
   return element;
 }
 
-// Empties a figure and gives its drawing as wide as the page, and not below `least`: narrower windows scroll it.
+// Clears a figure and returns its drawing, as wide as the page but not below `least`; narrower windows scroll it.
 function canvas(id, height, label, least = 0) {
   const place = document.getElementById(id);
   place.replaceChildren();
@@ -57,7 +57,7 @@ function timeAxis(svg, left, right, top, bottom, high) {
   }
 }
 
-// Tips: of what has data-tip, or a function `tip` that gives the text. Pointed at, or reached by keyboard.
+// Tooltips of elements with data-tip, or with a function `tip` that returns the text; shown on hover or keyboard focus.
 const tip = document.getElementById("tip");
 function showTip(text, x, y) {
   tip.style.visibility = text ? "visible" : "hidden";
@@ -79,7 +79,7 @@ document.addEventListener("focusin", event => {
 document.addEventListener("focusout", () => showTip(""));
 document.addEventListener("keydown", event => { if (event.key === "Escape") showTip(""); });
 
-// Draws now, whenever one of the choices changes, and when the window becomes wider or narrower.
+// Draws now, whenever one of the choices changes, and when the window's width changes.
 const drawings = [];
 function drawn(draw, ...choices) {
   const fields = choices.map(id => document.getElementById(id));

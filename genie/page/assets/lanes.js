@@ -1,6 +1,6 @@
-// Swim lanes: rows of one or more lanes each, what happened in them as slices on one time axis.
+// Swim lanes: rows of one or more lanes each, with slices on one time axis.
 // `rows`: [{ name, strong }]; `lanes`: names of each row's lanes, with the CSS class of their slices; `slices`:
-// [lane, row, kind, start, end, all there, name] in ns. Of a collective what comes before all were there is waiting.
+// [lane, row, kind, start, end, all there, name] in ns. The part of a collective before all members arrived is waiting.
 function drawLanes(id, label, rows, lanes, slices, end) {
   const width = widthOf(id), narrow = width < 640;
   const named = !narrow || lanes.every(lane => lane.name.length < 6);

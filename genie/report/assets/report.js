@@ -1,4 +1,4 @@
-// The figures of a verdict: data in the page, the same figures as tables beside them.
+// Figures of a verdict, drawn from the data in the page; the page has them as tables too.
 const LEAST = 640;
 
 function drawBandwidth() {
@@ -57,7 +57,7 @@ function drawWorlds(choice) {
   if (!kept) return;
   const rows = data.lane_ranks.map(rank => ({ name: `rank ${rank}`, strong: data.accused.includes(rank) }));
   const lanes = [{ name: "live", slices: "live" }, { name: "twin", slices: "twin", colour: "var(--twin)" }];
-  drawLanes("lanes", "Swim lanes of both worlds on one origin", rows, lanes, kept.slices, kept.end);
+  drawLanes("lanes", "Timelines of the live run and its twin", rows, lanes, kept.slices, kept.end);
 }
 
 function shade(excess) {
@@ -83,7 +83,7 @@ function drawPairs() {
     ranks.forEach((to, j) => {
       const excess = data.pairs.excess[i][j];
       const count = data.pairs.count[i][j];
-      const words = excess === null ? (count ? `too little to judge, over ${count} transfers` : "nothing sent") : `${(100 * excess).toFixed(0)} % longer than its like, over ${count} transfers`;
+      const words = excess === null ? (count ? `too little to judge, over ${count} transfers` : "nothing sent") : `${(100 * excess).toFixed(0)} % longer than similar messages, over ${count} transfers`;
       node("rect", { x: left + j * cell, y: top + i * cell, width: cell - (cell > 8 ? 2 : 0), height: cell - (cell > 8 ? 2 : 0), fill: excess === null && count ? "var(--little)" : shade(excess), class: "pair", "data-tip": `rank ${rank} to rank ${to}: ${words}` }, svg);
       if (cell >= 34 && excess !== null) node("text", { x: left + (j + 0.5) * cell - 1, y: top + (i + 0.5) * cell + 3, "text-anchor": "middle", "pointer-events": "none", style: `font-size:11.5px;${excess > 0.35 ? "fill:#fff" : ""}` }, svg, Math.round(100 * excess) || 0);
     });
@@ -94,7 +94,7 @@ function drawPairs() {
   });
 }
 
-// A job without collectives or payload has no such figure.
+// A job without collectives or payload does not have this figure.
 const has = id => document.getElementById(id) !== null;
 if (has("bandwidth")) drawn(drawBandwidth);
 if (has("pairs")) drawn(drawPairs);

@@ -1,4 +1,4 @@
-"""A rank that does one thing after another, and the job of all ranks that do the same in groups of their own."""
+"""Job of AICB's workloads: a rank that works serially, and all ranks that do the same in their own groups."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
 COMPUTE_STREAM, COMMUNICATION_STREAM, FIRST_BACKGROUND_STREAM = 0, 1, 2
 
-# AICB writes 1 where it knows no time.
+# AICB writes 1 for an unknown time.
 PLACEHOLDER_NS = 1
 
 
 class SerialRank:
-    """Compute and communication, each after the one before; what runs in the background holds nothing up.
+    """Compute and communication, one after another; background communication delays nothing.
 
-    Nodes' groups are numbers of `DOMAINS` until `job` gives each rank its own.
+    Nodes' groups are indices into `DOMAINS` until `job` gives each rank its own.
     """
 
     def __init__(self, parallelism: Parallelism) -> None:
         self.parallelism = parallelism
         self.builder = RankBuilder(0)
         self.warnings: Counter[str] = Counter()
-        self._front: list[int] = []  # what the next node waits for
-        self._delay_ns = 0  # what must pass before it
+        self._front: list[int] = []  # nodes that the next node waits for
+        self._delay_ns = 0  # delay before the next node
 
     def compute(self, name: str, duration_ns: int, num_ops: int = -1, tensor_bytes: int = -1) -> None:
-        """Compute of a known duration, or (-1) of one that a compute model fills in."""
+        """Add compute of a known duration, or (-1) of one that a compute model fills in."""
         if 0 <= duration_ns <= PLACEHOLDER_NS:
             if duration_ns:
-                self.warnings["compute times of 1 ns, which mean that none is known, left out"] += 1
+                self.warnings["compute times of 1 ns, which stand for unknown times, left out"] += 1
             return
         if duration_ns >= 0:
             duration_ns, self._delay_ns = duration_ns + self._delay_ns, 0
@@ -44,16 +44,16 @@ class SerialRank:
         )
 
     def delay(self, delay_ns: int) -> None:
-        """Time that passes before the next node, with the compute there if there is some."""
+        """Add a delay before the next node, merged with the compute before that node if there is some."""
         self._delay_ns += delay_ns if delay_ns > PLACEHOLDER_NS else 0
 
     def wait_for(self, node: int | None) -> None:
-        """The next node waits for what ran in the background."""
+        """Let the next node wait for a background node."""
         if node is not None and node not in self._front:
             self._front.append(node)
 
     def communicate(self, name: str, what: Communication | None, *, background: bool = False) -> int | None:
-        """A collective, if it has somebody to speak to and something to say: its node."""
+        """Add a collective and return its node; None if it has no bytes or no other member."""
         if what is None:
             return None
         members = self.parallelism.members(what.domain)
@@ -65,7 +65,7 @@ class SerialRank:
             self.warnings[f"{kind} of no bytes left out"] += 1
             return None
         size_bytes = what.size_bytes
-        if what.op is Op.ALL_GATHER:  # there the whole output, in a graph one rank's input
+        if what.op is Op.ALL_GATHER:  # the list has the whole output, the graph one rank's input
             size_bytes = -(-size_bytes // members)
             if what.size_bytes % members:
                 self.warnings[f"{kind} of {what.size_bytes} B, made a multiple of {members}"] += 1
@@ -90,7 +90,7 @@ class SerialRank:
 
 
 def job(rank: SerialRank, name: str) -> Workload:
-    """The job in which every rank does what `rank` does. Their graphs share all columns but the groups."""
+    """The job in which every rank does the same as `rank`. The graphs share all columns except the groups."""
     parallelism = rank.parallelism
     graph, _ = rank.builder.finish()
     groups: list[Group] = []

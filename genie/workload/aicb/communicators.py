@@ -1,8 +1,8 @@
-"""Reading AICB's lists of communications: CSV with one collective a row, which its ranks do one after another.
+"""Reading AICB's lists of communications: CSV with one collective a row, played one after another.
 
-The meaning is AICB's own player's (aliyun/aicb, workload_applyer.py): an all-gather's size is the whole output, a
-reduce-scatter's the whole input, an all-to-all's what one rank sends; a broadcast comes from its group's first rank. A
-row of computation has its time, or the shapes of a matrix product, of which a compute model makes a time.
+The meaning is that of AICB's own player (aliyun/aicb, workload_applyer.py). An all-gather's size is the whole output, a
+reduce-scatter's the whole input, an all-to-all's one rank's input. A broadcast comes from its group's first rank. A row
+of computation has its time, or the shapes of a matrix product for a compute model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Row:
     line: int
     name: str
     communication: Communication | None
-    compute_ns: int = -1  # of a computation; -1: unknown
+    compute_ns: int = -1  # computation time; -1: unknown
     num_ops: int = -1
     tensor_bytes: int = -1
 
@@ -58,9 +58,9 @@ class Row:
 @dataclass
 class ListFile:
     where: str
-    ranks: int | None = None  # as the first line says
-    members: dict[Domain, tuple[int, int]] = field(default_factory=dict)  # ranks of a group, and the line that says so
-    epochs: list[list[Row]] = field(default_factory=list)  # the first is the job's start
+    ranks: int | None = None  # from the first line
+    members: dict[Domain, tuple[int, int]] = field(default_factory=dict)  # (ranks of a group, line that defines them)
+    epochs: list[list[Row]] = field(default_factory=list)  # the first epoch is the job's start
     notes: list[str] = field(default_factory=list)
 
 
@@ -131,7 +131,7 @@ def _row(file: ListFile, line: int, at: str, row: dict[str, str], counts: Counte
     op = OPERATIONS[kind]
     size_bytes = 0 if op is Op.BARRIER else _whole(row["msg_size"], f"{at}: msg_size")
     if op is Op.BARRIER:
-        domain = Domain.ALL  # whatever the row says, as AICB plays it
+        domain = Domain.ALL  # regardless of the row, as AICB plays it
     file.epochs[-1].append(Row(line, name, Communication(op, domain, size_bytes)))
 
 

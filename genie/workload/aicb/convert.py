@@ -1,4 +1,4 @@
-"""AICB's and SimAI's workloads as traces: what is not in the file comes from the caller, and is said."""
+"""Conversion of AICB's and SimAI's workloads; the caller adds facts that the file lacks, and notes report them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genie.workload.aicb.passes import play_layers
 from genie.workload.graph import Workload, WorkloadError
 
 RANKS_MAX = 1 << 20
-RANKS_UNASKED_MAX = 4096  # as many files: of more, the number must be asked for
+RANKS_UNASKED_MAX = 4096  # each rank is a file; more ranks must be requested
 OPTIONS = {
     "ranks": "--ranks",
     "tensor": "--tensor-parallel",
@@ -24,7 +24,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Given:
-    """What the caller says; None: as the file says, or the default."""
+    """Values from the caller; None: from the file, or the default."""
 
     ranks: int | None = None
     tensor: int | None = None
@@ -37,14 +37,14 @@ class Converted:
     workload: Workload
     parallelism: Parallelism
     compute_ns: int  # of each rank
-    notes: list[str]  # one line each: defaults that were taken, and what is not played
+    notes: list[str]  # one line each: defaults, and parts that are not played
 
 
 def convert_aicb(path: str | Path, given: Given, passes: int = 1, skip_init: bool = False) -> Converted:
-    """Read a workload for SimAI (text) or a list of communications (CSV).
+    """Convert a workload for SimAI (text) or a list of communications (CSV).
 
-    `passes`: iterations of a workload for SimAI; of a list, each epoch is there once. `skip_init`: without what a list
-    has before its first epoch ends. Raises WorkloadError, and OSError if the file cannot be opened.
+    `passes`: iterations of a workload for SimAI; a list has its own epochs. `skip_init`: leave out a list's first
+    epoch. Raises WorkloadError, and OSError if the file cannot be opened.
     """
     if Path(path).suffix.lower() == ".csv":
         if passes != 1:
@@ -104,7 +104,9 @@ def _convert_list(file: ListFile, given: Given, skip_init: bool) -> Converted:
 
 
 def _parallelism(where: str, sizes: dict[str, int], given: Given) -> tuple[Parallelism, list[str]]:
-    """How many ranks share what, and what was taken by default or against the file."""
+    """(parallelism, notes): the parallel degrees, with a note for each default and each value that overrides
+    the file.
+    """
     notes = []
     found = {}
     for name, option in OPTIONS.items():
@@ -140,7 +142,7 @@ def _shape(parallelism: Parallelism) -> str:
 
 def _converted(where: str, rank: SerialRank, notes: list[str]) -> Converted:
     if not len(rank.builder):
-        raise WorkloadError(f"{where}: nothing of it is left to play: {'; '.join(rank.notes())}")
+        raise WorkloadError(f"{where}: no row is left to play: {'; '.join(rank.notes())}")
     workload = job(rank, Path(where).stem)
     durations = workload.ranks[0].duration_ns
     return Converted(workload, rank.parallelism, int(durations[durations > 0].sum()), [*notes, *rank.notes()])

@@ -1,10 +1,12 @@
-"""Reading SimAI's workload files, which AICB writes: a line of keys, a number, and one row a layer.
+"""Reading SimAI's workload files, which AICB writes: a line of keys, a number, and one row per layer.
 
-A row is `name dep` and for the forward pass, the input's gradient and the weights' gradient each `compute_ns
-communication size_bytes`, then `update_ns`: what passes after each communication. The meaning is SimAI's (aliyun/SimAI,
-astra-sim/workload/Workload.cc). A communication of the forward pass and of the input's gradient is among a tensor
-group, one of the weights' gradient among a data group; a suffix names another. An all-gather's size is the whole
-output, a reduce-scatter's the whole input, an all-to-all's what one rank sends.
+A row is `name dep`, three passes, then `update_ns`, the delay after each communication. The passes are forward, input
+gradient and weight gradient, each `compute_ns communication size_bytes`. The meaning is SimAI's (aliyun/SimAI,
+astra-sim/workload/Workload.cc).
+
+Communication of the forward pass and of the input gradient is in a tensor group, that of the weight gradient in a data
+group. A suffix names another group. An all-gather's size is the whole output, a reduce-scatter's the whole input, an
+all-to-all's one rank's input.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ ROWS_MAX = 1_000_000
 class Communication:
     op: Op
     domain: Domain
-    size_bytes: int  # as the file has it
+    size_bytes: int  # as in the file
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What a layer does in one pass."""
+    """Compute and communication of a layer in one pass."""
 
     compute_ns: int
     communication: Communication | None
@@ -75,9 +77,9 @@ class Layer:
 class LayerFile:
     where: str
     policy: str
-    sizes: dict[str, int]  # of SIZES, those that the file has
+    sizes: dict[str, int]  # keys of SIZES that the file has
     checkpoints: list[int]  # layers that keep their input
-    initiates: list[int]  # layers before whose backward pass the forward pass is played again, from a checkpoint on
+    initiates: list[int]  # before the backward pass of each, the forward pass is replayed from a checkpoint
     layers: list[Layer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -166,7 +168,7 @@ def _layer(where: str, line: int, fields: list[str], warnings: Counter[str]) -> 
 
 def _communication(where: str, kind: str, size_bytes: int, domain: Domain) -> Communication | None:
     if kind == "NONE":
-        return None  # AICB leaves a size there
+        return None  # AICB leaves a size here
     plain, _, suffix = kind.partition("_")
     suffix = f"_{suffix}" if suffix else ""
     if plain not in OPERATIONS or (suffix and suffix not in SUFFIXES):

@@ -1,9 +1,9 @@
-"""Which ranks form which group in AICB's and SimAI's workloads.
+"""Ranks of each group in AICB's and SimAI's workloads.
 
-Ranks are numbered tensor-parallel first, as SimAI numbers them (aliyun/SimAI, MockNcclGroup.cc): a tensor group is
-consecutive ranks; members of a data group are as far apart as there are data groups. Members in a row of a data group
-are an expert group, and those of one place in their expert groups an expert-data group. (With pipelines SimAI's expert
-groups cross its data groups; these do not.)
+Ranks are numbered tensor-parallel first, as in SimAI (aliyun/SimAI, MockNcclGroup.cc). A tensor group is consecutive
+ranks; neighbours in a data group are as far apart as there are data groups. Consecutive members of a data group form an
+expert group. Members with the same position in their expert groups form an expert-data group. (With pipelines SimAI's
+expert groups cross its data groups; these do not.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from genie.workload.graph import Group, WorkloadError
 
 
 class Domain(Enum):
-    """The group that a communication is among. The values are the names of their groups in the groups file."""
+    """Kind of group for a communication. The values are the names of the groups in the groups file."""
 
     TENSOR = "tp"
     DATA = "dp"
@@ -33,7 +33,7 @@ DOMAINS = list(Domain)
 
 @dataclass(frozen=True)
 class Parallelism:
-    """How many ranks there are, and how many of them share what."""
+    """Number of ranks, and the degrees of parallelism."""
 
     ranks: int
     tensor: int
@@ -45,20 +45,20 @@ class Parallelism:
         return self.ranks // (self.tensor * self.pipeline)
 
     def check(self) -> None:
-        """Raises WorkloadError if the numbers do not fit each other."""
+        """Raise WorkloadError if the numbers do not fit together."""
         if self.ranks % (self.tensor * self.pipeline):
             raise WorkloadError(
-                f"{self.ranks} ranks are no multiple of tensor {self.tensor} x pipeline {self.pipeline}: "
+                f"{self.ranks} ranks are not a multiple of tensor {self.tensor} x pipeline {self.pipeline}: "
                 "give other --ranks, --tensor-parallel or --pipeline-parallel"
             )
         if self.data % self.expert:
             raise WorkloadError(
-                f"{self.data} ranks of data parallelism are no multiple of expert {self.expert}: give another "
+                f"{self.data} ranks of data parallelism are not a multiple of expert {self.expert}: give another "
                 "--expert-parallel"
             )
 
     def members(self, domain: Domain) -> int:
-        """Ranks in each group of a kind."""
+        """Number of ranks in each group of a kind."""
         return {
             Domain.TENSOR: self.tensor,
             Domain.DATA: self.data,
@@ -69,8 +69,8 @@ class Parallelism:
         }[domain]
 
     def group_of(self, domain: Domain) -> NDArray[np.int64]:
-        """(ranks,) the number of each rank's group among those of a kind."""
-        # Turns of a data group, and the place that all its members share.
+        """(ranks,) number of each rank's group among the groups of a kind."""
+        # Each rank's position in its data group, and the number of that group.
         rank: NDArray[np.int64] = np.arange(self.ranks)
         turn, place = rank // (self.tensor * self.pipeline), rank % (self.tensor * self.pipeline)
         match domain:
@@ -88,7 +88,7 @@ class Parallelism:
                 return 0 * rank
 
     def groups(self, domain: Domain) -> list[Group]:
-        """All groups of a kind, by number; together they have every rank once."""
+        """All groups of a kind, by number; together they contain every rank once."""
         number = self.group_of(domain)
         by_group = np.argsort(number, kind="stable").reshape(-1, self.members(domain))
         whole = len(by_group) == 1

@@ -1,9 +1,9 @@
-"""The passes over a model's layers, in SimAI's order (aliyun/SimAI, astra-sim/workload/Workload.cc).
+"""Passes over a model's layers, in SimAI's order (aliyun/SimAI, astra-sim/workload/Workload.cc).
 
-Forward through all layers: each computes and then communicates. Backward from the last: the input's gradient, its
-communication, the weights' gradient, and its communication in the background. Nothing waits for that but the same
-layer's forward pass of the next iteration, and the end. A layer that initiates recomputation first plays the forward
-pass again, from the nearest checkpoint before it.
+Forward through all layers: each computes and then communicates. Backward from the last layer: the input gradient, its
+communication, the weight gradient, and its communication in the background. Only the same layer's forward pass of the
+next iteration, and the end, wait for the latter. A layer that initiates recomputation first replays the forward pass
+from the nearest checkpoint before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _wait(layer: Layer, rank: SerialRank, node: int | None) -> None:
 
 
 def _recomputed(file: LayerFile) -> dict[int, range]:
-    """Layer -> the layers whose forward pass is played again before its backward pass."""
+    """Layer -> the layers whose forward pass is replayed before its backward pass."""
     found = {}
     for layer in sorted(set(file.initiates)):
         start = max((at for at in file.checkpoints if at < layer), default=None)
@@ -61,7 +61,7 @@ def _recomputed(file: LayerFile) -> dict[int, range]:
 
 
 def _play_rows(file: LayerFile, rank: SerialRank, passes: int) -> None:
-    """A microbenchmark: the rows' last communications among all ranks, one after another, and nothing else."""
+    """Play a microbenchmark: only the rows' last communications among all ranks, one after another."""
     for layer in file.layers * passes:
         for phase in (layer.forward, layer.input_gradient):
             if phase.communication is not None:

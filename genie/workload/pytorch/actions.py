@@ -1,6 +1,6 @@
-"""The points of a profile at which the host and other work meet, in the order of time.
+"""Points of a profile at which the host interacts with other work, in the order of time.
 
-Between two such points of a thread the host only computes. See `pytorch_timeline` for what is made of them.
+Between two such points of a thread the host only computes. `timeline` turns the points into nodes.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from genie.workload.pytorch.kineto import STEP_PREFIX, DeviceOp, DeviceTrace, Ho
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
 STREAM_SYNC_CALLS = frozenset({"cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize"})
 EVENT_SYNC_CALLS = frozenset({"cudaEventSynchronize", "cuEventSynchronize", "hipEventSynchronize"})
-# Calls that return when everything on the device is done; freeing memory is one of them.
+# Calls that return when all work on the device is done; freeing memory is one of them.
 DEVICE_SYNC_CALLS = frozenset(
     {"cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "cuMemFree_v2", "hipFree"}
 )
 SYNC_CALLS = STREAM_SYNC_CALLS | EVENT_SYNC_CALLS | DEVICE_SYNC_CALLS
-WAIT_OPERATOR = "wait_tensor"  # silence, not work: the operator in which a functional collective is waited for
+WAIT_OPERATOR = "wait_tensor"  # silent: the operator that waits for a functional collective
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 
 
 class Step(Enum):
-    """What happens at a point."""
+    """Kind of a point."""
 
-    LAUNCH = "launch"  # the host starts work on a stream
+    LAUNCH = "launch"  # the host launches work on a stream
     SYNC = "sync"  # the host waits for a stream, an event or the device
-    STREAM_WAIT = "stream_wait"  # a stream is told to wait for an event
-    COMMUNICATION = "communication"  # a call for a communication has returned
+    STREAM_WAIT = "stream_wait"  # a stream waits for an event
+    COMMUNICATION = "communication"  # a communication call has returned
     WAIT = "wait"  # the host or its stream waits for a communication
     OPERATOR = "operator"  # an operator of the host has ended
-    HAND_OVER = "hand_over"  # a thread lets another work for it
-    HAND_BACK = "hand_back"  # and goes on when that one is done
-    END = "end"  # of the thread
+    HAND_OVER = "hand_over"  # a thread lets another one work for it
+    HAND_BACK = "hand_back"  # the thread continues when the other one is done
+    END = "end"  # end of the thread
 
 
 @dataclass(slots=True)
 class Action:
-    """One point of a thread's time."""
+    """One point in a thread's time."""
 
     time_ns: int
     step: Step
     thread: Thread | None
-    label: str = ""  # what the host did up to here
+    label: str = ""  # the host's work up to this point
     call: HostEvent | None = None  # the runtime call
-    ops: list[DeviceOp] = field(default_factory=list)  # what it launched
+    ops: list[DeviceOp] = field(default_factory=list)  # device operations that the call launched
     span: Span | None = None  # the communication around the call
     other: Thread | None = None  # the thread handed over to
-    waits_for: int = -1  # call id of the communication waited for; -1: the span's sequence number says it
+    waits_for: int = -1  # call id of the communication waited for; -1: identified by the span's sequence number
 
 
 def find_actions(device: DeviceTrace, spans: list[Span], waits: Iterable[Action] = ()) -> list[Action]:
-    """All points of one rank's profile by time; `waits`: those that the profile does not show itself."""
+    """All points of one rank's profile by time; `waits`: points that the profile does not show."""
     main = main_thread(device)
     launched: dict[int, list[DeviceOp]] = defaultdict(list)
     for op in device.device_ops:
@@ -72,14 +72,14 @@ def find_actions(device: DeviceTrace, spans: list[Span], waits: Iterable[Action]
     actions.append(Action(end_ns, Step.END, main))
     actions.sort(key=lambda action: action.time_ns)
     _label(device, actions)
-    # What was launched before the profile began has no call here: it only has its place in its stream.
+    # Work launched before the profile began has no call here; only its place in its stream is known.
     for ops in launched.values():
         actions += [Action(op.start_ns, Step.LAUNCH, None, ops=[op]) for op in ops]
     return sorted(actions, key=lambda action: action.time_ns)
 
 
 def main_thread(device: DeviceTrace) -> Thread:
-    """The thread that runs the training loop: the one with the profiler's steps, else the one with most operators."""
+    """The thread of the training loop: the one with the profiler's steps, else the one with most operators."""
     for event in device.annotations:
         if event.name.startswith(STEP_PREFIX):
             return event.thread
@@ -90,7 +90,7 @@ def main_thread(device: DeviceTrace) -> Thread:
 
 
 def _end(device: DeviceTrace, main: Thread) -> int:
-    """Where the iteration ends on the main thread: after the last step, later calls are the profiler's own."""
+    """End of the iteration on the main thread: after the last step, later calls are the profiler's own."""
     steps = [event.end_ns for event in device.annotations if event.name.startswith(STEP_PREFIX)]
     events = (*device.operators, *device.annotations, *device.calls)
     return max(steps or (event.end_ns for event in events if event.thread == main), default=0)
@@ -99,7 +99,7 @@ def _end(device: DeviceTrace, main: Thread) -> int:
 def _call_actions(
     device: DeviceTrace, spans: list[Span], launched: dict[int, list[DeviceOp]], end_ns: int
 ) -> list[Action]:
-    """Launches (taken out of `launched`), waits of streams and synchronizations."""
+    """Launches (removed from `launched`), waits of streams and synchronizations."""
     around = _SpanLookup(spans)
     actions = []
     for call in device.calls:
@@ -127,7 +127,7 @@ def _communication_actions(spans: list[Span]) -> list[Action]:
 
 
 class _SpanLookup:
-    """Finds the communication during which a call was made."""
+    """Lookup of the communication during which a call was made."""
 
     def __init__(self, spans: list[Span]) -> None:
         self._spans: dict[Thread, list[Span]] = defaultdict(list)
@@ -145,7 +145,7 @@ class _SpanLookup:
 
 
 def _operator_actions(device: DeviceTrace, threads: Iterable[Thread]) -> list[Action]:
-    """Ends of outermost operators: inner ones would count their time twice."""
+    """Ends of outermost operators; inner operators would count their time twice."""
     actions = []
     for thread in threads:
         for event in _outermost(event for event in device.operators if event.thread == thread):
@@ -154,7 +154,7 @@ def _operator_actions(device: DeviceTrace, threads: Iterable[Thread]) -> list[Ac
 
 
 def _outermost(events: Iterable[HostEvent]) -> list[HostEvent]:
-    """Those of a thread's events, given by start, that no other of them is around."""
+    """Events of a thread, given by start, that no other event encloses."""
     found: list[HostEvent] = []
     for event in events:
         if not found or event.start_ns >= found[-1].end_ns:
@@ -163,16 +163,17 @@ def _outermost(events: Iterable[HostEvent]) -> list[HostEvent]:
 
 
 def _innermost(events: list[HostEvent]) -> list[HostEvent]:
-    """Those of a thread's events, given by start, within which none of them begins."""
+    """Events of a thread, given by start, during which no other event starts."""
     pairs = zip(events, [*events[1:], *([None] if events else [])], strict=True)
     return [event for event, following in pairs if following is None or following.start_ns >= event.end_ns]
 
 
 def _hand_overs(device: DeviceTrace, main: Thread, others: set[Thread]) -> list[Action]:
-    """Where the main thread is silent while another runs the backward pass for it.
+    """Points at which the main thread is silent because another thread runs the backward pass for it.
 
-    The engine's thread is started by what the main thread did last before it, and the main thread goes on when it is
-    done, or when it hands something back in between. Other threads run beside the main thread.
+    The main thread's last action before its silence starts the engine's thread. The main thread continues when the
+    engine is done, or when the engine hands something back in between. Other threads run independently of the main
+    thread.
     """
     silence = Silence(device, main)
     actions = []
@@ -196,7 +197,7 @@ def _hand_overs(device: DeviceTrace, main: Thread, others: set[Thread]) -> list[
 
 
 class Silence:
-    """The stretches of a thread between neighbouring starts and ends of its events, numbered in order."""
+    """Stretches of a thread between neighbouring starts and ends of its events, numbered in order."""
 
     def __init__(self, device: DeviceTrace, thread: Thread) -> None:
         events = [e for e in (*device.operators, *device.annotations, *device.calls) if e.thread == thread]
@@ -207,7 +208,7 @@ class Silence:
         self._ends = [event.end_ns for event in operators]
 
     def index(self, time_ns: int) -> int:
-        """The stretch that holds a time."""
+        """Number of the stretch that contains a time."""
         return bisect_right(self._marks, time_ns)
 
     def start_ns(self, index: int) -> int:
@@ -224,7 +225,7 @@ class Silence:
         return around < 0 or self._ends[around] <= self._marks[index - 1]
 
     def first_after(self, time_ns: int) -> tuple[int, int] | None:
-        """Start and end of the silent stretch that holds a time, or of the first after it."""
+        """Start and end of the silent stretch that contains a time, or of the first one after it."""
         for index in range(self.index(time_ns - 1), len(self._marks)):
             if self.holds(index):
                 return self.start_ns(index), self.end_ns(index)
@@ -232,7 +233,7 @@ class Silence:
 
 
 def _label(device: DeviceTrace, actions: list[Action]) -> None:
-    """Name each point after the innermost operator or annotation around it, else after the call."""
+    """Name each point after the innermost enclosing operator or annotation, else after the call."""
     events: dict[Thread, list[HostEvent]] = defaultdict(list)
     for event in sorted((*device.operators, *device.annotations), key=lambda e: (e.start_ns, -e.end_ns)):
         if not event.name.startswith(STEP_PREFIX):

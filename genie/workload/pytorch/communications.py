@@ -1,7 +1,7 @@
-"""The communications of a PyTorch host trace: which collective, in which group, how many bytes, to whom.
+"""Communications of a PyTorch host trace: operation, group, bytes and peers.
 
 They are the calls named `record_param_comms`, and calls of `c10d::` operators of backends that record none. From schema
-1.1.0 on a record has sizes and group as attributes; before, its arguments say the same by position.
+1.1.0 on, a record has sizes and group as attributes. Before, its arguments have them by position.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from genie.workload.pytorch.trace import WRONG_CONTENT, HostNode, HostTrace, arg
 
 RECORD_NAME = "record_param_comms"
 OPERATOR_PREFIX = "c10d::"
-# Calls of the c10d namespace or of the recorder that move nothing themselves.
+# Calls of the c10d namespace or of the recorder that move no data themselves.
 SILENT = ("coalesc", "init", "complete", "group")
 ELEMENT_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "short": 2, "half": 2, "bfloat16": 2, "int": 4, "float": 4, "long": 8, "double": 8,
     "complexhalf": 4, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
-# By the first of these that the recorded name, without case and underscores, begins with.
+# The first prefix that matches the recorded name decides; case and underscores are ignored.
 OPS = {
     "allreduce": Op.ALL_REDUCE,
     "allgather": Op.ALL_GATHER,
@@ -39,12 +39,12 @@ OPS = {
 
 
 class Role(Enum):
-    """What a recorded call does."""
+    """Kind of a recorded call."""
 
     COLLECTIVE = "collective"
     SEND = "send"
     RECV = "recv"
-    WAIT = "wait"  # for an earlier communication, named by its sequence number
+    WAIT = "wait"  # for an earlier communication, identified by its sequence number
     NOTHING = "nothing"
 
 
@@ -57,34 +57,34 @@ class Communication:
     role: Role
     op: Op = Op.NONE
     group: str = ""  # name in the trace
-    group_size: int = 0  # 0: the record does not say
-    group_range: tuple[int, int] | None = None  # first rank and stride, where the record says
+    group_size: int = 0  # 0: not in the record
+    group_range: tuple[int, int] | None = None  # (first rank, stride), where recorded
     sequence: int = -1  # the process group's own count, which a wait repeats
     size_bytes: int = 0
     to_each: list[int] = field(default_factory=list)  # all-to-all with split sizes: bytes to each member
     from_each: list[int] = field(default_factory=list)  # bytes from each member
     root: int = 0  # position in the group
-    peer: int = -1  # position in the group, of a send or receive
+    peer: int = -1  # position in the group of a send's or receive's peer
     tag: int = 0
 
     @property
     def moves_data(self) -> bool:
-        """Whether it becomes a node: a collective, a send or a receive."""
+        """Whether the call becomes a node: a collective, a send or a receive."""
         return self.role in (Role.COLLECTIVE, Role.SEND, Role.RECV)
 
     @property
     def on_device(self) -> bool:
-        """Whether its tensors lie on a device, so that a kernel does the work."""
+        """Whether its tensors are on a device, so that a kernel does the work."""
         return any(tensor.device != "cpu" for tensor in tensors_of([self.node.inputs, self.node.outputs]))
 
 
 def is_communication(name: str) -> bool:
-    """Whether a call of this name is a communication in either kind of trace (a c10d call may hold the record)."""
+    """Whether a call of this name is a communication in either kind of trace (a c10d call may contain the record)."""
     return name == RECORD_NAME or name.startswith(OPERATOR_PREFIX)
 
 
 def find_communications(trace: HostTrace) -> list[Communication]:
-    """All communications and waits of a rank, in the order in which they were called."""
+    """All communications and waits of a rank, in the order of their calls."""
     holders = {
         ancestor.id
         for node in trace.nodes
@@ -109,7 +109,7 @@ def find_communications(trace: HostTrace) -> list[Communication]:
         for size_bytes in sizes:
             if not 0 <= size_bytes <= SIZE_MAX_BYTES:
                 raise _error(trace, node, f"{size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
-        # A barrier is recorded with the all-reduce that carries it out: the outer one counts.
+        # A barrier is recorded together with the all-reduce that carries it out; the outer call counts.
         if any(outer.id in found and found[outer.id].moves_data for outer in trace.ancestors(node)):
             communication.role = Role.NOTHING
         found[node.id] = communication
@@ -117,7 +117,7 @@ def find_communications(trace: HostTrace) -> list[Communication]:
 
 
 def role_of(name: str) -> tuple[Role, Op]:
-    """Role and operation of a recorded name; NOTHING for names that move no data."""
+    """(role, operation) of a recorded name; NOTHING for names that move no data."""
     plain = name.removeprefix(OPERATOR_PREFIX).replace("_", "").lower()
     if plain.startswith("wait"):
         return Role.WAIT, Op.NONE
@@ -137,7 +137,7 @@ def _from_record(trace: HostTrace, node: HostNode, backends: dict[int, str]) -> 
     """A record's arguments: [tensors] sequence group rank name in_splits out_splits [start stride size ...]."""
     at = max((index for index, value in enumerate(node.inputs) if isinstance(value, str)), default=-1)
     if at < 3:
-        raise _error(trace, node, "its arguments hold no name of a collective")
+        raise _error(trace, node, "its arguments do not name a collective")
     name = str(node.inputs[at])
     try:
         role, op = role_of(name)
@@ -188,7 +188,7 @@ def _first_argument(node: HostNode, names: tuple[str, ...]) -> Any:
 
 
 def _read_operator(trace: HostTrace, found: Communication) -> None:
-    """Root, peer and tag are arguments of the operator around the record, not of the record."""
+    """Read root, peer and tag, which are arguments of the operator around the record, not of the record."""
     for ancestor in trace.ancestors(found.node):
         if ancestor.name.startswith(OPERATOR_PREFIX):
             _apply_arguments(found, ancestor)
@@ -207,7 +207,7 @@ def _apply_arguments(found: Communication, operator: HostNode) -> None:
 
 
 def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes: int, splits: list[list[int]]) -> None:
-    """The one size of the convention, from the bytes that went in and came out; and the splits in bytes."""
+    """Set the size by the graph's convention, from the bytes that went in and came out, and the splits in bytes."""
     members = found.group_size
     if found.op is Op.BARRIER:
         return
@@ -219,7 +219,7 @@ def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes:
         found.size_bytes = out_bytes * max(members, 1)
     elif found.op in (Op.ALL_GATHER, Op.GATHER) and members:
         found.size_bytes = out_bytes // members
-    elif found.op is not Op.ALL_TO_ALL:  # of an all-to-all, nothing in means that this rank sends nothing
+    elif found.op is not Op.ALL_TO_ALL:  # no input of an all-to-all means that this rank sends nothing
         found.size_bytes = out_bytes
     if found.op is Op.ALL_TO_ALL and (splits[0] or splits[1]):
         members = len(splits[0]) or len(splits[1])
@@ -228,7 +228,7 @@ def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes:
 
 
 def _split_bytes(trace: HostTrace, found: Communication, split: list[int], size_bytes: int, members: int) -> list[int]:
-    """Splits count rows of the tensor's first dimension; an empty list means equal parts."""
+    """Split sizes in bytes; splits count rows of the tensor's first dimension, and an empty list means equal parts."""
     if min(split, default=0) < 0:
         raise _error(trace, found.node, f"a split of {min(split)} rows is below 0")
     rows = sum(split) if split else members
@@ -241,7 +241,7 @@ def _split_bytes(trace: HostTrace, found: Communication, split: list[int], size_
 
 
 def _group_name(node: HostNode, group: Any, backends: dict[int, str]) -> str:
-    """Name of the group: given, or by the backend's number, or that number itself."""
+    """Name of the group: as given, or found by the backend's number, or that number itself."""
     if "pg_name" in node.attributes:
         return str(node.attributes["pg_name"])
     if isinstance(group, list):
@@ -252,7 +252,7 @@ def _group_name(node: HostNode, group: Any, backends: dict[int, str]) -> str:
 
 
 def _read_group_range(found: Communication, rest: list[Any]) -> None:
-    """What follows the splits: [size], or first rank, stride and size; -1 stands for unknown."""
+    """Read the arguments after the splits: [size], or first rank, stride and size; -1 stands for unknown."""
     numbers = [value for value in rest if type(value) is int]
     if len(numbers) >= 3:
         start, stride, found.group_size = numbers[:3]
@@ -280,7 +280,7 @@ def process_groups(trace: HostTrace) -> list[dict[str, Any]]:
 
 
 def _backend_ids(trace: HostTrace) -> dict[int, str]:
-    """Names of the groups that schema 1.0.2 refers to by the number of their backend."""
+    """Names of the groups that schema 1.0.2 identifies by the number of their backend."""
     entries = [entry for entry in process_groups(trace) if "backend_id" in entry and "pg_name" in entry]
     try:
         return {int(entry["backend_id"]): str(entry["pg_name"]) for entry in entries}

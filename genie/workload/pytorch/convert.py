@@ -28,13 +28,13 @@ SHOWN_MAX = 8  # ranks or files in one line
 
 @dataclass
 class RankSummary:
-    """What one rank's trace became."""
+    """Summary of one rank's conversion."""
 
     nodes: int
-    device_compute_ns: int  # kernels but communication
+    device_compute_ns: int  # kernels without communication
     memory_ns: int  # copies and sets on the device
-    host_ns: int  # the host's own time, without what it waited for
-    span_ns: int  # of the recording; 0: it has no times
+    host_ns: int  # the host's own time, without waits
+    span_ns: int  # duration of the recording; 0: it has no times
     unknown_durations: int  # compute nodes that need a compute model
     collectives: dict[str, int]  # count by operation, lower case
     communication_bytes: int  # sum of the sizes of collectives and sends
@@ -42,16 +42,16 @@ class RankSummary:
 
 @dataclass
 class ConversionReport:
-    """What a conversion wrote and what is to be known about it."""
+    """Files and notes of a conversion."""
 
     files: list[Path]
     groups: dict[str, list[int]]
     ranks: dict[int, RankSummary]
-    notes: list[str] = field(default_factory=list)  # one line each: what was left out or does not agree
+    notes: list[str] = field(default_factory=list)  # one line each: parts left out, and disagreements
 
 
 def check_prefix(prefix: str) -> None:
-    """Raises WorkloadError unless `prefix` is a plain part of a file's name, from which workloads can be found."""
+    """Raise WorkloadError unless `prefix` is a plain part of a file name, from which workloads can be found."""
     if not prefix or prefix.strip(".") != prefix or "/" in prefix or not prefix.isprintable():
         raise WorkloadError(
             f"--prefix {prefix!r}: must be one plain part of a file name, neither beginning nor ending with a dot; "
@@ -67,12 +67,12 @@ def convert(
     compress: bool = False,
     passed_over: Mapping[Path, str] | None = None,
 ) -> ConversionReport:
-    """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; makes the folder.
+    """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; create the folder.
 
     host_traces, device_traces: file by rank. A rank without a device trace gets nodes without durations.
-    passed_over: files beside them that were not taken, and why not; for messages.
-    Raises WorkloadError: one line that says which file or rank, what is wrong and what to do; OSError with the file's
-    name when the machine cannot write. Then an earlier conversion is left as it was.
+    passed_over: files beside them that were not taken, with the reason; for messages.
+    Raises WorkloadError: one line with the file or rank, the problem and the remedy. Raises OSError with the file's
+    name when a file cannot be written. An earlier conversion then stays as it was.
     """
     check_prefix(prefix)
     given = {*host_traces.values(), *device_traces.values()}
@@ -106,7 +106,7 @@ def _read(rank: int, host_path: Path | None, device_path: Path | None) -> RankVi
     host = read_host_trace(host_path) if host_path else None
     device = read_device_trace(device_path) if device_path else None
     if device and device.rank not in (-1, rank):
-        raise WorkloadError(f"{device.path}: says that it is of rank {device.rank}, but was given as rank {rank}'s")
+        raise WorkloadError(f"{device.path}: is of rank {device.rank}, but was given as the trace of rank {rank}")
     return RankView(rank, host, device, find_communications(host) if host else [])
 
 
@@ -139,7 +139,7 @@ def _shown(items: Sequence[object]) -> str:
 
 
 def _missing_ranks(views: list[RankView], groups: dict[str, Members]) -> list[str]:
-    """A line if a rank of the groups, or one below another, has no trace: the workload is not whole."""
+    """A note if a rank of the groups, or a rank below another, has no trace, so that the workload is incomplete."""
     present = {view.rank for view in views}
     world = range(1 + max(present.union(*groups.values())))
     missing = [rank for rank in world if rank not in present]
@@ -149,7 +149,7 @@ def _missing_ranks(views: list[RankView], groups: dict[str, Members]) -> list[st
 
 
 def _settle_groups(views: list[RankView]) -> dict[str, Members]:
-    """Members by name; every communication is renamed to the name that all ranks agree on."""
+    """Members by name; communications are renamed to the names that all ranks agree on."""
     world = world_size(views)
     by_rank = {view.rank: members_by_name(view, world) for view in views}
     groups, replacements = agree(by_rank)
@@ -171,7 +171,7 @@ def _by_group(view: RankView) -> Collectives:
 
 
 def _check_sequences(views: list[RankView], groups: dict[str, Members]) -> list[str]:
-    """One line for each group whose members do not play the same collectives, naming the first difference."""
+    """A note for each group whose members do not play the same collectives, with the first difference."""
     notes = []
     present = {view.rank: _by_group(view) for view in views}
     for name, members in groups.items():
@@ -192,7 +192,7 @@ def _check_sequences(views: list[RankView], groups: dict[str, Members]) -> list[
 
 
 def _settle_splits(views: list[RankView], groups: dict[str, Members]) -> None:
-    """Keep the split sizes of an all-to-all on all its ranks if they are uneven on any, else on none."""
+    """Keep the split sizes of an all-to-all on all ranks if they are uneven on any rank, else on none."""
     present = {view.rank: _by_group(view) for view in views}
     for name, members in groups.items():
         sequences = [present[rank].get(name, []) for rank in members if rank in present]
@@ -227,7 +227,7 @@ def _write(
 
 
 def _metadata(host: HostTrace | None, device: DeviceTrace | None, groups: dict[str, list[int]]) -> GlobalMetadata:
-    """No time of day, no path: equal traces give equal files."""
+    """Metadata without a time or a path, so that equal traces give equal files."""
     metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie convert pytorch", groups))
     if host:
         metadata.attr.append(make_attribute("schema", host.schema))

@@ -1,4 +1,4 @@
-"""Finding the traces of all ranks: which file in a folder is which rank's."""
+"""Finding the trace of each rank in a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {b'"nodes"': "it is a host execution trace", b'"traceEvents"': "it is a 
 
 @dataclass
 class FoundTraces:
-    """The traces of a kind: file by rank, and why each of the other files there was not taken."""
+    """Traces of one kind: file by rank, and the reason why each other file was not taken."""
 
     by_rank: dict[int, Path]
     passed_over: dict[Path, str] = field(default_factory=dict)
@@ -39,13 +39,13 @@ def find_device_traces(location: str | Path) -> FoundTraces:
 
 
 def find_traces(location: str | Path, marker: bytes = b"") -> FoundTraces:
-    """Files by rank of a folder (searched with its subfolders if it holds none itself), of one file, or of a glob.
+    """Files by rank in a folder (searched with its subfolders if it has none itself), of one file, or of a glob.
 
-    Of several files those without `marker` in them are passed over, with the reason.
+    If there are several files, those without `marker` in them are passed over, with the reason.
 
-    The rank is the number after "rank" or "worker" in a file's name, else what the profiler wrote into it, else the
-    last number in the name: the first of these that tells all files apart. A single file is rank 0's unless it says
-    otherwise. Raises WorkloadError.
+    The rank is the number after "rank" or "worker" in a file's name. Otherwise it is the rank that the profiler wrote
+    into the file, or else the last number in the name. The first of these that distinguishes all files counts. A single
+    file is rank 0's unless one of the first two gives another. Raises WorkloadError.
     """
     files = _files(str(location))
     if not files:
@@ -55,7 +55,7 @@ def find_traces(location: str | Path, marker: bytes = b"") -> FoundTraces:
         reasons = {path: _why_not(_content(path), marker) for path in files}
         files = [path for path, reason in reasons.items() if reason is None]
         others = [(path, reason) for path, reason in reasons.items() if reason is not None]
-        passed_over = dict(sorted(others, key=lambda other: other[1] in KINDS.values()))  # what is damaged comes first
+        passed_over = dict(sorted(others, key=lambda other: other[1] in KINDS.values()))  # damaged files first
         if not files:
             raise WorkloadError(
                 f"{location}: none of {len(reasons)} files holds {marker.decode()}; is it the other folder?"
@@ -86,7 +86,7 @@ def _files(location: str) -> list[Path]:
 
 
 def _visible(files: Iterable[Path]) -> list[Path]:
-    """Sorted, without the "._" files that macOS puts beside others into archives."""
+    """Sorted, without the "._" files that macOS adds to archives."""
     return sorted(file for file in files if not file.name.startswith("."))
 
 
@@ -108,7 +108,7 @@ def _content(path: Path) -> bytes:
 
 
 def _why_not(data: bytes, marker: bytes) -> str | None:
-    """Why a file is no trace of the wanted kind; None: it may be one."""
+    """Reason why a file is not a trace of the wanted kind; None if it may be one."""
     if marker in data:
         return None
     if not data.strip():

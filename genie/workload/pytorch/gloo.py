@@ -1,8 +1,8 @@
 """Waits for gloo's collectives, which PyTorch does not record: they are inferred from silence.
 
-Gloo works on threads of its own, where the profiler shows each collective as an annotation `gloo:...`. The thread that
-called for it is silent while it waits. So a collective is taken to be waited for where its caller is silent when it
-ends, or, if the caller is busy then, in the first silence after it.
+Gloo works on its own threads, where the profiler shows each collective as an annotation `gloo:...`. The calling thread
+is silent while it waits. So a collective is waited for where its caller is silent when the collective ends. If the
+caller is busy then, the first silence after it counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORK_PREFIX = "gloo:"
 
 
 def inferred_waits(device: DeviceTrace, spans: list[Span]) -> list[Action]:
-    """A wait for each communication that gloo carried out and no record waits for."""
+    """A wait for each communication that gloo carried out and that no record waits for."""
     recorded = {(s.communication.group, s.communication.sequence) for s in spans if s.communication.role is Role.WAIT}
     actions = []
     silences: dict[object, Silence] = {}
@@ -39,7 +39,7 @@ def inferred_waits(device: DeviceTrace, spans: list[Span]) -> list[Action]:
 
 
 def _works(device: DeviceTrace, spans: list[Span]) -> Iterator[tuple[Span, HostEvent]]:
-    """Each communication and what gloo's threads did for it: both are in the order of their calls."""
+    """Each communication with gloo's work for it; both are in the order of the calls."""
     works = sorted((e for e in device.annotations if e.name.startswith(WORK_PREFIX)), key=lambda event: event.start_ns)
     for span in spans:
         if span.communication.moves_data and not span.communication.on_device:

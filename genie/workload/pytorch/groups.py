@@ -1,4 +1,4 @@
-"""Who is in which process group, from what each rank's traces say of it."""
+"""Members of the process groups, from each rank's traces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Members = tuple[int, ...]
 
 @dataclass
 class RankView:
-    """What one rank's traces tell about groups."""
+    """Facts about groups in one rank's traces."""
 
     rank: int
     host: HostTrace | None
@@ -25,7 +25,7 @@ class RankView:
     communications: list[Communication]
 
     def entries(self) -> list[dict[str, Any]]:
-        """pg_name and ranks (empty: all) of each group that the traces list."""
+        """Entries with pg_name and ranks (empty: all) of each group that the traces list."""
         listed = process_groups(self.host) if self.host else []
         if self.device:
             listed = listed + _listed(self.device)
@@ -33,14 +33,14 @@ class RankView:
         return [self._checked(entry) for entry in found]
 
     def _checked(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """An entry with numbers for ranks and sizes. Raises WorkloadError."""
+        """An entry with checked numbers of ranks and sizes. Raises WorkloadError."""
         name = str(entry["pg_name"])
         try:
             ranks = [int(rank) for rank in entry.get("ranks") or []]
             size = int(entry.get("group_size") or entry.get("pg_size") or 0)
         except WRONG_CONTENT as error:
             raise WorkloadError(
-                f"{_source(self)}: group {name!r}: its ranks or size are no numbers: {error}"
+                f"{_source(self)}: group {name!r}: its ranks or size are not numbers: {error}"
             ) from error
         if not all(0 <= rank <= RANK_MAX for rank in [*ranks, size]):
             raise WorkloadError(f"{_source(self)}: group {name!r}: ranks and sizes are from 0 to {RANK_MAX}")
@@ -55,7 +55,7 @@ def _listed(device: DeviceTrace) -> list[Any]:
 
 
 def world_size(views: list[RankView]) -> int:
-    """Number of ranks of the job: the largest that any trace speaks of, or as many as there are traces."""
+    """Number of ranks of the job: the largest number that any trace implies."""
     sizes = [1 + max(view.rank for view in views)]
     for view in views:
         if view.device:
@@ -76,10 +76,10 @@ def world_size(views: list[RankView]) -> int:
 
 
 def members_by_name(view: RankView, world: int) -> dict[str, Members]:
-    """Members of each group that a rank uses or lists. Renames those known by an address only "0", "1", ...
+    """Members of each group that a rank uses or lists. Groups known by an address only become "0", "1", ...
 
-    A group's list of ranks, which the profiler cuts when it is long, is not needed: the list of groups or the first
-    rank, stride and size of each record say the same. Raises WorkloadError for a group that nothing defines.
+    A group's list of ranks, which the profiler cuts when it is long, is not needed. The list of groups, or the first
+    rank, stride and size in each record, give the same. Raises WorkloadError for a group without a definition.
     """
     everyone = tuple(range(world))
     members: dict[str, Members] = {}
@@ -115,7 +115,10 @@ def members_by_name(view: RankView, world: int) -> dict[str, Members]:
 def _name_unknown_groups(
     view: RankView, used: list[Communication], members: dict[str, Members], everyone: Members
 ) -> None:
-    """Old schemas name a group by an address: it is every rank's if it is the only one or as large as the job."""
+    """Name groups that old schemas identify by an address.
+
+    Such a group has all ranks if it is the only one or as large as the job.
+    """
     unknown = list(dict.fromkeys(communication.group for communication in used if communication.group not in members))
     free = (str(number) for number in range(len(members) + len(unknown)) if str(number) not in members)
     names = dict(zip(unknown, list(free), strict=False))
@@ -133,10 +136,10 @@ def _name_unknown_groups(
 
 
 def agree(by_rank: Mapping[int, dict[str, Members]]) -> tuple[dict[str, Members], dict[int, dict[str, str]]]:
-    """One name per group for the whole job.
+    """(members by name, rank -> old name -> new name): one name per group for the whole job.
 
-    Frameworks may give groups of different members one name on different ranks (each sees only its own): such a name
-    gets the number of the group among its namesakes. Returns members by name, and per rank its names' replacements.
+    Frameworks may use one name for groups of different members on different ranks, because each rank sees only its own.
+    Such a name gets the group's number among the groups of that name.
     """
     variants: dict[str, set[Members]] = {}
     for members in by_rank.values():

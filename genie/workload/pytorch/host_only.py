@@ -12,13 +12,13 @@ from genie.workload.pytorch.communications import Communication, Role
 from genie.workload.pytorch.nodes import DraftNode, communication_type
 from genie.workload.pytorch.trace import HostNode, HostTrace, tensors_of
 
-# Operators that make tensors without touching their content, or only look at them; and communications.
+# Operators that create tensors without touching their content, or only look at them; and communications.
 FREE = re.compile(
     r"c10d::|aten::(empty|new_empty|resize_|set_|_?reshape|unflatten|detach|lift|is_|size|stride|record_stream)"
 )
 # A signature whose result is an alias that is not written, "-> Tensor(a)", makes a view; "Tensor(a!)" is written.
 VIEW_RESULT = re.compile(r"->[^>]*\([a-z](?: -> \*)?\)")
-# Position of the two factors among the arguments.
+# Positions of the two factors among the arguments.
 MATRIX_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 CONVOLUTION = re.compile(r"aten::(cudnn_|mkldnn_|miopen_|_)?convolution|aten::slow_conv|aten::conv_depthwise")
 
@@ -26,15 +26,15 @@ CONVOLUTION = re.compile(r"aten::(cudnn_|mkldnn_|miopen_|_)?convolution|aten::sl
 def host_only_nodes(trace: HostTrace, communications: list[Communication]) -> list[DraftNode]:
     """Innermost operators that touch data, in program order, and the communications.
 
-    Innermost: none of those within touches data, or its operations can be counted, which covers those within.
-    Operators follow one another in the order in which they were called, over all threads: the backward pass runs on a
-    thread of its own while the first one waits. A communication runs beside them from its call to its wait; one that
-    nobody waits for by name (DistributedDataParallel's) is waited for where its thread hands back.
+    An operator is innermost if none inside it touches data, or if its operations can be counted, which includes those
+    inside. Operators follow one another in the order of their calls, over all threads. (The backward pass runs on
+    its own thread while the first thread waits.) A communication runs in parallel from its call to its wait. Without a
+    wait that names it (DistributedDataParallel's), it is waited for where its thread hands back.
     """
     working = _with_work_inside(trace)
     by_call = {communication.node.id: communication for communication in communications}
     builder = _Builder()
-    inside: set[int] = set()  # calls within a communication or an operator that is a node
+    inside: set[int] = set()  # calls inside a communication or an operator that is a node
     for node in trace.nodes:
         communication = by_call.get(node.id)
         if communication is not None:
@@ -52,7 +52,7 @@ class _Builder:
     def __init__(self) -> None:
         self.nodes: list[DraftNode] = []
         self._front: list[int] = []
-        self._pending: list[int] = []  # communications that nothing has waited for
+        self._pending: list[int] = []  # communications without a wait so far
         self._thread = -1
 
     def compute(self, node: HostNode) -> None:
@@ -94,9 +94,9 @@ class _Builder:
 
 
 def _with_work_inside(trace: HostTrace) -> set[int]:
-    """Ids of calls within which an operator touches data."""
+    """Ids of calls inside which an operator touches data."""
     found: set[int] = set()
-    for node in reversed(trace.nodes):  # what is within has the higher id
+    for node in reversed(trace.nodes):  # an inner call has the higher id
         if node.id in found or _works(node):
             found.add(node.parent)
     return found
@@ -109,7 +109,7 @@ def _works(node: HostNode) -> bool:
 
 
 def operation_count(node: HostNode) -> int:
-    """Floating-point operations: 2·m·n·k of a matrix product, likewise of a convolution; -1 where not known."""
+    """Floating-point operations: 2·m·n·k for a matrix product, likewise for a convolution; -1 where unknown."""
     at = MATRIX_PRODUCTS.get(node.name)
     if at is not None and len(node.shapes) >= at + 2 and all(node.shapes[at : at + 2]):
         left, right = node.shapes[at], node.shapes[at + 1]

@@ -1,7 +1,7 @@
-"""Which communication of the host trace is which event of the profile.
+"""Joining of the host trace's communications with the profile's events.
 
-The profile says when a communication was called, the host trace says what it was. New traces share a number (record
-function id); in old ones the calls of a thread are the same in both, in the same order.
+The profile has the time of each communication call, the host trace its content. New traces share a number (record
+function id). In old ones the calls of a thread are the same in both, in the same order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ RECORD_FUNCTION_ID = "Record function id"
 
 @dataclass(slots=True)
 class Span:
-    """A communication and when the host called it."""
+    """A communication and the time of its call."""
 
     event: HostEvent
     communication: Communication
 
 
 def join(host: HostTrace, communications: list[Communication], device: DeviceTrace) -> tuple[list[Span], int]:
-    """Spans in the order of their calls, and the number of communications that the profile does not have.
+    """(spans in the order of their calls, number of communications that are missing in the profile).
 
     Raises WorkloadError when the two traces do not show the same communications.
     """
@@ -39,7 +39,7 @@ def join(host: HostTrace, communications: list[Communication], device: DeviceTra
 
 
 def _communication_events(device: DeviceTrace) -> list[HostEvent]:
-    """Records, and operators that hold none; `operators` are sorted by thread and start, holders before held."""
+    """Records, and operators that contain none; `operators` are sorted by thread and start, outer before inner."""
     candidates = [event for event in device.operators if is_communication(event.name)]
     found = []
     for index, event in enumerate(candidates):
@@ -100,7 +100,7 @@ def _join_by_order(
 
 
 def _same(calls: list[Communication], events: list[HostEvent]) -> bool:
-    """Whether two lists are the same calls: names, and numbers of arguments where the profile has shapes."""
+    """Whether two lists have the same calls: names, and numbers of arguments where the profile has shapes."""
     if len(calls) != len(events):
         return False
     for call, event in zip(calls, events, strict=True):

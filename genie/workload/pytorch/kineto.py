@@ -1,6 +1,6 @@
-"""Reading the profiler's device traces (Kineto): when the host called what, and when the device ran it.
+"""Reading the profiler's device traces (Kineto): times of the host's calls and of the device's operations.
 
-Times are in µs in the file, whole or fractional; here in ns from the trace's first event.
+Times are in µs in the file, whole or fractional; here they are in ns from the trace's first event.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from genie.workload.pytorch.trace import WRONG_CONTENT, read_json, wrong_words
 
 Thread = tuple[Any, Any]  # process and thread, as in the file
 
-MICROSECONDS_MAX = 1e18  # since 1970, and of a duration; more, and what is not a number, is damage
-SPAN_MAX_NS = 10**18  # of a profile: 30 years, which doubles of microseconds still tell apart
+MICROSECONDS_MAX = 1e18  # since 1970, and for durations; a larger value or one that is not a number is damage
+SPAN_MAX_NS = 10**18  # of a profile: 30 years, which microseconds as doubles still resolve
 INT32_MAX = 2**31 - 1
 SYNCHRONIZATION_KEYS = ("stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation")
 
@@ -31,7 +31,7 @@ RUNTIME_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver", "privateuse1_runt
 
 
 class DeviceKind(IntEnum):
-    """What a device ran."""
+    """Kind of operation on a device."""
 
     KERNEL = 0
     COPY = 1
@@ -57,7 +57,7 @@ class HostEvent:
 
     @property
     def correlation(self) -> int:
-        """Number that a runtime call shares with what it launched; -1: none."""
+        """Number that a runtime call shares with the operations that it launched; -1: none."""
         return _integer(self.args, CORRELATION, -1)
 
 
@@ -79,7 +79,7 @@ class DeviceOp:
 
     @property
     def is_communication(self) -> bool:
-        """NCCL's and RCCL's kernels: their durations are mostly waiting for other ranks."""
+        """Whether it is a kernel of NCCL or RCCL, whose duration is mostly waiting for other ranks."""
         return self.kind is DeviceKind.KERNEL and self.name.startswith(("nccl", "rccl", "void nccl"))
 
 
@@ -88,8 +88,8 @@ class DeviceTrace:
     """One rank's profile."""
 
     path: Path
-    origin_ns: int  # the trace's first event on the host's clock; times below count from it
-    operators: list[HostEvent] = field(default_factory=list)  # this and the next two: by thread and start
+    origin_ns: int  # the trace's first event on the host's clock; later times count from it
+    operators: list[HostEvent] = field(default_factory=list)  # this and the next two: sorted by thread and start
     annotations: list[HostEvent] = field(default_factory=list)
     calls: list[HostEvent] = field(default_factory=list)  # runtime and driver calls
     device_ops: list[DeviceOp] = field(default_factory=list)  # by start
@@ -98,17 +98,17 @@ class DeviceTrace:
 
     @property
     def rank(self) -> int:
-        """The rank that the file says it is of; -1: it does not say."""
+        """Rank in the file; -1: none."""
         value = self.distributed.get("rank", -1)
         return value if isinstance(value, int) else -1
 
 
 def read_device_trace(path: Path) -> DeviceTrace:
-    """Read one rank's profile. Raises WorkloadError when the file is none."""
+    """Read one rank's profile. Raises WorkloadError when the file is not a profile."""
     content = read_json(path)
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(events, list):
-        what = "a host execution trace" if isinstance(content, dict) and "nodes" in content else "no such trace"
+        what = "a host execution trace" if isinstance(content, dict) and "nodes" in content else "not one"
         raise WorkloadError(f"{path}: expected a PyTorch profiler trace (traceEvents), this is {what}")
     try:
         return _parse(path, content, [event for event in events if event.get("ph") == "X"])
@@ -144,7 +144,7 @@ def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) ->
 
 
 def _times(event: dict[str, Any], origin_us: float) -> tuple[int, int]:
-    # The difference is taken first: a double holds an absolute time of today only to 0.25 µs.
+    # Subtract first: a double resolves absolute times of today only to 0.25 µs.
     start_ns, duration_ns = round((_microseconds(event, "ts") - origin_us) * 1000), 0
     if "dur" in event:
         duration_ns = round(_microseconds(event, "dur") * 1000)
@@ -161,7 +161,7 @@ def _microseconds(event: dict[str, Any], key: str) -> float:
 
 
 def _integer(values: dict[str, Any], key: str, default: int | None = None) -> int:
-    """A whole number of 64 bits, also as text. Raises ValueError that names it, KeyError."""
+    """An integer of 64 bits, also as text. Raises ValueError that names it, or KeyError."""
     value = values[key] if default is None else values.get(key, default)
     try:
         number = int(value) if not isinstance(value, str) or len(value) < 24 else None
@@ -173,7 +173,7 @@ def _integer(values: dict[str, Any], key: str, default: int | None = None) -> in
 
 
 def _distributed(given: dict[str, Any]) -> dict[str, Any]:
-    """The file's own description of its job. Raises ValueError."""
+    """The file's description of its job. Raises ValueError."""
     for key, least in (("rank", -1), ("world_size", 0)):
         number = _integer(given, key, 0) if given.get(key) is not None else 0
         if not least <= number <= RANK_MAX + 1:

@@ -1,4 +1,4 @@
-"""Nodes on their way from PyTorch's traces into a `.et` file."""
+"""Nodes between PyTorch's traces and a `.et` file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOTED = frozenset({Op.REDUCE, Op.GATHER, Op.SCATTER, Op.BROADCAST})
 
 @dataclass(slots=True)
 class DraftNode:
-    """A node to be; its dependencies are positions in the rank's list."""
+    """A node of the output; dependencies are positions in the rank's list."""
 
     name: str
     type: NodeType
@@ -26,7 +26,7 @@ class DraftNode:
     deps: list[int]
     on_cpu: bool = False
     stream: int = -1
-    tensor_bytes: int = -1  # moved by a copy or set, or read and written by an operator of unknown duration
+    tensor_bytes: int = -1  # bytes that a copy or set moves, or that an operator of unknown duration reads and writes
     num_ops: int = -1  # floating-point operations of an operator of unknown duration
     launched_by: str = ""  # the host operator that launched it
     communication: Communication | None = None
@@ -34,7 +34,7 @@ class DraftNode:
 
 @dataclass
 class DraftRank:
-    """All nodes of a rank, and what had to be left out or assumed."""
+    """All nodes of a rank, with notes on omissions and assumptions."""
 
     rank: int
     nodes: list[DraftNode]
@@ -50,7 +50,7 @@ def communication_type(communication: Communication) -> NodeType:
 
 
 def protobuf_nodes(draft: DraftRank, groups: dict[str, tuple[int, ...]]) -> Iterator[Node]:
-    """The nodes as they are written: ids from 1 in the order of the recording, every dependency a data dependency."""
+    """The nodes as written: ids from 1 in the order of the recording, every dependency as a data dependency."""
     for position, node in enumerate(draft.nodes):
         written = Node(
             id=position + 1,

@@ -1,10 +1,12 @@
-"""From a rank's profile to nodes and their dependencies.
+"""Nodes and dependencies from a rank's profile.
 
-What the host does is cut at every point where it meets other work: it launches a kernel, waits for a stream, calls for
-a communication. Each piece is a compute node of the host, named after the operator in which it ends; its duration is
-the host's own time, without what it waited for. A kernel depends on the piece that ends with its launch, so a host that
-is late with a launch delays the kernel in a replay as it did in the recording, and a host that waited for a stream
-waits again until that stream gets there, however long the network takes then.
+The host's time is cut where it interacts with other work: launches of kernels, waits for streams and communication
+calls. Each piece is a compute node of the host, named after the operator in which it ends. Its duration is the host's
+own time, without waits.
+
+A kernel depends on the piece that ends with its launch. A late launch therefore delays the kernel in a replay as in the
+recording. A host that waited for a stream waits again until that stream gets there, however long the network takes
+then.
 """
 
 from __future__ import annotations
@@ -22,25 +24,26 @@ from genie.workload.pytorch.join import Span
 from genie.workload.pytorch.kineto import DeviceKind, DeviceOp, DeviceTrace, Thread
 from genie.workload.pytorch.nodes import DraftNode, communication_type
 
-# The profiler rounds starts and durations to 1 µs: of two events in sequence, the first may seem to end that much late.
+# The profiler rounds starts and durations to 1 µs, so that the first of two consecutive events may seem to end that
+# much late.
 ROUNDING_NS = 1000
 
 
 @dataclass
 class HostThread:
-    """Where a host thread has got to."""
+    """Progress of a host thread."""
 
-    cursor_ns: int = 0  # up to here its time is in nodes
+    cursor_ns: int = 0  # time up to here is in nodes
     last: int | None = None  # its latest node
-    awaits: list[int] = field(default_factory=list)  # what its next node waits for besides
-    stream: int | None = None  # where it last launched something other than a communication
-    unknown_waits: list[dict[int, int]] = field(default_factory=list)  # what was on each stream at a wait for an event
-    work_waits: list[int] = field(default_factory=list)  # communications that its current stream is to wait for
-    unlaunched: list[tuple[Span, list[int]]] = field(default_factory=list)  # called, no kernel yet; what they depend on
+    awaits: list[int] = field(default_factory=list)  # further nodes that its next node waits for
+    stream: int | None = None  # stream of its last launch that was not a communication
+    unknown_waits: list[dict[int, int]] = field(default_factory=list)  # for each event wait: stream -> latest node
+    work_waits: list[int] = field(default_factory=list)  # communications that its current stream must wait for
+    unlaunched: list[tuple[Span, list[int]]] = field(default_factory=list)  # (call without a kernel, dependencies)
 
     @property
     def front(self) -> list[int]:
-        """What anything that the thread starts now depends on."""
+        """Dependencies of any work that the thread starts now."""
         return self.awaits + ([] if self.last is None else [self.last])
 
 
@@ -53,7 +56,7 @@ class Timeline:
     notes: list[str] = field(default_factory=list)
     threads: dict[Thread, HostThread] = field(default_factory=lambda: defaultdict(HostThread))
     on_stream: dict[int, int] = field(default_factory=dict)  # latest node of each stream
-    stream_waits: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # of its next node
+    stream_waits: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # for its next node
     history: dict[int, tuple[list[int], list[int]]] = field(default_factory=lambda: defaultdict(lambda: ([], [])))
     work: dict[int, list[tuple[Communication, int]]] = field(default_factory=lambda: defaultdict(list))
     carried: dict[int, int] = field(default_factory=dict)  # communication's host call -> node, once it has one
@@ -105,7 +108,7 @@ class Timeline:
         thread = self.threads[action.thread] if action.thread is not None else None
         if thread is not None and action.call is not None:
             first_ns = min(op.start_ns for op in action.ops)
-            # A kernel may start before the call that launches it returns; the call's rest delays the host only.
+            # A kernel may start before its launching call returns; the rest of the call delays the host only.
             boundary_ns = min(max(first_ns, action.call.start_ns), action.call.end_ns)
             self._advance(thread, boundary_ns, action.label)
         for op in action.ops:
@@ -119,7 +122,7 @@ class Timeline:
 
     @staticmethod
     def _copy_blocks(call_name: str, call_end_ns: int, ops: list[DeviceOp]) -> bool:
-        """A copy to memory that is not pinned returns when it is done; so does one that is not asynchronous."""
+        """Whether the call returns when its copy is done: it is synchronous, or its memory is not pinned."""
         op = ops[-1]
         may_block = "Pageable" in op.name or not ("Async" in call_name or "async" in call_name)
         return op.kind is DeviceKind.COPY and may_block and call_end_ns + ROUNDING_NS >= op.end_ns
@@ -140,7 +143,7 @@ class Timeline:
         self._put_on_stream(op, self._add(node), action.time_ns)
 
     def _launch_communication(self, op: DeviceOp, thread: HostThread | None, action: Action) -> None:
-        """The kernel of the call around it, or of all calls before it that a group of calls has put off."""
+        """Add the kernel of the call around it, or of all earlier calls that a group of calls has postponed."""
         deps = self._stream_deps(op)
         if thread is None:
             self.notes.append("communication kernels launched before the profile began: left out")
@@ -182,7 +185,7 @@ class Timeline:
     # Waits between streams
 
     def _stream_wait(self, action: Action) -> None:
-        """A stream waits for an event. Which ones is known from "cuda_sync" events, if these were captured."""
+        """Let a stream wait for an event. "cuda_sync" events, if captured, tell which stream and event."""
         assert action.call is not None
         assert action.thread is not None
         info = self.device.synchronizations.get(action.call.correlation, {})
@@ -202,11 +205,12 @@ class Timeline:
         return nodes[index - 1] if index else None
 
     def _thread_waits(self, op: DeviceOp, thread: HostThread) -> list[int]:
-        """What the thread told its stream to wait for before it launched `op`.
+        """Nodes that the thread's stream must wait for before `op`.
 
-        Traces without "cuda_sync" events do not say which event a stream waits for, nor which stream. The stream is
-        taken to be the one that the thread launches on next, and the event all that other streams had been given; a
-        wait that the recorded times contradict is none. A wait for a communication is for that one.
+        Traces without "cuda_sync" events name neither the event that a stream waits for nor the stream. The stream is
+        then taken to be the one that the thread launches on next. The event is taken to be the latest node of all other
+        streams at that time. A wait that the recorded times contradict is ignored. A wait for a communication is for
+        that communication.
         """
         deps = []
         for streams in thread.unknown_waits:
@@ -246,13 +250,14 @@ class Timeline:
         if source >= 0:
             node = self._last_before(source, int(str(info.get("wait_on_cuda_event_record_corr_id", -1))), start_ns)
             return [] if node is None else [node]
-        # An unknown event: what was under way at the start of the call and ended last before its end held it up.
+        # Unknown event: of the nodes that were running at the start of the call, the last to end before its end held it
+        # up.
         ends = {node: self.nodes[node].end_ns for _, nodes in self.history.values() for node in nodes[-1:]}
         held = [node for node, node_end in ends.items() if start_ns < node_end <= end_ns + ROUNDING_NS]
         return [max(held, key=lambda node: ends[node])] if held else []
 
     def _block(self, thread: HostThread, node: int, call_end_ns: int) -> None:
-        """The thread goes on when `node` has ended; what is left of the call then is its own time again."""
+        """Let the thread continue when `node` has ended; the rest of the call is its own time again."""
         released_ns = min(call_end_ns, self.nodes[node].end_ns)
         thread.cursor_ns = max(thread.cursor_ns, released_ns)
         thread.awaits.append(node)
@@ -268,7 +273,7 @@ class Timeline:
         if communication.on_device:
             thread.unlaunched.append((action.span, thread.front))
             return
-        # The call's own time is the library's (gloo copies the buffers in it): a replay has its own transport.
+        # The call's own time is the library's (gloo copies the buffers in it); a replay has its own transport.
         called_ns, returned_ns = action.span.event.start_ns, action.span.event.end_ns
         self._advance(thread, called_ns, action.label)
         thread.cursor_ns = max(thread.cursor_ns, returned_ns)
@@ -277,7 +282,7 @@ class Timeline:
         self.carried[communication.node.id] = self._remember(action.span, node)
 
     def _start_unlaunched(self, thread: HostThread) -> None:
-        """Communications without a kernel (a group of one rank has none) begin where they were called."""
+        """Start communications without a kernel (a group of one rank has none) at their calls."""
         for span, deps in thread.unlaunched:
             end_ns = span.event.end_ns
             self.carried[span.communication.node.id] = self._remember(
@@ -286,7 +291,9 @@ class Timeline:
         thread.unlaunched = []
 
     def _communication_node(self, span: Span, deps: list[int], start_ns: int, end_ns: int) -> DraftNode:
-        """Its duration is 0: what was recorded is mostly waiting for other ranks, and the network decides the rest."""
+        """A communication's node. Its duration is 0: the recorded time is mostly waiting, and the network decides the
+        rest.
+        """
         communication = span.communication
         return DraftNode(
             communication.recorded_name, communication_type(communication), 0, start_ns, end_ns, list(deps),
@@ -312,7 +319,7 @@ class Timeline:
         elif candidates:
             node = candidates[-1][1]
         else:
-            return  # for a communication of the iteration before
+            return  # for a communication of the previous iteration
         if self.nodes[node].stream >= 0:
             if not self.events_are_known:
                 thread.work_waits.append(node)
@@ -338,7 +345,7 @@ class Timeline:
         self._advance(other, action.time_ns, action.label)
         thread.awaits += other.front
         thread.cursor_ns = action.time_ns
-        # What the other thread told its streams to wait for holds for what is launched next, whoever does it.
+        # Waits of the other thread's streams apply to the next launch, by either thread.
         thread.unknown_waits += other.unknown_waits
         thread.work_waits += other.work_waits
         other.unknown_waits, other.work_waits = [], []

@@ -1,6 +1,6 @@
 """Reading PyTorch's host execution traces (ExecutionTraceObserver), schemas 1.0.1 to 1.1.1.
 
-They say which operators the host ran, in which order and on which tensors; they hold no times.
+They have the operators of the host, with their order and tensors, but no times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from genie.inputs.content import JSON_MAX_BYTES, ContentError, read_content
 from genie.workload.graph import WorkloadError
 
-# Errors of reading a trace whose values are of a wrong kind or missing.
+# Errors from reading a trace with missing values or values of a wrong kind.
 WRONG_CONTENT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IndexError)
 
 
@@ -23,8 +23,8 @@ WRONG_CONTENT = (KeyError, TypeError, ValueError, AttributeError, OverflowError,
 class HostNode:
     """One operator call (or annotation) of the host."""
 
-    id: int  # ascending in the order in which the calls began
-    parent: int  # id of the call around it
+    id: int  # ascending in the order of the calls
+    parent: int  # id of the enclosing call
     name: str
     thread: int  # the observer's own number of the thread: 1, 2, ...
     rf_id: int  # record function id, the profiler's "Record function id"; -1: not given
@@ -62,7 +62,7 @@ class HostTrace:
         self.by_id = {node.id: node for node in self.nodes}
 
     def ancestors(self, node: HostNode) -> Iterator[HostNode]:
-        """The calls around a node, innermost first."""
+        """The enclosing calls of a node, innermost first."""
         seen = {node.id}
         parent = self.by_id.get(node.parent)
         while parent is not None and parent.id not in seen:
@@ -83,7 +83,7 @@ def read_json(path: Path) -> Any:
 
 
 def wrong_words(error: Exception) -> str:
-    """An error of a reader as the rest of a sentence: a missing key, or a field with its value."""
+    """A reader's error as the rest of a sentence: a missing key, or a field with its value."""
     return f"lacks {error}" if isinstance(error, KeyError) else f"has {error}"
 
 
@@ -92,7 +92,7 @@ def read_host_trace(path: Path) -> HostTrace:
     content = read_json(path)
     nodes = content.get("nodes") if isinstance(content, dict) else None
     if not isinstance(nodes, list) or "schema" not in content:
-        what = "a profiler trace" if isinstance(content, dict) and "traceEvents" in content else "no such trace"
+        what = "a profiler trace" if isinstance(content, dict) and "traceEvents" in content else "not one"
         raise WorkloadError(f"{path}: expected a PyTorch host execution trace (schema and nodes), this is {what}")
     schema = str(content["schema"])
     try:
@@ -136,7 +136,7 @@ def _nested_node(node: dict[str, Any]) -> HostNode:
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """All tensors in an argument: itself, or those of a list of any depth, in order."""
+    """All tensors in an argument, in order: the argument itself, or the members of a list of any depth."""
     if not isinstance(value, list):
         return []
     if len(value) >= 6 and isinstance(value[5], str) and all(type(item) is int for item in value[:5]):
@@ -145,7 +145,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def argument(node: HostNode, name: str) -> Any:
-    """The argument that the operator's signature calls `name`; None if it has none."""
+    """The argument that the operator's signature calls `name`; None if there is none."""
     names = _argument_names(node.schema)
     return node.inputs[names.index(name)] if name in names and names.index(name) < len(node.inputs) else None
 

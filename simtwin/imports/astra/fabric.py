@@ -1,7 +1,8 @@
 """ASTRA-sim's networks as fabrics.
 
-An NPU is a host. Hosts never forward, and in ASTRA-sim NPUs do: each has a router beside it, at the end of a cable
-without limit or delay, and routers are what rings, switches and meshes join. On a single switch nobody forwards.
+An NPU is a host. Hosts never forward, and in ASTRA-sim NPUs do. Each host therefore has a router of its own, at the end
+of a cable without rate limit or delay. Rings, switches and meshes join the routers. On a single switch no NPU forwards,
+and there are no routers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNLIMITED = Rate(0)
 
 
 def read_fabric(path: Path) -> tuple[Fabric, tuple[str, ...]]:
-    """The fabric of a network file, and a line for each thing that it says otherwise. Raises AstraError."""
+    """Return the fabric of a network file, and a note for each difference. Raises AstraError."""
     network, notes = read_network(path)
     fabric = fabric_of(network)
     try:
@@ -33,7 +34,7 @@ def read_fabric(path: Path) -> tuple[Fabric, tuple[str, ...]]:
 
 
 def fabric_of(network: Network) -> Fabric:
-    """Host i is NPU i. Raises AstraError for a network that is too large."""
+    """Return the fabric of a network; host i is NPU i. Raises AstraError for a network that is too large."""
     name = Path(network.path).stem[:64] or "fabric"
     first = network.dimensions[0]
     if len(network.dimensions) == 1 and first.kind == "Switch":
@@ -63,7 +64,7 @@ def _router(npu: int) -> str:
 
 
 def _lines(network: Network, number: int) -> Iterator[range]:
-    """NPUs that differ in one dimension alone, line by line."""
+    """Yield the lines of a dimension: NPUs that differ in this dimension alone."""
     stride, size = prod(network.sizes[:number]), network.sizes[number]
     for npu in range(network.npus):
         if npu // stride % size == 0:
@@ -71,7 +72,7 @@ def _lines(network: Network, number: int) -> Iterator[range]:
 
 
 def _pairs(dimension: Dimension) -> list[tuple[int, int]]:
-    """Places on a line that a cable joins; of two, one cable joins both ways around a ring."""
+    """Return the places on a line that a cable joins; with two places, one cable joins both ways around a ring."""
     if dimension.kind == "Ring" and dimension.npus > 2:
         return [(place, (place + 1) % dimension.npus) for place in range(dimension.npus)]
     return list(combinations(range(dimension.npus), 2))

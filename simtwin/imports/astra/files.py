@@ -22,9 +22,9 @@ from simtwin.imports.astra.network import Dimension, Kind, Network
 from simtwin.imports.words import ForeignFileError, shown
 
 FILE_MAX_BYTES = 2**16
-RATE_MIN = 1e-6  # GB/s: below, times leave 64 bits
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # that ASTRA-sim has algorithms for
-# Keys of a system file that change no time here, with why.
+RATE_MIN = 1e-6  # GB/s: at lower rates, times exceed 64 bits
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # operations with algorithms in ASTRA-sim
+# Keys of a system file without an effect on times here, with the reason.
 WITHOUT_EFFECT = {
     "scheduling-policy": "a rank's collectives run one at a time",
     "local-reduction-delay": "it is of a shared bus, which is not modelled",
@@ -53,11 +53,11 @@ T = TypeVar("T", bound=Struct)
 
 
 class AstraError(ForeignFileError):
-    """A file or a collective that cannot be used: one line that says where, what and what to do (exit code 2)."""
+    """An invalid file or collective: one line with the place, the problem and the remedy (exit code 2)."""
 
 
 class Algorithm(str):
-    """How a collective runs on one dimension, as a system file names it."""
+    """An algorithm of a collective on one dimension, as a system file names it."""
 
     allowed: ClassVar = (
         "ring, oneRing, direct[W], oneDirect[W], halvingDoubling, oneHalvingDoubling or doubleBinaryTree"
@@ -65,7 +65,7 @@ class Algorithm(str):
 
     @property
     def is_one(self) -> bool:
-        """On all NPUs as one line, whatever the dimensions."""
+        """Whether it runs on all NPUs as one line, whatever the dimensions."""
         return self.startswith("one")
 
     @property
@@ -76,7 +76,7 @@ class Algorithm(str):
 
     @property
     def window(self) -> int | None:
-        """Of direct, messages under way at once; None: all of them."""
+        """For direct, messages in flight at once; None: all of them."""
         digits = re.search(r"\d+$", self)
         return int(digits[0]) if digits else None
 
@@ -97,7 +97,7 @@ class _LogicalFile(Struct, rename="kebab", frozen=True):
 
 
 class RemoteMemory(Struct, rename="kebab", kw_only=True, frozen=True):
-    """What memory nodes reach."""
+    """The memory that memory nodes access."""
 
     memory_type: Literal["NO_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "MEMORY_POOL"]
     remote_mem_latency: NotNegative = 0  # ns
@@ -106,14 +106,14 @@ class RemoteMemory(Struct, rename="kebab", kw_only=True, frozen=True):
     num_npus_per_node: Whole = 0
 
     def duration_ns(self, size_bytes: int) -> int | None:
-        """Of an access that waits for no other; None where there is no such memory."""
+        """Return the time of an access without contention, in ns; None where there is no such memory."""
         if self.memory_type == "NO_MEMORY_EXPANSION":
             return None
         return int(self.remote_mem_latency) + int(size_bytes / self.remote_mem_bw)
 
 
 class System(Struct, rename="kebab", kw_only=True, frozen=True):
-    """system.json, and where it is."""
+    """The content of system.json, and its path."""
 
     scheduling_policy: Literal["LIFO", "FIFO", "EXPLICIT"] = "LIFO"
     all_reduce_implementation: Algorithms | None = None
@@ -141,13 +141,13 @@ class System(Struct, rename="kebab", kw_only=True, frozen=True):
     path: str = "system.json"
 
     def algorithms(self, op: str) -> tuple[Algorithm, ...]:
-        """Of one of OPS, one a dimension. Raises AstraError where the file has none that are built in."""
+        """Return one of OPS' algorithms, one a dimension. Raises AstraError where the file has no built-in ones."""
         key = f"{op.replace('_', '-')}-implementation"
         if getattr(self, f"{op}_implementation_custom") is not None:
             raise AstraError(f"{self.path}: {key}-custom: a trace as algorithm has no closed form; give {key} instead")
         algorithms: list[Algorithm] | None = getattr(self, f"{op}_implementation")
         if algorithms is None:
-            raise AstraError(f'{self.path}: {key}: is missing, and the workload wants it; give it, such as ["ring"]')
+            raise AstraError(f'{self.path}: {key}: is missing, and the workload needs it; give it, such as ["ring"]')
         return tuple(algorithms)
 
     @property
@@ -159,7 +159,7 @@ class System(Struct, rename="kebab", kw_only=True, frozen=True):
 
 
 def read_network(path: Path) -> tuple[Network, tuple[str, ...]]:
-    """A network file, and a line for each key that is not understood. Raises AstraError."""
+    """Return a network file, and a note for each unknown key. Raises AstraError."""
     file, notes = _read(path, _load_yaml, "YAML", _NetworkFile)
     for key in ("npus_count", "bandwidth", "latency"):
         if len(values := getattr(file, key)) != len(file.topology):
@@ -173,7 +173,7 @@ def read_network(path: Path) -> tuple[Network, tuple[str, ...]]:
 
 
 def read_system(path: Path) -> tuple[System, tuple[str, ...]]:
-    """A system file, and a line for each key that is not understood or changes nothing. Raises AstraError."""
+    """Return a system file, and a note for each key that is unknown or has no effect. Raises AstraError."""
     system, notes = _read(path, msgspec.json.decode, "JSON", System, WITHOUT_EFFECT)
     system = msgspec.structs.replace(system, path=str(path))
     if system.replay_only:
@@ -182,14 +182,14 @@ def read_system(path: Path) -> tuple[System, tuple[str, ...]]:
         raise AstraError(f"{path}: model-shared-bus: a bus that messages share is not modelled; give 0")
     if system.roofline_enabled and (system.peak_perf is None or system.local_mem_bw is None):
         missing = "peak-perf" if system.peak_perf is None else "local-mem-bw"
-        raise AstraError(f"{path}: {missing}: is missing, and roofline-enabled wants it; give it or roofline-enabled 0")
+        raise AstraError(f"{path}: {missing}: is missing, and roofline-enabled needs it; give it or roofline-enabled 0")
     if system.local_mem_bw is None:
         notes = (*notes, f"{path}: local-mem-bw: is missing: reductions take no time")
     return system, notes
 
 
 def read_logical_topology(path: Path) -> tuple[int, ...]:
-    """Sizes of the logical dimensions, the first counts fastest. Raises AstraError."""
+    """Return the sizes of the logical dimensions; the first counts fastest. Raises AstraError."""
     file, notes = _read(path, msgspec.json.decode, "JSON", _LogicalFile)
     if notes:
         raise AstraError(notes[0])
@@ -202,7 +202,7 @@ def read_logical_topology(path: Path) -> tuple[int, ...]:
 
 
 def read_remote_memory(path: Path) -> tuple[RemoteMemory, tuple[str, ...]]:
-    """A remote memory file, and a line for each key that is not understood. Raises AstraError."""
+    """Return a remote memory file, and a note for each unknown key. Raises AstraError."""
     memory, notes = _read(path, msgspec.json.decode, "JSON", RemoteMemory)
     if memory.memory_type != "NO_MEMORY_EXPANSION" and memory.remote_mem_bw < RATE_MIN:
         raise AstraError(f"{path}: remote-mem-bw: is missing; give GB/s above 0 (at least {RATE_MIN:g})")
@@ -224,7 +224,7 @@ def _read(
     except (ValueError, yaml.YAMLError, RecursionError) as wrong:
         raise AstraError(f"{path}: is not {form}: {' '.join(str(wrong).split())}") from wrong
     if not isinstance(data, dict):
-        raise AstraError(f"{path}: is no table of keys; give a {form} file of ASTRA-sim's")
+        raise AstraError(f"{path}: is not a table of keys; give a {form} file of ASTRA-sim's")
     known = set(into.__struct_encode_fields__) - {"path"}
     idle = without_effect or {}
     notes = [f"{path}: {key}: has no effect: {idle[key]}" for key in data if key in idle]
@@ -245,7 +245,7 @@ def _read(
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML without aliases: a network has no use for them, and a few make gigabytes of a few bytes."""
+    """YAML without aliases: a network file needs none, and a few of them expand to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -268,7 +268,7 @@ def _parse_algorithm(kind: type, value: object) -> object:
 
 
 def _explain(message: str, data: dict[str, Any], into: type[Struct]) -> str:
-    """msgspec's words with the key first, what stands there, and what may."""
+    """Return msgspec's message with the key first, its value, and the allowed values."""
     match = _MESSAGE.fullmatch(message)
     assert match is not None
     if field := _FIELD.fullmatch(match["what"]):
@@ -287,7 +287,7 @@ def _explain(message: str, data: dict[str, Any], into: type[Struct]) -> str:
 
 
 def _choices(kind: object) -> list[object]:
-    """What a Literal inside a type allows."""
+    """Return the allowed values of a Literal inside a type."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     return [choice for inner in get_args(kind) for choice in _choices(inner)]

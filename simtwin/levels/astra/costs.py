@@ -11,27 +11,27 @@ from simtwin.levels.astra.model import AstraModel
 
 
 class AstraCosts:
-    """A `simtwin.levels.analytic.CostModel`."""
+    """ASTRA-sim's model as a `simtwin.levels.analytic.CostModel`."""
 
     def __init__(self, model: AstraModel) -> None:
         self._model = model
 
     def prepare(self, keys: Sequence[CostKey]) -> None:
-        """Nothing: the model looks at its network as it goes."""
+        """Do nothing: the model evaluates its network on demand."""
 
     def cost_ps(self, key: CostKey) -> int:
-        """Raises AstraError for an operation that ASTRA-sim does not have."""
+        """Return the cost in ps. Raises AstraError for an operation that ASTRA-sim does not have."""
         if key.op == MESSAGE:
             return self._model.message_ps(key.ranks[0], key.ranks[1], key.size_bytes)
         return self._model.cost_ps(key.op, key.ranks, key.size_bytes)
 
     def acknowledgement_ps(self, key: CostKey) -> int:
-        """Nothing: ASTRA-sim has no acknowledgements."""
+        """Return 0: ASTRA-sim has no acknowledgements."""
         return 0
 
 
 def read_costs(network: Path, system: Path, logical: Path | None, ranks: int) -> tuple[AstraCosts, tuple[str, ...]]:
-    """The costs that ASTRA-sim's files make, and notes on them. Raises AstraError."""
+    """Return the costs that ASTRA-sim's files describe, and notes on them. Raises AstraError."""
     read, notes = read_network(network)
     settings, more = read_system(system)
     model = AstraModel(read, settings, None if logical is None else read_logical_topology(logical))

@@ -23,7 +23,7 @@ from simtwin.levels.astra.phases import (
 )
 
 PS_PER_NS = 1000
-GROUP_ENDPOINT_NS = 10  # in communicators smaller than the network, whatever endpoint-delay says
+GROUP_ENDPOINT_NS = 10  # in communicators smaller than the network, regardless of endpoint-delay
 
 
 class _Phase(NamedTuple):
@@ -34,19 +34,19 @@ class _Phase(NamedTuple):
 
 
 class AstraModel:
-    """What a collective takes from when all its members are there, and a message alone on the network.
+    """Times of a collective from the arrival of all its members, and of a message alone on the network.
 
-    Sizes are Genie's (`genie.workload.graph`), which are ASTRA-sim's: of an all-gather one rank's input. Answers are
-    kept; they depend on nothing but the arguments.
+    Sizes are Genie's (`genie.workload.graph`), which are ASTRA-sim's: for an all-gather, one rank's input. Answers are
+    kept; they depend only on the arguments.
     """
 
     def __init__(self, network: Network, system: System, logical: Sequence[int] | None = None) -> None:
-        """`logical`: sizes of the dimensions that collectives see, in place of the network's. Raises AstraError."""
+        """`logical`: sizes of the dimensions that collectives use, in place of the network's. Raises AstraError."""
         sizes = tuple(logical or network.sizes)
         if prod(sizes) != network.npus:
             shape = " x ".join(map(str, sizes))
             raise AstraError(f"{network.path}: npus_count: makes {network.npus} NPUs, and logical-dims {shape}")
-        self.network, self.npus = network, network.npus  # npus: ranks that there is room for
+        self.network, self.npus = network, network.npus  # npus: ranks that the network has room for
         self._system, self._sizes = system, sizes
         reductions_at = None if system.local_mem_bw is None else system.local_mem_bw * 1e9
         self._endpoint = Endpoint(system.endpoint_delay, reductions_at)
@@ -55,14 +55,14 @@ class AstraModel:
         self._costs_ps: dict[tuple[str, tuple[int, ...] | None, int], int] = {}
 
     def message_ps(self, source: int, target: int, size_bytes: int) -> int:
-        """Of a message between two ranks, 0 to itself. Raises AstraError for one that the network has no room for."""
+        """Return the time of a message between two ranks, 0 to itself. Raises AstraError for a rank without an NPU."""
         self._check_ranks((source, target))
         if source == target:
             return 0
         return self.network.delay_ns(self.network.route(source, target), size_bytes) * PS_PER_NS
 
     def cost_ps(self, op: str, members: Sequence[int], size_bytes: int) -> int:
-        """Of a collective of `members` (ranks, ascending), from when all are there until the last one is done.
+        """Return the time of a collective of `members` (ranks, ascending), from the last arrival until the last end.
 
         Raises AstraError for an operation, or a number of members, that the system file has no algorithm for.
         """
@@ -89,7 +89,10 @@ class AstraModel:
         return _pipelined_ns(times_ns, chunks, active)
 
     def _chunks(self, op: str, size_bytes: int) -> tuple[int, int]:
-        """Bytes of each chunk and their number; none is smaller than a byte for each NPU, nor than the others."""
+        """Return the bytes of each chunk and their number.
+
+        A chunk has at least one byte for each NPU, and no chunk is smaller than the others.
+        """
         splits = self._system.preferred_dataset_splits
         chunk_bytes = size_bytes // splits
         if op == "all_gather":
@@ -99,7 +102,7 @@ class AstraModel:
         return chunk_bytes, max(1, -(-size_bytes // chunk_bytes))
 
     def _phases(self, op: str, ranks: tuple[int, ...] | None) -> list[_Phase]:
-        """What a chunk goes through, one after the other."""
+        """Return the phases of a chunk, in order."""
         algorithms = self._system.algorithms(op)
         if ranks is not None:
             algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
@@ -122,7 +125,7 @@ class AstraModel:
         return [_Phase(d, phase_op, algorithms[d], self._lines_along(d)) for d, phase_op in order]
 
     def _phase_ns(self, phase: _Phase, size_bytes: int, chunks: int = 1, active: int = 1) -> int:
-        """Of the slowest line."""
+        """Return the time of the slowest line."""
         try:
             return max(_line_ns(phase.op, phase.algorithm, size_bytes, line, chunks, active) for line in phase.lines)
         except PhaseError as wrong:
@@ -148,7 +151,7 @@ class AstraModel:
         return self._lines[None]
 
     def _lines_along(self, dimension: int) -> tuple[Line, ...]:
-        """Of a dimension, those that are joined differently."""
+        """Return the lines of a dimension that differ in their routes."""
         if dimension not in self._lines:
             stride, size = prod(self._sizes[:dimension]), self._sizes[dimension]
             starts = [rank for rank in range(self.npus) if rank // stride % size == 0]
@@ -164,7 +167,7 @@ class AstraModel:
 
 
 def _line_ns(op: str, algorithm: Algorithm, size_bytes: int, line: Line, chunks: int, active: int) -> int:
-    """Of so many chunks, `active` at a time, which with most algorithms start and end together."""
+    """Return the time of `chunks`, `active` at a time; with most algorithms these start and end together."""
     rounds = -(-chunks // active)
     if algorithm.base == "ring":
         return ring_ns(op, size_bytes, line, rounds)
@@ -176,7 +179,10 @@ def _line_ns(op: str, algorithm: Algorithm, size_bytes: int, line: Line, chunks:
 
 
 def _pipelined_ns(phases: list[tuple[int, int]], chunks: int, active: int) -> int:
-    """When the last of `chunks` is through all phases, (dimension, ns) each; a dimension takes `active` at a time."""
+    """Return when the last of `chunks` has passed all phases, (dimension, ns) each.
+
+    A dimension runs `active` at a time.
+    """
     waiting: dict[int, deque[tuple[int, int]]] = {dimension: deque() for dimension, _ in phases}
     running = dict.fromkeys(waiting, 0)
     ends: list[tuple[int, int, int, int]] = []  # time, order, chunk, phase

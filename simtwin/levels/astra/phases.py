@@ -1,4 +1,4 @@
-"""What chunks take on one dimension, by each of ASTRA-sim's algorithms, when no two messages meet."""
+"""Times of chunks on one dimension, for each of ASTRA-sim's algorithms, when no two messages meet."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from heapq import heappop, heappush, heapreplace
 
 from simtwin.imports.astra.network import Network
 
-AFTER_RECEIVE, AFTER_DELAY = 0, 1  # what happens to a message at one time, in this order
-# Of lines whose members are not as far apart everywhere: where a chunk has more messages the slowest member stands for
-# all, and beyond so many chunks each takes what the last one did.
+AFTER_RECEIVE, AFTER_DELAY = 0, 1  # events of a message at one time, in this order
+# Limits for lines whose members have different delays. Beyond MESSAGES_MAX messages a chunk, the slowest member stands
+# for all. Beyond CHUNKS_MAX chunks, each takes as long as the last one.
 MESSAGES_MAX, CHUNKS_MAX = 8192, 8
 
 
 class PhaseError(Exception):
-    """An algorithm that does not do this operation, or not with so many members."""
+    """An algorithm that does not support an operation, or not with this number of members."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What an NPU does with a message before it sends one and after one has come."""
+    """Processing of a message at an NPU: a delay before each send and after each receive, and reductions."""
 
     delay_ns: int
     memory_bytes_per_s: float | None = None  # None: reductions take no time
 
     def reduction_ns(self, size_bytes: int) -> int:
-        """Two reads and a write."""
+        """Return the time of two reads and a write, in ns."""
         return 0 if self.memory_bytes_per_s is None else 3 * int(size_bytes / self.memory_bytes_per_s * 1e9)
 
 
@@ -38,23 +38,23 @@ class Line:
     network: Network
     endpoint: Endpoint
     is_group: bool = False  # a communicator smaller than the network
-    is_regular: bool = False  # all members have the same delays, and do the same at the same time
+    is_regular: bool = False  # all members have the same delays and act at the same times
     _slowest: dict[tuple[int, bool], frozenset[tuple[int, int]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def delay_ns(self, source: int, target: int, size_bytes: int) -> int:
-        """Of a message from one place on the line to another."""
+        """Return the time of a message from one place on the line to another, in ns."""
         route = self.network.route(self.members[source], self.members[target])
         return self.network.delay_ns(route, size_bytes)
 
     def partner(self, place: int, distance: int, is_pairwise: bool) -> int:
-        """Who is so many places on, or with `is_pairwise` the other one of a pair so many places apart."""
+        """Return the member `distance` places on, or with `is_pairwise` the other member of a pair that far apart."""
         return place ^ distance if is_pairwise else (place + distance) % len(self)
 
     def slowest_ns(self, distance: int, is_pairwise: bool, size_bytes: int) -> int:
-        """Of the messages of all members to their partners."""
+        """Return the longest time of the messages of all members to their partners, in ns."""
         if (routes := self._slowest.get((distance, is_pairwise))) is None:
             routes = self._slowest[distance, is_pairwise] = frozenset(
                 self.network.route(member, self.members[self.partner(place, distance, is_pairwise)])
@@ -64,12 +64,12 @@ class Line:
 
 
 def final_bytes(op: str, size_bytes: int, members: int) -> int:
-    """What a member holds when a phase is done, which the next one starts from."""
+    """Return the bytes that a member holds at the end of a phase, with which the next one starts."""
     return {"all_gather": size_bytes * members, "reduce_scatter": size_bytes // members}.get(op, size_bytes)
 
 
 def ring_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
-    """Each member to the next, one message at a time, chunk after chunk."""
+    """Return the time of a ring: each member sends to the next, one message at a time, chunk after chunk."""
     n = len(line)
     messages = {"all_reduce": 2 * (n - 1), "all_to_all": n * (n - 1) // 2}.get(op, n - 1)
     message_bytes = size_bytes if op == "all_gather" else size_bytes // n
@@ -77,7 +77,7 @@ def ring_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
     own_ns = (messages + 1) * line.endpoint.delay_ns + reductions * line.endpoint.reduction_ns(message_bytes)
     if line.is_regular:
         return chunks * (own_ns + messages * line.delay_ns(0, 1, message_bytes))
-    # What comes late is passed on late: the longest way of so many hops in a row counts.
+    # A late message is passed on late: the longest path of so many consecutive hops counts.
     hops = [line.delay_ns(i, (i + 1) % n, message_bytes) for i in range(n)]
     rounds, rest = divmod(chunks * messages, n)
     longest = max(sum((hops + hops)[i : i + rest]) for i in range(n))
@@ -85,7 +85,7 @@ def ring_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
 
 
 def direct_ns(op: str, size_bytes: int, line: Line, chunks: int = 1, window: int | None = None) -> int:
-    """Each member to each other, `window` messages at once."""
+    """Return the time when each member sends to each other, `window` messages at once."""
     n = len(line)
     window = min(window or n - 1, n - 1)
     message_bytes = size_bytes if op == "all_gather" else size_bytes // n
@@ -103,7 +103,7 @@ def direct_ns(op: str, size_bytes: int, line: Line, chunks: int = 1, window: int
 
 
 def halving_doubling_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -> int:
-    """Pairs at 1, 2, 4, ... places with halves of halves, and back again."""
+    """Return the time of exchanges between pairs at 1, 2, 4, ... places with halves of halves, and back again."""
     n = len(line)
     steps = n.bit_length() - 1
     if n != 1 << steps or op == "all_to_all":
@@ -116,16 +116,16 @@ def halving_doubling_ns(op: str, size_bytes: int, line: Line, chunks: int = 1) -
         last_bytes = size_bytes >> (steps + 1) << 1
         sends += [(n >> (step + 1), last_bytes << step) for step in range(steps)]
     reduced, endpoint = _reduced(op, 1, steps - 1), line.endpoint
-    # What a turn reduces is as long as what it sends.
+    # A turn reduces as many bytes as it sends.
     turns_ns = [endpoint.delay_ns + reduced(i) * endpoint.reduction_ns(size) for i, (_, size) in enumerate(sends)]
     return _Exchange(line, sends, [*turns_ns, endpoint.delay_ns], is_pairwise=True).run(chunks)
 
 
 def _reduced(op: str, first: int, others: int) -> Callable[[int], bool]:
-    """Whether a member's i-th turn starts with a reduction.
+    """Return a function that says whether a member's i-th turn starts with a reduction.
 
-    Turns come in rounds of `first`, which never do, and `others`, which do in every round of a reduce-scatter and in
-    every second one of an all-reduce.
+    Turns come in rounds of `first` and then `others`. The `first` turns never reduce. The `others` reduce in every
+    round of a reduce-scatter, and in every second one of an all-reduce.
     """
     period = {"reduce_scatter": 1, "all_reduce": 2}.get(op)
 
@@ -138,10 +138,11 @@ def _reduced(op: str, first: int, others: int) -> Callable[[int], bool]:
 
 @dataclass(frozen=True, eq=False)
 class _Exchange:
-    """Members that have a turn at first and after each message that comes; after each turn their next message leaves.
+    """Exchanges of a line's members.
 
-    A member's i-th message goes to the one whose i-th comes from it. With `halfway`, messages from there on wait until
-    so many have come.
+    A member has a turn at first and after each message that it receives; its next message leaves after each turn. A
+    member's i-th message goes to the member from which its own i-th message comes. With `halfway`, messages from that
+    number on wait until as many have arrived.
     """
 
     line: Line
@@ -152,7 +153,7 @@ class _Exchange:
     is_pairwise: bool = False
 
     def run(self, chunks: int) -> int:
-        """When all are done with so many chunks, each of which a member starts when it is done with the last one."""
+        """Return when all members have ended `chunks`; a member starts a chunk when it has ended the one before."""
         if self.line.is_regular or len(self.line) * len(self.sends) > MESSAGES_MAX:
             return chunks * self._chunk_ns([0])[0]
         times_ns, before_ns = [0] * len(self.line), 0
@@ -161,10 +162,10 @@ class _Exchange:
         return max(times_ns) + max(chunks - CHUNKS_MAX, 0) * (max(times_ns) - before_ns)
 
     def _chunk_ns(self, start_ns: list[int]) -> list[int]:
-        """When each member is done, from when each starts; one of them alone stands for all."""
+        """Return when each member ends, from when each starts; a single member stands for all."""
         members, messages = len(start_ns), len(self.sends)
         sent, come, free, turns, end_ns = ([0] * members for _ in range(5))
-        half_known_ns: dict[tuple[int, int], int] = {}  # of messages, when the first of two things happened
+        half_known_ns: dict[tuple[int, int], int] = {}  # of messages, when the first of two events happened
         events: list[tuple[int, int, int]] = []
 
         def turn(member: int, now_ns: int) -> None:
@@ -172,7 +173,7 @@ class _Exchange:
             turns[member] += 1
 
         def meet(member: int, i: int, at_ns: int) -> None:
-            """A message is there when it has come and its receiver has sent its own."""
+            """Deliver a message when it has arrived and its receiver has sent its own."""
             other_ns = half_known_ns.pop((member, i), None)
             if other_ns is None:
                 half_known_ns[member, i] = at_ns
@@ -210,12 +211,15 @@ class _Exchange:
 
 
 def double_binary_tree_ns(op: str, size_bytes: int, line: Line, chunks: int = 1, active: int = 1) -> int:
-    """Up a tree and down again with whole chunks, `active` at a time; every second chunk takes the other tree."""
+    """Return the time of whole chunks up a tree and down again, `active` at a time.
+
+    Every second chunk takes the other tree.
+    """
     n = len(line)
     if n & (n - 1) or op != "all_reduce" or line.is_group:
         where = "a group smaller than the network" if line.is_group else f"{n} members"
         raise PhaseError(f"does not do {op.replace('_', '-')} with {where}")
-    ends_ns = [[0] * min(active, chunks) for _ in range(n)]  # of each member's last chunks, as a heap
+    ends_ns = [[0] * min(active, chunks) for _ in range(n)]  # end times of each member's last chunks, as a heap
     for chunk in range(chunks):
         start_ns = [own_ns[0] for own_ns in ends_ns]
         for own_ns, end_ns in zip(ends_ns, _tree_ns(line, size_bytes, start_ns, chunk % 2 == 0), strict=True):
@@ -224,9 +228,9 @@ def double_binary_tree_ns(op: str, size_bytes: int, line: Line, chunks: int = 1,
 
 
 def _tree_ns(line: Line, size_bytes: int, start_ns: list[int], is_root_last: bool) -> list[int]:
-    """When each place is done, from when each starts.
+    """Return when each place ends, from when each starts.
 
-    The root is the last or the first place; under it hangs a full tree of all others in their order.
+    The root is the last or the first place; under it is a full tree of all others in their order.
     """
     leaf_ns = line.endpoint.delay_ns
     inner_ns = leaf_ns + line.endpoint.reduction_ns(size_bytes)
@@ -236,7 +240,7 @@ def _tree_ns(line: Line, size_bytes: int, start_ns: list[int], is_root_last: boo
 
     def children(place: int) -> tuple[int, ...]:
         number = place - first + 1
-        half = (number & -number) >> 1  # below an even number are two
+        half = (number & -number) >> 1  # an even number has two children
         return (place - half, place + half) if half else ()
 
     def sent_up_ns(place: int) -> int:

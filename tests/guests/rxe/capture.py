@@ -114,7 +114,7 @@ class Capture:
         self._process.wait(120)
         counts = self._counts()
         captured, received, dropped = counts[-1] if counts else (-1, -1, -1)
-        # What came after it had caught up, such as a late acknowledgement, is not asked for.
+        # Packets after the capture had caught up, such as a late acknowledgement, need not be in it.
         if dropped or captured < (received if self._caught_up is None else self._caught_up):
             said = self._said()[-200:]
             return f"capture {self.path.name} has {captured} of {received} frames, {dropped} dropped: {said}"

@@ -71,7 +71,7 @@ class Command:
             return line
 
     def take_output(self, timeout_s: float) -> bytes | None:
-        """What it has written to standard output since, as soon as there is any; None once it has ended."""
+        """Return new standard output as soon as there is some; None once the command has ended."""
         until = time.monotonic() + timeout_s
         with self._changed:
             while len(self._text["out"]) == self._read and self._code is None:
@@ -99,7 +99,7 @@ class Command:
             return CompletedProcess(self.argv, self._code, out, error)
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """What the guest says of it."""
+        """Take a message of the guest about this command."""
         with self._changed:
             if message["is"] == "end":
                 self._code = int(message["code"])

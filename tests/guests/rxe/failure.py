@@ -1,4 +1,4 @@
-"""What ends the rig with one line."""
+"""Errors that end the rig, in one line each."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class TimeLimitError(RigError):
 
 
 class GivenError(RigError):
-    """What the caller gave cannot be; the message says what can."""
+    """An argument of the caller is invalid; the message says what is valid."""

@@ -89,7 +89,7 @@ class Guest:
         self._channel: socket.socket | None = None
         self._said = folder / f"qemu{number}"
         with self._said.open("wb") as said:
-            # What is written to its disk lies in a file of no name there, which has one for a moment.
+            # QEMU writes to the disk in a file of this folder, which it unlinks at once.
             argv = network.inside("env", f"TMPDIR={folder}", *self._machine(image, start, door))
             self._process = spawn(argv, stdout=said, stderr=subprocess.STDOUT)
         self._listening = threading.Thread(target=self._listen, name=self.name, daemon=True)
@@ -173,7 +173,7 @@ class Guest:
         if self._channel:
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_RDWR)
-        self._listening.join(120)
+        self._listening.join(5)
 
     def _machine(self, image: Image, start: Path, door: Path) -> list[str]:
         argv = [

@@ -42,7 +42,7 @@ def find_port(limit_s: float = 10) -> str:
 
 
 class WarmChild:
-    """What guest_warm.py has forked for a request, in Popen's words; raises OSError when it does not."""
+    """A process that guest_warm.py has forked for a request, in Popen's terms. Raise OSError when it does not."""
 
     def __init__(self, request: dict[str, Any], environment: dict[str, str], streams: Sequence[int]) -> None:
         self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -57,7 +57,7 @@ class WarmChild:
 
     def wait(self) -> int:
         with self.connection:
-            return int(self.connection.recv(PIECE_BYTES) or -signal.SIGKILL)  # nobody knows, when the warm one has gone
+            return int(self.connection.recv(PIECE_BYTES) or -signal.SIGKILL)  # unknown when the warm Python has gone
 
 
 class Child:

@@ -228,7 +228,7 @@ class Peer:
             left_s = until - time.monotonic()
             if len(found) >= count or left_s <= 0:
                 return {"completions": found}
-            # What completed between that poll and the last request for an event has made one already.
+            # A completion between that poll and the last request for an event has already raised an event.
             if not number and waiting.poll(left_s * 1000):
                 self.channel.get_cq_event(self.completions)
                 self.completions.ack_events(1)

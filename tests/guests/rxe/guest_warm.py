@@ -1,14 +1,15 @@
-"""Runs in a guest: a Python that has imported what ranks import, and forks a child for each start of one.
+"""Runs in a guest: a Python that has imported the ranks' modules, and forks a child for each start of a rank.
 
-A rank's imports take an emulated processor 3 s at every start. A child has them, and else is what
-`python3 -P -m MODULE ARGS` makes: a session, argv, environment, folder and streams of its own, and nothing of another
-child, since the fork comes before any thread and before anything is opened. Only in /proc its command line and
+A rank's imports take an emulated processor 3 s at every start; a child has them already. In all else a child is like
+`python3 -P -m MODULE ARGS`: it has a session, argv, environment, folder and streams of its own. It shares nothing with
+another child, since the fork comes before any thread and before anything is opened. Only in /proc its command line and
 environment are the warm Python's, and all children hash strings with the same secret.
 
     python3 -P guest_warm.py DOOR MODULE ...    imports, makes the Unix socket DOOR, says "warm" and serves
 
-A connection is a start: guest_agent.py sends {"argv": [...], "env": {...}, "folder": "/"} with the three streams, and
-hears the child's process id, then how it ended (minus the signal, when one ended it); or, instead, why it cannot be.
+A connection is a start: guest_agent.py sends {"argv": [...], "env": {...}, "folder": "/"} with the three streams. It
+receives the child's process id, then how the child ended (minus the signal, when one ended it). If the child cannot be
+started it receives the reason instead.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Nursery:
         self.selector.unregister(pidfd)
         os.close(pidfd)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        with connection, suppress(OSError):  # who asked for it may have gone
+        with connection, suppress(OSError):  # the requester may have gone
             connection.send(str(code).encode())
 
     def forget(self) -> None:

@@ -46,7 +46,7 @@ FREE_MIB = 200  # in the guest's disk; what is written there is forgotten with t
 
 @dataclass(frozen=True)
 class Image:
-    """What a guest boots from; `modules` are those needed to mount the disk, in the order in which they load."""
+    """The files that a guest boots from; `modules`: needed to mount the disk, in the order in which they load."""
 
     folder: Path
 

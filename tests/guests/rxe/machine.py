@@ -1,4 +1,4 @@
-"""What the machine below must have, and processes that end with their starter."""
+"""Requirements of the machine below, and processes that end with their starter."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _check_mtu(mtu_bytes: int) -> None:
 
 
 def _start_files(image: Image) -> dict[str, bytes]:
-    """What a guest has in memory before its disk: the first program, modules for the disk, the rig's own programs."""
+    """Return a guest's files in memory before its disk: first program, modules for the disk, the rig's own programs."""
     files = {"init": (HERE / "guest_init.sh").read_bytes(), "bin/busybox": image.busybox.read_bytes()}
     files |= {f"modules/{path.name}": path.read_bytes() for path in image.modules}
     files |= {f"genie/{path.name}": path.read_bytes() for path in sorted(HERE.glob("guest_*.py"))}

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         )
         one.add_argument("--on", default="1", metavar="GUEST", help="the guest to use, from 1 (1); `all` for run")
         one.add_argument("--share", type=Path, metavar="FOLDER", help="a folder that guests see as /share")
-        one.add_argument("--packages", type=Path, metavar="FOLDER", help="what `packages` filled, as /packages")
+        one.add_argument("--packages", type=Path, metavar="FOLDER", help="a folder filled by `packages`, as /packages")
         one.add_argument(
             "--mtu", type=int, default=MTU_BYTES, metavar="BYTES", help=f"the Ethernet's MTU ({MTU_BYTES})"
         )

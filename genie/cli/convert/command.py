@@ -1,0 +1,103 @@
+"""`genie convert`, with its commands for PyTorch's traces and ns-3's experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli.convert import fabric, workloads
+from genie.cli.convert.writing import Out, check_experiment_folder, check_traces_folder, reading, writing
+from genie.inputs.printable import one_line
+from genie.record import marked_text, replace_own
+from genie.workload.pytorch.convert import check_prefix, convert
+from genie.workload.pytorch.files import FoundTraces, find_device_traces, find_host_traces
+from genie.workload.write import save
+from simtwin.fabric.text import to_toml
+from simtwin.imports.ns3 import read_experiment
+
+convert_app = typer.Typer(
+    help="Convert traces, experiments, algorithms and fabrics from other tools.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+CONVERT_EXAMPLES = """
+Example:
+
+```text
+genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
+```
+"""
+
+NS3_EXAMPLES = """
+Example:
+
+```text
+genie convert ns3 mix/config.txt -o incast
+genie simulate incast/traces --fabric incast/fabric.toml -o run
+```
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `genie convert` with all its commands."""
+    convert_app.command("pytorch", epilog=CONVERT_EXAMPLES)(convert_pytorch)
+    convert_app.command("ns3", epilog=NS3_EXAMPLES)(convert_ns3)
+    fabric.register(convert_app)
+    workloads.register(convert_app)
+    app.add_typer(convert_app, name="convert")
+
+
+def convert_pytorch(
+    out: Out,
+    host: Annotated[Path, typer.Option(help="Folder of the host execution traces, one per rank.", show_default=False)],
+    device: Annotated[
+        Path | None, typer.Option(help="Folder of the Kineto traces, one per rank.  [default: none, no durations]")
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="Prefix of the files' names, PREFIX.RANK.et.")] = "workload",
+    compress: Annotated[bool, typer.Option("--compress", help="Compress the traces: write .et.gz files.")] = False,
+) -> int:
+    """Convert PyTorch's host execution traces and Kineto traces, one of each per rank."""
+    check_prefix(prefix)
+    check_traces_folder(out, prefix)
+    hosts = find_host_traces(host)
+    devices = find_device_traces(device) if device else FoundTraces({})
+    passed_over = hosts.passed_over | devices.passed_over
+    with writing(out):
+        report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over)
+    for rank, summary in sorted(report.ranks.items()):
+        counts = ", ".join(f"{count} {op}" for op, count in sorted(summary.collectives.items())) or "none"
+        print(
+            f"rank {rank}: {summary.nodes} nodes, compute {summary.device_compute_ns / 1e6:.3f} ms, "
+            f"memory {summary.memory_ns / 1e6:.3f} ms, host {summary.host_ns / 1e6:.3f} ms; collectives: {counts}"
+        )
+    for note in report.notes:
+        print(f"note: {one_line(note)}")
+    print(f"{len(report.files)} files in {out}")
+    return 0
+
+
+def convert_ns3(
+    config: Annotated[
+        Path, typer.Argument(help="Configuration file of ns-3's RDMA model (HPCC's source tree).", show_default=False)
+    ],
+    out: Out,
+) -> int:
+    """Convert an experiment of ns-3's RDMA model into a fabric file and traces of its flows.
+
+    The fabric file has the model's frames and parameters. The configuration names the topology file and the flow file;
+    they lie beside it or in the folder above it.
+    """
+    check_experiment_folder(out, "flows")
+    with reading(config):
+        experiment = read_experiment(config)
+    with writing(out / "traces"):
+        save(experiment.workload, out / "traces", "flows")
+    replace_own(out / "fabric.toml", marked_text("fabric", to_toml(experiment.fabric)), "fabric")
+    for note in experiment.notes:
+        print(f"note: {one_line(note)}")
+    print(f"{len(experiment.flows)} flows among {experiment.fabric.hosts} hosts in {out}: simulate them with")
+    print(f"genie simulate {out / 'traces'} --fabric {out / 'fabric.toml'} -o {out / 'run'}")
+    return 0

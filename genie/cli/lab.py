@@ -1,0 +1,249 @@
+"""`genie lab`: a fabric file's network on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genie.cli.exits import counted, text_of
+from genie.config.units import format_rate, format_size
+from genie.errors import UsageError, exit_code_of
+from genie.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
+from genie.lab.state import all_names, load
+from simtwin.fabric.reading import FabricError
+
+UP_EXAMPLES = """
+Examples:
+
+```text
+genie lab up FABRIC.toml
+genie validate TRACE --lab FABRIC.toml -o runs/lab
+genie lab exec FABRIC.toml host0 ip route
+genie lab down FABRIC.toml
+```
+"""
+
+SET_EXAMPLES = """
+Examples:
+
+```text
+genie lab set FABRIC.toml leaf0-spine1 --rate 40%    # both ways; or 80Mb/s
+genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%  # one way
+genie lab set FABRIC.toml host3-leaf0 --mtu 1500     # longer packets vanish
+genie lab set FABRIC.toml leaf0-spine1 --ecn 10%     # marks
+genie lab set FABRIC.toml leaf0-spine1 --down        # and --up again
+genie lab set FABRIC.toml leaf0-spine1 --clear
+```
+"""
+
+DOWN_EXAMPLES = """
+Example:
+
+```text
+genie lab down FABRIC.toml
+```
+"""
+
+STATUS_EXAMPLES = """
+Examples:
+
+```text
+genie lab status              # all of yours
+genie lab status FABRIC.toml
+```
+"""
+
+EXEC_EXAMPLES = """
+Examples:
+
+```text
+genie lab exec FABRIC.toml host0 ip route
+genie lab exec FABRIC.toml leaf0 tc -s qdisc
+genie lab exec FABRIC.toml host0 bash
+```
+"""
+
+FabricOfLab = Annotated[Path, typer.Argument(metavar="FABRIC", help="Fabric file of the lab.", show_default=False)]
+
+lab_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.add_typer(
+        lab_app,
+        name="lab",
+        help="Build the network of a fabric file on this machine, from network namespaces.",
+    )
+
+
+@lab_app.command("up", epilog=UP_EXAMPLES)
+def lab_up(fabric: FabricOfLab) -> int:
+    """Build the network of a fabric file on this machine. It stays until genie lab down.
+
+    Hosts and switches are network namespaces. Switches route with ECMP, and each link has its rate and its queue. No
+    traffic leaves the lab. The command lists the parts of the file that a lab cannot build.
+    """
+    lab, was_up = up(fabric)
+    print(f"{lab.name}: {'is up already' if was_up else 'up'}, {_size(lab)}")
+    _print_cannot(lab)
+    return 0
+
+
+@lab_app.command("down", epilog=DOWN_EXAMPLES)
+def lab_down(fabric: FabricOfLab) -> int:
+    """Take down a lab and all processes in it.
+
+    It also removes the remains of a killed genie lab up or of a killed run.
+    """
+    taken, code = [], 0
+    for name in names_of(fabric):
+        try:
+            if down(name):
+                taken.append(f"{name}: down")
+        except LabError as error:
+            code = max(code, _told(error))
+    if taken or code == 0:
+        print("\n".join(taken) or f"{fabric}: has no lab that is up{_if_missing(fabric)}: nothing to do")
+    return code
+
+
+@lab_app.command("status", epilog=STATUS_EXAMPLES)
+def lab_status(
+    fabric: Annotated[
+        Path | None,
+        typer.Argument(metavar="FABRIC", help="Fabric file of one lab.  [default: all]", show_default=False),
+    ] = None,
+) -> int:
+    """List your labs that are up: hosts, addresses, links and their faults, and the limits of each lab.
+
+    Each user has their own labs, root too; labs of other users are not listed.
+    """
+    if fabric is not None:
+        lab = find(fabric)
+        if lab is None:
+            print(f"{fabric}: has no lab that is up{_if_missing(fabric)}")
+            return 0
+        for line in _described(lab):
+            print(line)
+        return 0
+    names, code = all_names(), 0
+    for name in names:
+        try:
+            for line in _described_by_name(name):
+                print(line)
+        except (LabError, FabricError) as error:
+            code = max(code, _told(error))
+    if not names:
+        print("no lab of this user is up")
+    return code
+
+
+@lab_app.command("set", epilog=SET_EXAMPLES)
+def lab_set(
+    fabric: FabricOfLab,
+    link: Annotated[
+        str,
+        typer.Argument(metavar="LINK", help="leaf0-spine1, or leaf0->spine1 for one direction.", show_default=False),
+    ],
+    rate: Annotated[
+        str | None, typer.Option(help="Rate such as 80Mb/s, or share of the fabric file's, such as 40%.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Share of packets to lose, such as 1%.")] = None,
+    ecn: Annotated[str | None, typer.Option(help="Share of ECN-capable packets to mark, such as 10%.")] = None,
+    mtu: Annotated[str | None, typer.Option(help="Silently drop IP packets longer than this, in bytes.")] = None,
+    is_down: Annotated[bool, typer.Option("--down", help="Cut the link; routes avoid it where they can.")] = False,
+    is_up: Annotated[bool, typer.Option("--up", help="Restore a link that was cut.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the link's faults, before the other options.")] = False,
+) -> int:
+    """Change a link of a lab while it runs. Faults that are not named stay as they are."""
+    lab = _found(fabric)
+    flags = {"down": is_down, "up": is_up, "clear": clear}
+    given = {key: "" for key, is_given in flags.items() if is_given}
+    lab.set([change_of(link, lab.plan.links, rate=rate, loss=loss, ecn=ecn, mtu=mtu, **given)])
+    print("\n".join(_faults(lab)) or f"{lab.name}: no faults")
+    return 0
+
+
+@lab_app.command(
+    "exec",
+    epilog=EXEC_EXAMPLES,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def lab_exec(
+    fabric: FabricOfLab,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.", show_default=False)],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="Command to run there, with its arguments.", show_default=False),
+    ],
+) -> int:
+    """Run a command on a host or a switch of a lab.
+
+    In the lab of a user without root, the command seems to run as root (uid 0). This is the root of the lab's user
+    namespace. On files, and on everything else outside, it has the user's own rights.
+    """
+    argv = _found(fabric).inside(node, *command[command[0] == "--" :])
+    os.execvp(argv[0], argv)
+
+
+def _found(fabric: Path) -> Lab:
+    lab = find(fabric)
+    if lab is None:
+        raise UsageError(f"{fabric}: has no lab that is up{_if_missing(fabric)}: genie lab up {fabric}")
+    return lab
+
+
+def _if_missing(fabric: Path) -> str:
+    """Return a hint if the fabric file is missing: a lab outlives its file, and a name may be mistyped."""
+    return "" if fabric.exists() else " (there is no such file)"
+
+
+def _size(lab: Lab) -> str:
+    plan = lab.plan
+    switches = len(plan.nodes) - plan.hosts
+    counts = (counted(plan.hosts, "host"), counted(switches, "switch", "es"), counted(len(plan.links) // 2, "cable"))
+    return ", ".join(counts)
+
+
+def _told(error: Exception) -> int:
+    """Print the error of one lab of several, and return its exit code."""
+    print(f"genie: {text_of(error)}", file=sys.stderr)
+    return exit_code_of(error) or 0
+
+
+def _described_by_name(name: str) -> Iterator[str]:
+    if (lab := lab_named(name)) is not None:
+        yield from _described(lab)
+    elif (left := load(name)) is not None:
+        yield f"{name}: not up: genie lab down {left.fabric_path} removes what is left of it"
+
+
+def _described(lab: Lab) -> Iterator[str]:
+    plan = lab.plan
+    yield f"{lab.name}: up, {_size(lab)}, from {lab.state.fabric_path}; kept by process {lab.state.pid}"
+    for name, addresses in lab.addresses.items():
+        yield f"  {name}: {' '.join(addresses)}"
+    for link in plan.links:
+        limits = "" if link.rate_bps == 0 else f", burst {link.burst_bytes} B, queue {format_size(link.queue_bytes)}"
+        yield f"  {link.name}: {format_rate(link.rate_bps)}{limits}, no delay"
+    for line in _faults(lab):
+        yield f"  {line}"
+    if lab.state.is_in_doubt:
+        yield "  links may have other faults than these: the last change was cut short; the next one sets every link"
+    for sentence in lab.cannot:
+        yield f"  {sentence}"
+
+
+def _faults(lab: Lab) -> list[str]:
+    return [f"fault: {name}: {fault.words()}" for name, fault in lab.faults.items()]
+
+
+def _print_cannot(lab: Lab) -> None:
+    for sentence in lab.cannot:
+        print(f"  {sentence}")

@@ -1,0 +1,202 @@
+"""`genie simulate`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from genie.cli.exits import signal_in_words
+from genie.cli.groups import flattened
+from genie.cli.output import out_folder
+from genie.cli.simulation_progress import Progress, StopSignals
+from genie.config.congestion import Hpcc
+from genie.errors import UsageError
+from genie.invocation import note
+from genie.job.job import Job, resolve
+from genie.job.levels import level_of, model_of
+from genie.job.option import OUTPUT, WORKLOAD
+from genie.job.option import TWIN as TWIN_PANEL
+from genie.job.options import OutputOptions, TrafficOptions, TwinOptions
+from genie.job.warnings import warn
+from genie.live.launch.launcher import refuse_running
+from genie.live.launch.merge import open_live_run
+from genie.record import TWIN, Run, prepare_folder
+from simtwin.levels.names import PACKET, Level
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
+from simtwin.play.twin import Twin
+from simtwin.play.watching import Watch
+
+SIMULATE_EXAMPLES = """
+Examples:
+
+```text
+genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --report -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
+genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
+genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/twin
+```
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's command."""
+    app.command("simulate", epilog=SIMULATE_EXAMPLES)(flattened(simulate, {OutputOptions: {"metrics"}}, wire="nccl"))
+
+
+def events_of(counters: dict[str, Any]) -> list[str]:
+    """Return the counts of switch events in words: drops always; marks, trims and pauses only if above 0."""
+    said = [f"{counters['dropped']} dropped"]
+    for name, words in (("marked", "marked"), ("trimmed", "trimmed"), ("pauses", "pauses")):
+        if count := sum(link[name] for link in counters["links"]):
+            said.append(f"{count} {words}")
+    return said
+
+
+def simulate(
+    traffic: TrafficOptions,
+    simulated: TwinOptions,
+    output: OutputOptions,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations",
+            "-n",
+            min=1,
+            max=10**6,
+            help="Number of iterations, plays of the whole graph.  [default: 1, or the followed run's]",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
+    follow: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run folder of a live run: collectives start at the times measured there.", rich_help_panel=TWIN_PANEL
+        ),
+    ] = None,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INTERVAL",
+            help="Write queues, utilisation, pauses, marks and rates to series.parquet, sampled at this interval of "
+            "simulated time, such as 10us.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-after",
+            metavar="TIME",
+            help="Stop in the first iteration that takes this simulated time, such as 5ms, and write the part that was "
+            "played.",
+            rich_help_panel=TWIN_PANEL,
+        ),
+    ] = None,
+    report: Annotated[
+        bool,
+        typer.Option("--report", help="Also write OUT/report.html, a page on the simulation.", rich_help_panel=OUTPUT),
+    ] = False,
+) -> int:
+    """Play a workload in the twin: every packet, or at a coarser level.
+
+    Ctrl-C stops the simulation, and the part that was played is written. A second Ctrl-C ends the command at once.
+    """
+    with out_folder(output.out, "simulate") as out:
+        level = level_of(simulated)
+        series_ps = time_option("--series", "10us", series, level.name)
+        stop_after_ps = time_option("--stop-after", "5ms", stop_after, level.name)
+        if follow is not None and iterations is not None:
+            raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
+        if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
+            raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+        live = None if follow is None else _run_to_follow(follow)
+        if live is not None:
+            traffic = replace(traffic, dilation=int(live.info.get("dilation", 1)))
+        job = resolve(traffic)
+        job.check_rate()
+        job.warn_of_calibration()
+        model = model_of(simulated, traffic, job.ranks)
+        twin = job.twin(threads=simulated.threads, level=level, model=model)
+        _warn_of_threads(simulated, job, twin)
+        job.warn_of_idle_options(level.name)
+        kept = Series(series_ps, twin.network.link_names) if series_ps else None
+        refuse_running(out)
+        prepare_folder(out, TWIN)
+        with StopSignals() as stop, Progress() as progress:
+            run = simulate_to_folder(
+                twin,
+                job.workload,
+                out,
+                workload_path=str(Path(traffic.workload).resolve()),
+                slots=traffic.slots,  # type: ignore[arg-type]
+                lowering=job.lowering,
+                iterations=iterations or 1,
+                follow=live,
+                compute=traffic.compute,
+                watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out)),
+                nccl_variables=job.nccl_variables(),
+            )
+        if report:
+            from simtwin.report import write_simulation_report
+
+            print(f"report: {write_simulation_report(out)}")
+        if stop.number is not None:
+            played = "all of it" if run.info["complete"] else "what was played until then"
+            print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
+            return 128 + stop.number
+        if stop_after_ps is not None and run.info["complete"]:
+            note("no iteration took as long as --stop-after")
+        print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
+    return 0
+
+
+def _run_to_follow(folder: Path) -> Run:
+    live = open_live_run(folder)
+    if live.info.get("world") != "live":
+        raise UsageError(f"--follow {folder}: is not a live run: give the folder of genie run")
+    return live
+
+
+def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
+    if simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
+        warn("hpcc's telemetry needs one thread: --threads 1 is used")
+    elif simulated.threads > twin.threads:
+        warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
+
+
+def _result(run: Run, level: Level) -> str:
+    """Return the simulated time of an iteration, the packets that were played, and the real time that it took."""
+    wall_s = run.info["wall_s"]
+    if level.name != PACKET:
+        return f"{extent_of(run)}, level {level.name} in {wall_s:.3g} s"
+    packets = run.info["data_packets"]
+    done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
+    return ", ".join([extent_of(run), done, *events_of(run.counters)])
+
+
+def extent_of(run: Run) -> str:
+    """Return the length of an iteration, or where the simulation stopped, in words."""
+    if run.info["complete"]:
+        return f"{run.timeline['end_ns'].max() / 1e6:.3f} ms an iteration"  # type: ignore[operator]
+    return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
+
+
+def time_option(option: str, example: str, text: str | None, level: str) -> int | None:
+    """Return an option's time in ps, above 0 and a whole number of ns; None if not given. Raises UsageError."""
+    if text is None:
+        return None
+    if level not in SAMPLED_LEVELS:
+        raise UsageError(
+            f"{option}: level {level} has no queues to sample and no packets to stop at: give --level packet"
+        )
+    try:
+        return simulated_time(text, example)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error

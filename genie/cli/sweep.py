@@ -1,0 +1,245 @@
+"""`genie sweep`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from genie.cli.exits import counted
+from genie.errors import EXIT_FAILED, EXIT_OK, UsageError
+from genie.invocation import is_quiet, note
+from genie.live.launched import launched_by
+from genie.plan.facts import commit
+from genie.progress import Display
+from genie.record import refuse_inputs_in
+
+if TYPE_CHECKING:
+    import polars as pl
+
+from simtwin.sweep.grid import SweepRun
+
+SWEEP_EXAMPLES = """
+Examples:
+
+```text
+genie sweep examples/sweep.toml -o runs/sweep
+genie sweep examples/sweep.toml -o runs/sweep --dry-run
+mpiexec -n 9 python -m mpi4py.futures -m genie sweep SWEEP.toml -o DIR
+```
+"""
+ROWS_SHOWN = 40
+# Column of the table -> heading and what it is divided by.
+SHOWN = {
+    "completion_s": ("completion ms", 1e-3),
+    "fct_p50_ns": ("FCT p50 us", 1e3),
+    "fct_p99_ns": ("FCT p99 us", 1e3),
+    "slowdown_p99": ("slowdown p99", 1.0),
+    "longest_queue_bytes": ("queue kB", 1e3),
+    "marked": ("marks", 1),
+    "pauses": ("pauses", 1),
+    "dropped": ("drops", 1),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's command."""
+    app.command(epilog=SWEEP_EXAMPLES)(sweep)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file (TOML).", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="Folder for the results; runs that it already has are not played again."),
+    ],
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Number of runs at once.  [default: the cores of this machine]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and play none.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Play failed runs again.")] = False,
+) -> int:
+    """Play a grid of parameters in the twin, on all cores or under mpiexec.
+
+    Each run is one row of sweep.parquet. After a stop at any time, even a kill, the same command plays the missing
+    runs. A run that fails is a row with its error, and the exit code is 1 at the end.
+    """
+    # Imported here, because no other command needs them.
+    from simtwin.sweep.grid import load_sweep
+    from simtwin.sweep.page import sweep_page
+    from simtwin.sweep.rows import PAGE_FILE, RUNS_FOLDER, SWEEP_FILE, Rows, read_rows
+    from simtwin.sweep.workers import abandon_mpi, mpi_workers, played, under_mpi
+
+    mpi = under_mpi()
+    if launched_by() is not None and not mpi:
+        line = "mpiexec -n K python -m mpi4py.futures -m genie sweep ..."
+        raise UsageError(f"each process that the launcher has started would be a sweep of its own: give {line}")
+    if mpi and jobs is not None:
+        raise UsageError("--jobs: under mpiexec all processes but the first play runs; leave it out")
+    preparing = _Preparing("values checked")
+    try:
+        described = load_sweep(file, preparing)
+        runs = []
+        preparing.what = "runs prepared"
+        for run in described.runs():
+            runs.append(run)
+            preparing(len(runs), described.size)
+    finally:
+        preparing.end()
+    refuse_inputs_in(out, sorted(described.inputs))
+    keep = out.resolve() / RUNS_FOLDER if described.keep else None
+    if dry_run:
+        return _show_plan(runs, _missing(runs, read_rows(out), keep, retry), out)
+    rows = Rows(out)
+    rows.write_beside(SWEEP_FILE, described.document.text)
+    missing = _missing(runs, rows.kept, keep, retry)
+    workers = None if mpi else max(min(jobs or len(os.sched_getaffinity(0)), len(missing)), 1)
+    progress = _Progress(missing, len(runs), mpi_workers() if workers is None else workers)
+    _warn_of_commits([rows.kept[run.identity] for run in runs if run.identity in rows.kept], out)
+    named = [(run.identity, run.parameters) for run in runs]
+    ended_early = True
+    try:
+        with closing(played(missing, workers, keep)) as done:
+            for row in done:
+                rows.add(row)
+                progress.add(row)
+        ended_early = False
+    finally:
+        progress.end()
+        table = rows.write_tables(named)
+        if ended_early:
+            print(f"genie: {len(table)} of {len(runs)} runs are in {out}; the same command goes on", file=sys.stderr)
+            if mpi:
+                abandon_mpi()
+    failed = table.filter(table["error"] != "")
+    axes = [axis.key for axis in described.axes if len(axis.values) > 1]
+    rows.write_beside(PAGE_FILE, sweep_page(table, axes, file.name))
+    _show_table(table, axes)
+    print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
+    if len(failed):
+        words = f"{counted(len(failed), 'run')} failed (--retry plays them again); the first: {failed['error'][0]}"
+        print(f"genie: {words}", file=sys.stderr)
+    return EXIT_FAILED if len(failed) else EXIT_OK
+
+
+def _missing(
+    runs: Sequence[SweepRun], kept: dict[str, dict[str, Any]], keep: Path | None, retry: bool
+) -> list[SweepRun]:
+    """Return the runs without a row, or without a run folder where these are kept; with `retry`, failed runs too.
+
+    Runs that differ only in settings without effect on the results count as one.
+    """
+
+    def is_there(run: SweepRun) -> bool:
+        row = kept.get(run.identity)
+        if row is None or (retry and row["error"]):
+            return False
+        return bool(keep is None or row["error"] or (keep / run.identity / "run.json").exists())
+
+    return list({run.identity: run for run in runs if not is_there(run)}.values())
+
+
+def _warn_of_commits(rows: Sequence[dict[str, Any]], out: Path) -> None:
+    """Warn when the folder has rows of another commit of Genie."""
+    others = {str(row["commit"]) for row in rows if row.get("commit") not in (None, commit())}
+    if others:
+        what = f"rows of commit {', '.join(sorted(others))}, and this is {commit()}"
+        print(f"genie: {out} has {what}: choose another -o to have all rows of one commit", file=sys.stderr)
+
+
+class _Due:
+    """Whether an update of the progress is due: often on a terminal, now and then elsewhere."""
+
+    def __init__(self, display: Display, first_after_s: float) -> None:
+        self._display = display
+        self._next = time.monotonic() + first_after_s
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + (0.2 if self._display.is_terminal else 10.0)
+        return True
+
+
+class _Preparing:
+    """The progress before the first run, where that takes more than a second."""
+
+    def __init__(self, what: str) -> None:
+        self._display = Display()
+        self._is_due = _Due(self._display, 1.0)
+        self.what = what
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that so many of all are done."""
+        if self._is_due():
+            self._display.update(f"{done:,} of {total:,} {self.what}", done / max(total, 1))
+
+    def end(self) -> None:
+        """Remove the progress."""
+        self._display.end()
+
+
+class _Progress:
+    """The runs that are done and failed, and the time that is left."""
+
+    def __init__(self, missing: Sequence[SweepRun], total: int, workers: int) -> None:
+        self._display = Display()
+        self._is_due = _Due(self._display, 0.2 if self._display.is_terminal else 10.0)
+        self._total = len(missing)
+        self._done = self._failed = 0
+        self._began = time.monotonic()
+        self._said: set[str] = set()
+        note(f"{counted(total, 'run')}, {self._total} to play, {workers} at once")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count a run that has ended. Each warning is printed once."""
+        self._done += 1
+        self._failed += bool(row["error"])
+        for line in row.get("warnings", ()):
+            if line not in self._said and not is_quiet():
+                self._said.add(line)
+                print(line, file=sys.stderr, flush=True)
+        if self._is_due():
+            left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            text = f"{self._done} of {self._total} runs, {self._failed} failed, about {left_s:.0f} s left"
+            self._display.update(text, self._done / self._total)
+
+    def end(self) -> None:
+        """Remove the progress."""
+        self._display.end()
+
+
+def _show_plan(runs: Sequence[SweepRun], missing: Sequence[SweepRun], out: Path) -> int:
+    names = {run.identity for run in missing}
+    for run in runs:
+        given = ", ".join(f"{key} = {value}" for key, value in run.parameters.items())
+        print(f"{run.identity}  {'to play' if run.identity in names else 'is there'}  {given}")
+    print(f"{counted(len(runs), 'run')}, {len(missing)} to play; {out}")
+    return EXIT_OK
+
+
+def _show_table(table: pl.DataFrame, keys: Sequence[str]) -> None:
+    """Print the grid and the main results in columns."""
+    heads = [*(key.rpartition(".")[2] for key in keys), *(head for head, _ in SHOWN.values())]
+    lines = [heads]
+    for row in table.head(ROWS_SHOWN).iter_rows(named=True):
+        cells = [_cell(row[name], unit) for name, (_, unit) in SHOWN.items()]
+        lines.append([*(str(row[key]) for key in keys), *(["failed"] if row["error"] else cells)])
+    widths = [max(len(line[at]) for line in lines if at < len(line)) for at in range(len(heads))]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=False)).rstrip())
+    if len(table) > ROWS_SHOWN:
+        print(f"... and {len(table) - ROWS_SHOWN} more in sweep.csv")
+
+
+def _cell(value: float | None, unit: float) -> str:
+    if value is None:
+        return "-"
+    return str(value) if unit == 1 and isinstance(value, int) else f"{value / unit:.2f}"

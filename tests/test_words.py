@@ -1,0 +1,72 @@
+"""Two rules for words: texts open with their subject (rule 1), and a sentence has 25 words at most (rule 4).
+
+They hold for docstrings, comments and help in Python, and for every Markdown file, whose lines have 100 characters at
+most.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from words import LINE_MAX, WORDS_MAX, long_sentences, opening_problem, texts_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def written(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+TEXTS = [text for path in written("*.py", "*.pyi", "*.md") for text in texts_of(path)]
+
+
+def test_no_text_opens_with_what_or_who() -> None:
+    found = [
+        f"{text.path.relative_to(ROOT)}:{text.line}: {text.kind} opens with {opener!r}: {text.text[:60]!r}"
+        for text in TEXTS
+        if (opener := opening_problem(text.text))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_sentences_are_short() -> None:
+    found = [
+        f"{text.path.relative_to(ROOT)}:{text.line}: {count} words, at most {WORDS_MAX}: {sentence}"
+        for text in TEXTS
+        for count, sentence in long_sentences(text.text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_lines_of_documents_wrap() -> None:
+    found = []
+    for path in written("*.md"):
+        fenced = False
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            fenced ^= line.lstrip().startswith("```")
+            if len(line) > LINE_MAX and not fenced and not line.lstrip().startswith("|") and " " in line.strip():
+                found.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} characters, at most {LINE_MAX}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "opener"),
+    [
+        ("What a rank does.", "What"),
+        ("# Who says so\n", "Who"),
+        ("`Whose` turn it is", "Whose"),
+        ("A rank does it.", ""),
+    ],
+)
+def test_openings_that_the_rule_forbids(text: str, opener: str) -> None:
+    assert opening_problem(text) == opener
+
+
+def test_words_are_counted_by_sentence() -> None:
+    short = "The walker starts a node, e.g. a send (of at most 64 KiB each, as NCCL has it). " * 5
+    assert not list(long_sentences(short))
+    assert [count for count, _ in long_sentences(" ".join(["word"] * 26) + ".")] == [26]
+    assert not list(long_sentences("\n".join(f"- {' '.join(['word'] * 20)}" for _ in range(3))))
