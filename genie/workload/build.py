@@ -90,12 +90,32 @@ class RankBuilder:
             if splits is not None:
                 to_each, from_each = splits
                 self._splits[len(self)] = (np.array(to_each, dtype=np.int64), np.array(from_each, dtype=np.int64))
+        self._append(name, deps, PACK(node_id, kind, *(DEFAULTS | columns).values()))
+        return node_id
+
+    def add_compute(
+        self,
+        node_id: int,
+        name: str,
+        kind: Kind,
+        deps: Iterable[int] = (),
+        *,
+        duration_ns: int = 0,
+        num_ops: int = -1,
+        tensor_bytes: int = -1,
+        stream: int = -1,
+        on_cpu: bool = False,
+    ) -> None:
+        """Append a node that communicates with no rank. Most nodes of a trace are such, so this one is fast."""
+        row = PACK(node_id, kind, duration_ns, -1, 0, num_ops, tensor_bytes, -1, 0, -1, stream, Op.NONE, on_cpu)
+        self._append(name, deps, row)
+
+    def _append(self, name: str, deps: Iterable[int], row: bytes) -> None:
         self._name.append(intern(name))
-        self._records += PACK(node_id, kind, *(DEFAULTS | columns).values())
+        self._records += row
         before = len(self._dep_id)
         self._dep_id.extend(deps)
         self._dep_count.append(len(self._dep_id) - before)
-        return node_id
 
     def finish(self) -> tuple[RankGraph, int]:
         """(graph with rows in ascending id, number of dependencies dropped because their node is absent).

@@ -44,6 +44,9 @@ USED_ATTRIBUTES = frozenset(
 Attributes = dict[str, Any]
 
 
+COMMUNICATES = (Kind.COLL, Kind.SEND, Kind.RECV)
+
+
 class NodeDecoder:
     """Decodes one rank's nodes into a RankBuilder; `notes` counts the assumptions that it made."""
 
@@ -90,7 +93,8 @@ class NodeDecoder:
         if "is_cpu_op" in attributes:
             columns["on_cpu"] = _truth(attributes["is_cpu_op"])
         deps: Iterable[int] = chain(node.data_deps, node.ctrl_deps) if node.ctrl_deps else node.data_deps
-        self._builder.add(node.id, node.name, kind, deps, **columns)
+        add = self._builder.add if kind in COMMUNICATES else self._builder.add_compute
+        add(node.id, node.name, kind, deps, **columns)
 
     def _kind(self, node: Node, attributes: Attributes) -> Kind:
         kind = KIND_OF_TYPE.get(node.type)
