@@ -44,9 +44,9 @@ demo: build
 test: develop native-test
 	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m "not extended"
 
-# Guests, packaging, full matrices and the benchmarks' own tests.
+# Guests, packaging, full matrices, all drawn cases, and the benchmarks' own tests.
 test-extended: develop
-	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m extended
+	$(WITH_VENV) GENIE_DRAWS=all $(BIN)/python -m pytest -n 2 -m "extended or drawn"
 
 test-all: test test-extended
 

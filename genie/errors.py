@@ -45,5 +45,6 @@ def exit_code_of(error: BaseException) -> int | None:
 
 def import_problem(error: ImportError) -> str:
     """The line for native code that was not built, or that was built from another version."""
-    hint = "" if "does not match" in str(error) else ": run pip install . in the checkout, or make build"
+    # Import errors of Python name a module; those of the native packages say what to do.
+    hint = "" if error.name is None else ": run pip install . in the checkout, or make build"
     return f"{error}{hint}"

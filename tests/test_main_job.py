@@ -63,6 +63,7 @@ def test_slow_nic_from_the_middle_on_is_named(tmp_path: Path) -> None:
     assert verdict["suspects"][0]["ranks"] == [SLOW_RANK]
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [4, *(pytest.param(many, marks=pytest.mark.extended) for many in (8, 16))])
 @pytest.mark.parametrize("op", ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"])
@@ -73,6 +74,7 @@ def test_astra_sim_microbenchmarks_in_both_worlds(shared_data: Path, tmp_path: P
     assert moved(tmp_path / "run" / "live", 2) == moved(tmp_path / "run" / "twin", 2)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_astra_sim_custom_ring_in_both_worlds(shared_data: Path, tmp_path: Path) -> None:
     done = validate(

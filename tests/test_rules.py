@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "genie.live": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},
     "genie.bench": {"genie.live", "genie.workload", "genie.config", "genie.plan", "genie.record", CORE},
     "genie.check": {"genie.bench", "genie.live", "genie.workload", "genie.config", "genie.plan", "genie.record", CORE},
+    "genie.probe": {"genie.check", "genie.live", "genie.plan", "genie.record", CORE},
     "genie.verdict": {"genie.record", "genie.page"},
     "genie.report": {"genie.verdict", "genie.record", "genie.page"},
     "simtwin": {

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from words import LINE_MAX, WORDS_MAX, long_sentences, opening_problem, texts_of
+from words import LINE_MAX, ROW_MAX, WORDS_MAX, long_sentences, opening_problem, texts_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,8 +47,9 @@ def test_lines_of_documents_wrap() -> None:
         fenced = False
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             fenced ^= line.lstrip().startswith("```")
-            if len(line) > LINE_MAX and not fenced and not line.lstrip().startswith("|") and " " in line.strip():
-                found.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} characters, at most {LINE_MAX}")
+            longest = ROW_MAX if line.lstrip().startswith("|") else LINE_MAX
+            if len(line) > longest and not fenced and " " in line.strip():
+                found.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} characters, at most {longest}")
     assert not found, "\n".join(found)
 
 

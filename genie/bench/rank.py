@@ -24,12 +24,13 @@ from genie.bench.pair import (
 )
 from genie.bench.softroce_pair import SoftRocePair
 from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, RankError
+from genie.live.failure import LauncherError
 from genie.live.launch.endings import check_size, heed_signals, launcher_process, leave, reserve, unexpected
-from genie.live.parts import FACTS, LAUNCHER_GONE, PARTS
+from genie.live.parts import FACTS, PARTS
 from genie.live.paths.mtu import discover, path_problem
 from genie.live.rank.clocks import clock_identity
 from genie.live.rank.process import start
-from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.channel import PeerError, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
@@ -139,7 +140,11 @@ class PairRank:
             rounds = min(self._together(rounds)[0], settings.rounds - done)
             ended, came = self.end.pingpong(size_bytes, rounds + 1, begins=self.begins, limit_s=settings.stall_s)
             what = f"a round trip with rank {peer}" if rounds == 1 else f"{rounds} round trips with rank {peer}"
-            self._look(size_bytes, ended, f"{what} did not end in {settings.stall_s:g} s: slow paths need more --stall")
+            self._look(
+                size_bytes,
+                ended,
+                f"{size_bytes} bytes: {what} did not end in {settings.stall_s:g} s: slow paths need more --stall",
+            )
             times += came[1:]
             done += rounds
             rounds = max(TURN_PS * len(came) // sum(came), 1) if came else 1
@@ -174,14 +179,14 @@ class PairRank:
         """Raise RankError for a failure of this rank or another."""
         self.meet.alive()
         alarm = self.meet.alarmed()
-        if self.launcher is not None and not self.launcher.exists():
-            alarm = LAUNCHER_GONE
         if self.end.error:
             raise RankError(f"{size_bytes} bytes: {self.end.error}")
+        if self.launcher is not None and not self.launcher.exists():
+            raise LauncherError
         if alarm is not None:
-            raise RankError(alarm)
+            raise PeerError(alarm)
         if not ended:
-            raise RankError(problem if str(size_bytes) in problem else f"{size_bytes} bytes: {problem}")
+            raise RankError(problem)
 
     def _too_slow(self, size_bytes: int) -> str:
         return f"{size_bytes} bytes: not done in {self.settings.limit_s:g} s: give a smaller -n, or a larger --limit"

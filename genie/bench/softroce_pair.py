@@ -41,7 +41,7 @@ class SoftRocePair:
         try:
             self._nic.open()
         except RuntimeError as error:
-            raise cannot_open(self._rank, error) from error
+            raise cannot_open(self._rank, error, config.see_headers) from error
         pair = queue_pair_of(settings, mtu_bytes, self._rank)
         self._queue_pairs = [
             self._nic.add_queue_pair(pair, receives_counted=False) for _ in range(settings.queue_pairs)

@@ -45,7 +45,7 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
         *_hosts(settings, seen, names),
         *_arrivals(settings, seen, layout, names, apart),
         *(("mtu", text) for text in _sizes(settings, seen, layout, names)),
-        *_header_bits(settings, seen, layout, names),
+        *_header_bits(seen, layout, names),
         *(("loss", text) for text in loss_findings(lossy, names)),
     ]
     if seen.rates is not None:
@@ -238,7 +238,7 @@ def _sizes(settings: CheckSettings, seen: Observed, layout: Layout, names: Names
 # -- header bits ---------------------------------------------------------------------------------------------
 
 
-def _header_bits(settings: CheckSettings, seen: Observed, layout: Layout, names: Names) -> Iterator[tuple[str, str]]:
+def _header_bits(seen: Observed, layout: Layout, names: Names) -> Iterator[tuple[str, str]]:
     ecn: dict[Path, tuple[int, int]] = {}
     dscp: dict[Path, tuple[int, int]] = {}
     for each in seen.probed.changed:

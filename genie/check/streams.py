@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import genie_core
@@ -126,8 +126,11 @@ class Streams:
         )
         return messages * MESSAGE_BYTES * 8 * PS_PER_S / took_ps if took_ps > 0 else 0.0
 
-    def measure(self, flows: Sequence[Flow], seconds: float) -> list[Rated]:
-        """Run flows at once, at most one from each rank and one to each; return their rates, on all ranks."""
+    def measure(self, flows: Sequence[Flow], seconds: float, beside: Callable[[], None] | None = None) -> list[Rated]:
+        """Run flows at once, at most one from each rank and one to each; return their rates, on all ranks.
+
+        `beside`: called meanwhile, on a rank that has none of them.
+        """
         size_bytes = self.size_bytes(seconds)
         messages = max(size_bytes // MESSAGE_BYTES, 1)
         limit_s = SLOWER_MAX * seconds + LATE_S
@@ -137,6 +140,8 @@ class Streams:
             self.nic.forget_arrivals()
         self.together()
         deadline = time.monotonic() + limit_s
+        if beside is not None and mine is None and coming is None:
+            beside()
         if mine is not None:
             self.send(mine, size_bytes, UNDER_WAY_BYTES, limit_s)
         rate_bps = 0.0

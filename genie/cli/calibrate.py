@@ -13,7 +13,8 @@ from genie.cli.output import out_folder
 from genie.config.hosts import load_hosts, write_calibration
 from genie.errors import UsageError
 from genie.job.option import fields_of
-from genie.job.options import LabOptions, LiveOptions, OutputOptions, TrafficOptions
+from genie.job.options import LabOptions, LiveOptions, TrafficOptions
+from genie.job.outputs import OutputOptions
 from genie.job.site import execution_site
 from genie.live.launch.loopback import free_loopback_hosts
 
@@ -32,7 +33,7 @@ genie calibrate --lab FABRIC.toml
 
 CALIBRATED = {"hosts", "fabric", "rate", "dilation"}
 
-SHOWN_DEFAULTS = {"rate": f"the fabric's; without one {DEFAULT_RATE}"}
+SHOWN_DEFAULTS = {"rate": f"the rate of the host links in the fabric file, otherwise {DEFAULT_RATE}"}
 
 
 def register(app: typer.Typer) -> None:
@@ -52,13 +53,21 @@ def calibrate(
     given: LabOptions,
     output: OutputOptions,
     ranks: Annotated[
-        int | None, typer.Option(min=2, max=RANKS_MAX, help="Number of ranks, the first of the hosts.  [default: all]")
+        int | None,
+        typer.Option(
+            min=2,
+            max=RANKS_MAX,
+            help="Number of ranks that take part. They are the first ranks of the hosts file or of the lab. Without "
+            "both, they run on loopback.  [default: all ranks]",
+        ),
     ] = None,
 ) -> int:
-    """Measure the latency of hosts, and store it with its spread in the hosts file.
+    """Measure the latency of the hosts, and store it in the hosts file.
 
     All ranks pass messages around a ring at the line rate. The twin plays the same ring with hosts of zero latency. The
-    difference per hop is the hosts' latency. A verdict uses it as it is, and never fits it to the run that it judges.
+    difference for each hop is the latency of a host. With `--hosts`, the command stores median and spread in the hosts
+    file. With `--lab`, it stores them in the lab. A verdict uses the stored latency. It never fits the latency to the
+    run that it judges.
     """
     from genie.job.calibration import measured_on
 

@@ -38,6 +38,7 @@ from genie.invocation import detail
 from genie.job.job import Job, loopback_defaults
 from genie.job.live_settings import live_settings
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions
+from genie.job.outputs import check_junit
 from genie.job.site import ExecutionSite, execution_site
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.parts import PARTS
@@ -61,7 +62,7 @@ genie check --hosts hosts/cluster.toml || exit 1  # in a script before a job
 genie check --hosts hosts.toml --rate 25Gb/s --json check.json
 genie check --hosts hosts.toml --quick            # no rates, no incasts
 genie check --lab FABRIC.toml --lab-fault 'host3-leaf0 mtu=1500'
-genie check --schedule --ranks 1024               # nothing is sent
+genie check --schedule --ranks 1024               # sends nothing
 ```
 """
 
@@ -71,10 +72,10 @@ TRAFFIC, LIVE = ("hosts", "fabric", "rate", "seed"), (
 )  # fmt: skip
 
 SHOWN_DEFAULTS = {
-    "hosts": "none: give it, or --lab",
+    "hosts": "none. The check needs `--hosts` or `--lab`",
     "fabric": "none",
-    "rate": "the fabric's, or unlimited",
-    "traffic_class": f"the fabric's, or {ROCE_CLASS}: DSCP 26",
+    "rate": "the rate of the host links in the fabric file, otherwise `unlimited`",
+    "traffic_class": f"the value of the fabric file, otherwise {ROCE_CLASS} (DSCP 26)",
 }
 
 
@@ -88,26 +89,41 @@ def check(
     traffic: TrafficOptions,
     live: LiveOptions,
     given: LabOptions,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the tests of rates and of congestion control.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip the measurement of rates and the test of congestion control.")
+    ] = False,
     paths: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of UDP source ports to try from each host to each other host.")
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Number of UDP source ports to try from each host to each other host. Each port may lead to another "
+            "path.",
+        ),
     ] = 8,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Print the rounds of pairs, and send nothing.")] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Print the rounds of disjoint pairs, and send nothing.")
+    ] = False,
     ranks: Annotated[
         int | None,
-        typer.Option(min=2, max=RANKS_MAX, help="With --schedule: number of ranks.  [default: the hosts file's]"),
+        typer.Option(
+            min=2, max=RANKS_MAX, help="With `--schedule`: number of ranks.  [default: all ranks of the hosts file]"
+        ),
     ] = None,
     mtu: Mtu = None,
     as_json: AsJson = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="NAME.xml: the findings as JUnit XML.  [default: none]")
+    ] = None,
     out: Kept = None,
 ) -> int:
-    """Find network faults between hosts before a job, each with a remedy.
+    """Find faults of the network between hosts before a job, each with a remedy.
 
-    The check tests the hosts' addresses, and every pair in both directions over several paths, with small and full
-    packets. It reads the ECN and DSCP bits of packets that arrive; DSCP must arrive as the job sends it, by default 26.
-    It measures rates, and whether congestion control reacts to an incast.
+    The check tests the addresses of the hosts. It sends small and full packets between all pairs of hosts, in both
+    directions and over several paths. It compares the ECN and DSCP bits of packets on arrival with the bits that were
+    sent. It measures rates, and tests whether congestion control reacts to an incast.
 
-    Exit code 0: nothing found, 1: findings, 2: usage, 3: the check could not run.
+    Exit codes: 0 nothing found, 1 findings or a rank died, 2 usage, 3 the check could not run.
     """
     if schedule:
         sys.stdout.write("\n".join(schedule_lines(_ranks_of(traffic.hosts, ranks))) + "\n")
@@ -118,10 +134,17 @@ def check(
         raise UsageError("give --hosts FILE, or --lab FABRIC.toml")
     check_started_by_hand(live, given)
     check_json(as_json, REPORT_KIND)
+    check_junit(junit)
     with execution_site(traffic, live, given) as site:
         info = _checked(site, out, mtu_from(mtu), paths=paths, quick=quick)
     if as_json is not None:
         write_json(as_json, info, REPORT_KIND)
+    if junit is not None:
+        from genie.report.junit import Case, write_junit
+
+        cases = [Case("check", each["kind"], "failure", each["text"]) for each in info["findings"]]
+        passed = Case("check", f"{info['pairs']} pairs of {info['hosts']} hosts", time_s=info["took_s"])
+        write_junit(junit, "genie", [passed, *cases])
     return _print_findings(info)
 
 

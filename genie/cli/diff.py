@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import conclude
-from genie.job.options import VerdictOptions
+from genie.cli.judging import judged
+from genie.job.outputs import VerdictOptions
 from genie.live.launch.merge import open_live_run
 from genie.record import lock_folder, open_run
 
@@ -26,21 +26,34 @@ genie diff runs/live runs/twin --require-coverage nics
 
 def register(app: typer.Typer) -> None:
     """Add this file's command."""
-    app.command("diff", epilog=DIFF_EXAMPLES)(flattened(diff))
+    app.command("diff", epilog=DIFF_EXAMPLES)(flattened(diff, {VerdictOptions: {"probe_time"}}))
 
 
 def diff(
-    live: Annotated[Path, typer.Argument(help="Run folder of the live run, from genie run.", show_default=False)],
-    twin: Annotated[Path, typer.Argument(help="Run folder of the twin, from genie simulate.", show_default=False)],
+    live: Annotated[Path, typer.Argument(help="Run folder of the live run, from `genie run`.", show_default=False)],
+    twin: Annotated[Path, typer.Argument(help="Run folder of the twin, from `genie simulate`.", show_default=False)],
     wanted: VerdictOptions,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the verdict.  [default: none]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="Folder for `verdict.json`, `report.html` and `timeline.pftrace`.  [default: none. The command then "
+            "prints the verdict only]",
+        ),
+    ] = None,
 ) -> int:
-    """Compare a live run with a simulated one, and name the component to blame.
+    """Compare a live run with a simulated run, and name the component to blame.
 
-    The time of each collective is split into wait (for the last rank), wire (as simulated) and excess (the rest).
+    The time of each collective has three parts: wait (for the last rank), wire (the time in the twin) and excess (the
+    rest).
 
-    Exit code 0: pass, 1: fail, 4: inconclusive, run again or longer.
+    Exit codes: 0 pass, 1 fail, 4 inconclusive: run again, or longer.
     """
     if out is not None and out.is_dir():
         lock_folder(out)
-    return conclude(open_live_run(live), open_run(twin), out, wanted.require_coverage).exit_code
+    from genie.verdict.probes import read_probes
+
+    probe = live / ".." / "probe" / "run.json"  # of a validation
+    probes = read_probes(probe) if probe.is_file() else None
+    return judged(open_live_run(live), open_run(twin), out, wanted, live.resolve().parent.parent, probes)

@@ -38,9 +38,10 @@ def _set_limit(value: str | None) -> None:
 
 
 def doctor() -> int:
-    """Report what this machine can do, what it lacks, and what to install.
+    """Check whether live runs can work on this machine, and say what to install.
 
-    Exit code 3: a run cannot work on this machine.
+    The state of each line is ok, limited or missing. Exit code 3: something is missing, and a live run cannot work on
+    this machine.
     """
     from genie.live.launch.doctor import findings
 

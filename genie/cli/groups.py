@@ -48,7 +48,10 @@ def flattened(
             if each.name not in without
         ]
         groups[name] = kind, shown
-        parameters += [_parameter(each, defaults.get(each.name, each.default)) for each in shown]
+        parameters += [
+            _parameter(each, defaults.get(each.name, None if each.option.is_argument else each.default))
+            for each in shown
+        ]
     parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)  # arguments first
     if not any(each.annotation is typer.Context for each in parameters):
         parameters.insert(0, inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
@@ -100,7 +103,8 @@ def _parameter(field: Field, default: Any) -> inspect.Parameter:
     hint: Any = list[str] if field.is_repeated else field.kind
     if option.is_argument:
         info = typer.Argument(help=option.text, show_default=False)
-        return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info])
+        required = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info])
+        return required if default is None else required.replace(default=default)
     metavar = option.metavar or ("|".join(option.choices) if option.choices else None)
     names = option.names or ((field.flag,) if field.kind is bool or "_" in field.name else ())
     info = typer.Option(

@@ -25,12 +25,19 @@ genie inspect TRACE --compute roofline:300,2000
 WorkloadFolder = Annotated[
     str,
     typer.Argument(
-        metavar="WORKLOAD", help="Folder of .et files with its groups file, or the files' prefix.", show_default=False
+        metavar="WORKLOAD",
+        help="Folder with a trace for each rank (`PREFIX.RANK.et`) and a groups file, or the path of such files up to "
+        "PREFIX.",
+        show_default=False,
     ),
 ]
 Compute = Annotated[
     str | None,
-    typer.Option(help="Model for compute nodes without a duration: roofline:TFLOPS,GBPS, such as roofline:300,2000."),
+    typer.Option(
+        help="Model that gives a duration to compute nodes and memory nodes without one: `roofline:TFLOPS,GBPS`. "
+        "TFLOPS is in 10^12 operations per second, GBPS is in 10^9 bytes per second. Example: `roofline:300,2000`.  "
+        "[default: none]"
+    ),
 ]
 
 
@@ -42,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def inspect(
     workload: WorkloadFolder,
     compute: Compute = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> int:
     """Report the contents of a workload, its critical path and its errors.
 

@@ -2,25 +2,117 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie.cli.output import print_verdict
-from genie.record import RecordError, Run, marked_json, replace_own, unwritable
+from genie.errors import EXIT_FAILED, UsageError
+from genie.job.outputs import VerdictOptions
+from genie.job.warnings import warn
+from genie.record import RecordError, Run, marked_json, open_run, replace_own, unwritable
 
 if TYPE_CHECKING:
     from genie.verdict import Verdict
+    from genie.verdict.probes import Probes
 
 VERDICT_KIND = "verdict"
+LAST = "last"  # --baseline: the newest validation of the same job that passed
 
 
-def conclude(live: Run, twin: Run, out: Path | None, require: str | None = None) -> Verdict:
+def judged(
+    live: Run, twin: Run, out: Path | None, wanted: VerdictOptions, archive: Path, probes: Probes | None = None
+) -> int:
+    """Judge as `conclude` does, compare with the baseline that is asked for, and return the exit code.
+
+    `archive`: the folder in which `last` looks for earlier validations. Raises RecordError, VerdictError.
+    """
+    verdict = conclude(live, twin, out, wanted.require_coverage, probes)
+    code, found = verdict.exit_code, []
+    try:
+        before = None if wanted.baseline is None else _baseline(wanted.baseline, live, out, archive)
+        if before is not None:
+            from genie.verdict.history.comparison import compare
+
+            found = [compare(before.run, live, (before.twin, twin), (before.probes, probes))]
+            print_verdict(found[0].line())
+            code = EXIT_FAILED if found[0].exit_code == EXIT_FAILED else code
+    finally:  # the verdict holds although the baseline is of no use
+        if wanted.junit is not None:
+            from genie.report.junit import Case, cases_of_comparisons, cases_of_verdict, write_junit
+
+            cases = [*cases_of_verdict(verdict), *cases_of_comparisons(found)]
+            if wanted.baseline is not None and not found:
+                cases.append(Case("baseline", "baseline", "skipped", "this run was compared with no earlier one"))
+            write_junit(wanted.junit, "genie", cases, verdict.line())
+    return code
+
+
+def check_baseline(given: str | None, out: Path) -> None:
+    """Check, before anything runs, that a baseline can be read. Raises RecordError, UsageError."""
+    if given is None or given == LAST:
+        return
+    folder = Path(given)
+    if out.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise UsageError(f"--baseline {given}: is replaced by this run: choose another -o")
+    opened(folder)
+
+
+def unjudged_links(live: Run, twin: Run) -> list[str]:
+    """Return the links between switches that the traffic of a run cannot judge, where its paths are known."""
+    from genie.verdict import judge
+
+    links = judge(live, twin).judged.links
+    if links is None or live.paths is None:
+        return []
+    return [name for names in links.not_judged.values() for name in names if "->" in name]
+
+
+def _baseline(given: str, live: Run, out: Path | None, archive: Path) -> Played | None:
+    """Return the baseline; None if no validation of this job has passed."""
+    from genie.verdict.history.archive import job_of, newest_pass
+
+    if given != LAST:
+        return opened(Path(given))
+    folder = newest_pass(archive, job_of(live), out or live.path.parent)
+    if folder is None:
+        warn(f"--baseline last: no validation of this job in {archive} has passed: this run is compared with none")
+        return None
+    return opened(folder)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run, with its twin and its probes if it is of a validation."""
+
+    run: Run
+    twin: Run | None = None
+    probes: Probes | None = None
+
+
+def opened(path: Path) -> Played:
+    """Return the run in a folder, or the live run of a validation's folder. Raises RecordError."""
+    from genie.verdict.probes import read_probes
+
+    if not (path / "live" / "run.json").is_file():
+        return Played(open_run(path))
+    twin, probe = path / "twin", path / "probe" / "run.json"
+    return Played(
+        open_run(path / "live"),
+        open_run(twin) if (twin / "run.json").is_file() else None,
+        read_probes(probe) if probe.is_file() else None,
+    )
+
+
+def conclude(
+    live: Run, twin: Run, out: Path | None, require: str | None = None, probes: Probes | None = None
+) -> Verdict:
     """Judge, write the files of the verdict, and print its line. Raises RecordError, RecordWriteError, VerdictError."""
     from genie.report.page import write_report
     from genie.report.perfetto_trace import write_perfetto
     from genie.verdict import Options, judge
 
-    verdict = judge(live, twin, Options(require_coverage=require))  # type: ignore[arg-type]
+    verdict = judge(live, twin, Options(require_coverage=require), probes)  # type: ignore[arg-type]
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

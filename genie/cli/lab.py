@@ -32,11 +32,11 @@ SET_EXAMPLES = """
 Examples:
 
 ```text
-genie lab set FABRIC.toml leaf0-spine1 --rate 40%    # both ways; or 80Mb/s
-genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%  # one way
-genie lab set FABRIC.toml host3-leaf0 --mtu 1500     # longer packets vanish
-genie lab set FABRIC.toml leaf0-spine1 --ecn 10%     # marks
-genie lab set FABRIC.toml leaf0-spine1 --down        # and --up again
+genie lab set FABRIC.toml leaf0-spine1 --rate 40%    # both directions
+genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%  # one direction
+genie lab set FABRIC.toml host3-leaf0 --mtu 1500     # drops longer packets
+genie lab set FABRIC.toml leaf0-spine1 --ecn 10%     # marks packets
+genie lab set FABRIC.toml leaf0-spine1 --down        # --up restores it
 genie lab set FABRIC.toml leaf0-spine1 --clear
 ```
 """
@@ -53,7 +53,7 @@ STATUS_EXAMPLES = """
 Examples:
 
 ```text
-genie lab status              # all of yours
+genie lab status              # all your labs
 genie lab status FABRIC.toml
 ```
 """
@@ -84,10 +84,10 @@ def register(app: typer.Typer) -> None:
 
 @lab_app.command("up", epilog=UP_EXAMPLES)
 def lab_up(fabric: FabricOfLab) -> int:
-    """Build the network of a fabric file on this machine. It stays until genie lab down.
+    """Build the network of a fabric file on this machine. The lab stays until `genie lab down`.
 
-    Hosts and switches are network namespaces. Switches route with ECMP, and each link has its rate and its queue. No
-    traffic leaves the lab. The command lists the parts of the file that a lab cannot build.
+    Hosts and switches are network namespaces. Switches route with ECMP, and each link has a rate and a queue. No
+    traffic leaves the lab. The command lists the parts of the fabric file that a lab cannot build.
     """
     lab, was_up = up(fabric)
     print(f"{lab.name}: {'is up already' if was_up else 'up'}, {_size(lab)}")
@@ -97,9 +97,9 @@ def lab_up(fabric: FabricOfLab) -> int:
 
 @lab_app.command("down", epilog=DOWN_EXAMPLES)
 def lab_down(fabric: FabricOfLab) -> int:
-    """Take down a lab and all processes in it.
+    """Remove a lab, and end all processes in it.
 
-    It also removes the remains of a killed genie lab up or of a killed run.
+    The command also removes the remains of a killed `genie lab up` or of a killed run.
     """
     taken, code = [], 0
     for name in names_of(fabric):
@@ -117,12 +117,13 @@ def lab_down(fabric: FabricOfLab) -> int:
 def lab_status(
     fabric: Annotated[
         Path | None,
-        typer.Argument(metavar="FABRIC", help="Fabric file of one lab.  [default: all]", show_default=False),
+        typer.Argument(metavar="FABRIC", help="Fabric file of one lab.  [default: all labs]", show_default=False),
     ] = None,
 ) -> int:
-    """List your labs that are up: hosts, addresses, links and their faults, and the limits of each lab.
+    """List your labs that are up: hosts, addresses, links with their faults, and omissions.
 
-    Each user has their own labs, root too; labs of other users are not listed.
+    Omissions are the parts of the fabric file that the lab could not build. The command does not list the labs of other
+    users.
     """
     if fabric is not None:
         lab = find(fabric)
@@ -149,19 +150,30 @@ def lab_set(
     fabric: FabricOfLab,
     link: Annotated[
         str,
-        typer.Argument(metavar="LINK", help="leaf0-spine1, or leaf0->spine1 for one direction.", show_default=False),
+        typer.Argument(
+            metavar="LINK",
+            help="Cable such as `leaf0-spine1` (both directions), or link such as `leaf0->spine1` (one direction).",
+            show_default=False,
+        ),
     ],
     rate: Annotated[
-        str | None, typer.Option(help="Rate such as 80Mb/s, or share of the fabric file's, such as 40%.")
+        str | None,
+        typer.Option(help="Rate of the link, such as 80Mb/s, or a share of the rate in the fabric file, such as 40%."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="Share of packets to lose, such as 1%.")] = None,
-    ecn: Annotated[str | None, typer.Option(help="Share of ECN-capable packets to mark, such as 10%.")] = None,
-    mtu: Annotated[str | None, typer.Option(help="Silently drop IP packets longer than this, in bytes.")] = None,
-    is_down: Annotated[bool, typer.Option("--down", help="Cut the link; routes avoid it where they can.")] = False,
+    loss: Annotated[str | None, typer.Option(help="Share of the packets that the link loses, such as 1%.")] = None,
+    ecn: Annotated[
+        str | None, typer.Option(help="Share of the ECN-capable packets that the link marks, such as 10%.")
+    ] = None,
+    mtu: Annotated[str | None, typer.Option(help="Size in bytes. The link silently drops longer IP packets.")] = None,
+    is_down: Annotated[
+        bool, typer.Option("--down", help="Cut the link. Switches then use other paths, if there are any.")
+    ] = False,
     is_up: Annotated[bool, typer.Option("--up", help="Restore a link that was cut.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the link's faults, before the other options.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove all faults of the link before the other options take effect.")
+    ] = False,
 ) -> int:
-    """Change a link of a lab while it runs. Faults that are not named stay as they are."""
+    """Change a link of a lab while the lab runs. The other faults of the link stay."""
     lab = _found(fabric)
     flags = {"down": is_down, "up": is_up, "clear": clear}
     given = {key: "" for key, is_given in flags.items() if is_given}
@@ -177,7 +189,7 @@ def lab_set(
 )
 def lab_exec(
     fabric: FabricOfLab,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.", show_default=False)],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of a host or of a switch.", show_default=False)],
     command: Annotated[
         list[str],
         typer.Argument(metavar="COMMAND...", help="Command to run there, with its arguments.", show_default=False),
@@ -185,8 +197,8 @@ def lab_exec(
 ) -> int:
     """Run a command on a host or a switch of a lab.
 
-    In the lab of a user without root, the command seems to run as root (uid 0). This is the root of the lab's user
-    namespace. On files, and on everything else outside, it has the user's own rights.
+    In the lab of a user who is not root, the command seems to run as root (uid 0). It is root only in the user
+    namespace of the lab. Outside the lab, for example on files, it has the rights of the user.
     """
     argv = _found(fabric).inside(node, *command[command[0] == "--" :])
     os.execvp(argv[0], argv)

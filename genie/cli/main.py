@@ -23,19 +23,37 @@ from genie.live.launched import ENDING_SIGNALS, launched_by, speaks
 BEFORE, AFTER, WITHOUT = "Test a network", "Simulate", "Files and results"
 # Command -> its module below genie.cli, its panel, and its help in one line. Running it imports the module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "validate": ("validate", BEFORE, "Play a workload on the wire and in the twin, and report what differs."),
-    "check": ("check", BEFORE, "Find network faults between hosts before a job, each with a remedy."),
-    "run": ("run", BEFORE, "Play a workload on the wire: a process per rank, real RDMA traffic, compute as sleep."),
-    "bench": ("bench.collective", BEFORE, "Measure collectives and paths, in the tables of nccl-tests and perftest."),
-    "calibrate": ("calibrate", BEFORE, "Measure the latency of hosts, and store it with its spread in the hosts file."),
+    "validate": (
+        "validate",
+        BEFORE,
+        "Play a workload on the real network and in the twin, and report the differences.",
+    ),
+    "check": ("check", BEFORE, "Find faults of the network between hosts before a job, each with a remedy."),
+    "run": ("run", BEFORE, "Play a workload on the real network: one process for each rank, with real RDMA traffic."),
+    "bench": (
+        "bench.collective",
+        BEFORE,
+        "Measure collectives and paths, and print the tables of nccl-tests and perftest.",
+    ),
+    "calibrate": ("calibrate", BEFORE, "Measure the latency of the hosts, and store it in the hosts file."),
     "lab": ("lab", BEFORE, "Build the network of a fabric file on this machine, from network namespaces."),
-    "doctor": ("doctor", BEFORE, "Report what this machine can do, what it lacks, and what to install."),
-    "simulate": ("simulate", AFTER, "Play a workload in the twin: every packet, or at a coarser level."),
-    "sweep": ("sweep", AFTER, "Play a grid of parameters in the twin, on all cores or under mpiexec."),
-    "diff": ("diff", WITHOUT, "Compare a live run with a simulated one, and name the component to blame."),
+    "doctor": ("doctor", BEFORE, "Check whether live runs can work on this machine, and say what to install."),
+    "simulate": ("simulate", AFTER, "Play a workload in the twin, packet by packet or at a coarser level."),
+    "sweep": ("sweep", AFTER, "Simulate each combination of a grid of parameters, on all cores or under mpiexec."),
+    "diff": ("diff", WITHOUT, "Compare a live run with a simulated run, and name the component to blame."),
+    "compare": ("history.compare", WITHOUT, "Compare runs of one workload, and say what became slower."),
+    "runs": (
+        "history.runs",
+        WITHOUT,
+        "List the runs of a folder, and mark those at which a job became slower.",
+    ),
     "inspect": ("inspect", WITHOUT, "Report the contents of a workload, its critical path and its errors."),
-    "convert": ("convert.command", WITHOUT, "Convert traces, experiments, algorithms and fabrics from other tools."),
-    "metrics": ("metrics", WITHOUT, "Write a run or a verdict as metrics for Prometheus."),
+    "convert": (
+        "convert.command",
+        WITHOUT,
+        "Convert traces, experiments, algorithms and fabrics of other tools into files of Genie.",
+    ),
+    "metrics": ("metrics", WITHOUT, "Write the results of a run or of a verdict as metrics for Prometheus."),
 }
 _HELP = {"--help", "-h"}
 
@@ -74,8 +92,8 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     name="genie",
     cls=LazyCommands,
-    help="Test the network of a training cluster without its GPUs: real RDMA traffic, a packet-level twin, and the "
-    "difference explained.",
+    help="Test the network of a training cluster without its GPUs. Genie sends real RDMA traffic, simulates the same "
+    "traffic in a twin, and explains the differences.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -102,19 +120,21 @@ def genie(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version, and how the native core was built.",
+            help="Print the version of Genie and the build of its native core.",
         ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print results and errors only: no progress, no warnings.")
+        bool, typer.Option("--quiet", "-q", help="Print only results and errors: no progress, no notes, no warnings.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print the lines that start ranks.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print the mpirun command line that starts the ranks.")
+    ] = False,
     read_limit: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Largest trace to read, after decompression; GENIE_READ_LIMIT sets it too.  [default: 1GiB; JSON "
-            "256MiB]",
+            help="Size limit of one trace, after decompression: bytes, or a number with KiB, MiB, GiB or TiB. The "
+            "environment variable `GENIE_READ_LIMIT` sets it too.  [default: 1GiB; 256MiB for JSON traces of PyTorch]",
         ),
     ] = None,
 ) -> None:

@@ -38,12 +38,15 @@ def register(app: typer.Typer) -> None:
 def metrics(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of a verdict.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="File, NAME.prom; an earlier one is replaced.", show_default=False)
+        Path,
+        typer.Option(
+            "-o", "--out", help="File `NAME.prom`. Genie replaces an earlier file of metrics.", show_default=False
+        ),
     ],
 ) -> int:
-    """Write a run or a verdict as metrics for Prometheus.
+    """Write the results of a run or of a verdict as metrics for Prometheus.
 
-    The file is for the textfile collector of node_exporter.
+    The textfile collector of node_exporter reads the file.
     """
     from genie.report.metrics import read_source, write_metrics
 

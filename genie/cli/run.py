@@ -12,7 +12,8 @@ from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
 from genie.job.job import Job, resolve
 from genie.job.live_settings import live_settings
-from genie.job.options import LabOptions, LiveOptions, OutputOptions, TrafficOptions
+from genie.job.options import LabOptions, LiveOptions, TrafficOptions
+from genie.job.outputs import OutputOptions
 from genie.job.playing import run_live
 from genie.job.site import execution_site
 from genie.job.warnings import warn
@@ -32,23 +33,23 @@ genie run TRACE --lab FABRIC.toml -o runs/lab
 srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
 ```
 
-A fault plan, with all of its keys:
+A fault plan with all keys:
 
 ```text
-[[rate]]             # rank 5's NIC at half its rate, in iterations 6 to 8,
-rank = 5             # from 1 ms after each one's start until 50 ms
+[[rate]]             # NIC of rank 5: half its rate in iterations 6 to 8,
+rank = 5             # from 1 ms to 50 ms after the start of each iteration
 factor = 0.5
-from_iteration = 6   # default 0; warm-up iterations count too
-until_iteration = 9  # default: to the end
-from_s = 0.001       # default 0
-until_s = 0.05       # default: to the iteration's end
+from_iteration = 6   # default: 0; the count includes warm-up iterations
+until_iteration = 9  # first iteration without the fault; default: none
+from_s = 0.001       # default: 0
+until_s = 0.05       # default: to the end of the iteration
 
-[[loss]]             # rank 2's NIC loses one of every 100 data packets
+[[loss]]             # NIC of rank 2: loses one of every 100 data packets
 rank = 2
 every = 100
-peer = 3             # only those to rank 3; default: to each peer
+peer = 3             # only packets to rank 3; default: to every peer
 
-[[delay]]            # packets from rank 1 to rank 3 come 200 us later
+[[delay]]            # packets from rank 1 to rank 3 arrive 200 us later
 rank = 1
 peer = 3
 delay_us = 200
@@ -66,9 +67,12 @@ def register(app: typer.Typer) -> None:
 
 
 def run(traffic: TrafficOptions, live: LiveOptions, given: LabOptions, output: OutputOptions) -> int:
-    """Play a workload on the wire: a process per rank, real RDMA traffic, compute as sleep.
+    """Play a workload on the real network: one process for each rank, with real RDMA traffic.
 
-    Started by hand, the command starts the ranks with mpirun (-v prints the line). Under mpirun or srun it is one rank.
+    Each rank sleeps for the duration of its compute nodes. Without a launcher, the command starts the ranks with
+    mpirun. Under mpirun, srun or another launcher, the command is itself one rank.
+
+    Exit codes: 0 complete, 1 the run died.
     """
     with out_folder(output.out, "run") as out, MetricsAtTheEnd(output.metrics, out, traffic.workload) as end:
         if launched_by() is not None:

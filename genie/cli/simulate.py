@@ -21,7 +21,8 @@ from genie.job.job import Job, resolve
 from genie.job.levels import level_of, model_of
 from genie.job.option import OUTPUT, WORKLOAD
 from genie.job.option import TWIN as TWIN_PANEL
-from genie.job.options import OutputOptions, TrafficOptions, TwinOptions
+from genie.job.options import TrafficOptions, TwinOptions
+from genie.job.outputs import OutputOptions
 from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
@@ -70,22 +71,25 @@ def simulate(
             "-n",
             min=1,
             max=10**6,
-            help="Number of iterations, plays of the whole graph.  [default: 1, or the followed run's]",
+            help="Number of iterations. One iteration plays the whole workload once.  [default: 1, or with `--follow` "
+            "the number of the live run]",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,
     follow: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder of a live run: collectives start at the times measured there.", rich_help_panel=TWIN_PANEL
+            help="Run folder of a live run. The twin starts each collective, send and receive at the time that the "
+            "live run measured. The twin also takes the learned paths of the live run.  [default: none]",
+            rich_help_panel=TWIN_PANEL,
         ),
     ] = None,
     series: Annotated[
         str | None,
         typer.Option(
             metavar="INTERVAL",
-            help="Write queues, utilisation, pauses, marks and rates to series.parquet, sampled at this interval of "
-            "simulated time, such as 10us.",
+            help="Interval of simulated time, such as 10us. At each interval the command samples queues, utilisation, "
+            "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet`.  [default: none]",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -94,19 +98,24 @@ def simulate(
         typer.Option(
             "--stop-after",
             metavar="TIME",
-            help="Stop in the first iteration that takes this simulated time, such as 5ms, and write the part that was "
-            "played.",
+            help="Simulated time, such as 5ms. The simulation stops when an iteration reaches this time, and the "
+            "command writes the part before it. The option needs level `packet`.  [default: none]",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = None,
     report: Annotated[
         bool,
-        typer.Option("--report", help="Also write OUT/report.html, a page on the simulation.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--report", help="Also write `OUT/report.html`, a page about the simulation.", rich_help_panel=OUTPUT
+        ),
     ] = False,
 ) -> int:
-    """Play a workload in the twin: every packet, or at a coarser level.
+    """Play a workload in the twin, packet by packet or at a coarser level.
 
-    Ctrl-C stops the simulation, and the part that was played is written. A second Ctrl-C ends the command at once.
+    Ctrl-C stops the simulation, and the command writes the part that it has played. A second Ctrl-C ends the command at
+    once.
+
+    Exit codes: 0 done, 1 the simulation cannot go on, 130 stopped by Ctrl-C.
     """
     with out_folder(output.out, "simulate") as out:
         level = level_of(simulated)

@@ -57,18 +57,30 @@ def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file (TOML).", show_default=False)],
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", help="Folder for the results; runs that it already has are not played again."),
+        typer.Option(
+            "-o",
+            "--out",
+            help="Folder for the results. The sweep does not repeat a run whose result is already in this folder.",
+        ),
     ],
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Number of runs at once.  [default: the cores of this machine]")
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of runs at the same time. Do not give this option under mpiexec.  [default: one for each core "
+            "that the command may use]",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and play none.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Play failed runs again.")] = False,
 ) -> int:
-    """Play a grid of parameters in the twin, on all cores or under mpiexec.
+    """Simulate each combination of a grid of parameters, on all cores or under mpiexec.
 
-    Each run is one row of sweep.parquet. After a stop at any time, even a kill, the same command plays the missing
-    runs. A run that fails is a row with its error, and the exit code is 1 at the end.
+    Each run is one row of sweep.parquet. If the sweep was stopped or killed, the same command plays the missing runs. A
+    failed run is a row with its error.
+
+    Exit codes: 0 done, 1 a run failed.
     """
     # Imported here, because no other command needs them.
     from simtwin.sweep.grid import load_sweep

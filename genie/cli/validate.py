@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import conclude
+from genie.cli.judging import check_baseline, judged, unjudged_links
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
 from genie.errors import UsageError
+from genie.job.collectives import save_traces, workload_of
 from genie.job.job import Job, resolve
 from genie.job.levels import check_level
 from genie.job.live_settings import live_settings
-from genie.job.options import LabOptions, LiveOptions, OutputOptions, TrafficOptions, TwinOptions, VerdictOptions
+from genie.job.option import WORKLOAD
+from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
+from genie.job.outputs import OutputOptions, VerdictOptions
 from genie.job.playing import run_live, twin_of_run
+from genie.job.probing import probed_links
 from genie.job.site import ExecutionSite, execution_site
 from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launched import launched_by
 from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
-from genie.record import VALIDATION, begin_record, prepare_folder
+from genie.record import COLLECTIVES, VALIDATION, begin_record, prepare_folder
 
 DEFAULT_RATE = "200Mb/s"
 
@@ -34,6 +40,7 @@ Examples:
 ```text
 genie validate examples/transformer -o runs/mine
 genie validate TRACE --hosts hosts.toml --fabric FABRIC.toml -o runs/cluster
+genie validate --collectives all_reduce,all_to_all --ranks 8
 genie validate TRACE -o lab --lab LAB.toml --lab-fault 'host3-leaf0 rate=9%'
 genie validate JOB.toml
 ```
@@ -43,7 +50,7 @@ genie validate JOB.toml
 def register(app: typer.Typer) -> None:
     """Add this file's command."""
     leave_out = {TwinOptions: {"sharing", "model", "system", "logical", "threads"}}
-    command = flattened(validate, leave_out, wire="nccl", trace_paths="auto", iterations=10, warmup=2)
+    command = flattened(validate, leave_out, workload="", wire="nccl", trace_paths="auto", iterations=10, warmup=2)
     app.command("validate", epilog=VALIDATE_EXAMPLES)(command)
 
 
@@ -54,31 +61,50 @@ def validate(
     simulated: TwinOptions,
     wanted: VerdictOptions,
     output: OutputOptions,
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            help="Operations to play in place of a trace, such as all_reduce,all_to_all: each at 64 KiB, 256 KiB, "
+            "1 MiB, 4 MiB and 16 MiB.  [default: none]",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
 ) -> int:
-    """Play a workload on the wire and in the twin, and report what differs.
+    """Play a workload on the real network and in the twin, and report the differences.
 
-    The output folder gets the runs, live and twin, and the files verdict.json, report.html and timeline.pftrace. Under
-    mpirun or srun the command is one rank, and rank 0 also plays the twin and judges.
+    The output folder gets two run folders, live and twin, and the files verdict.json, report.html and timeline.pftrace.
+    Without a launcher, the command starts the ranks with mpirun. Under mpirun, srun or another launcher, the command is
+    itself one rank. Rank 0 then also plays the twin and judges.
 
-    Exit code 0: pass, 1: fail, 4: inconclusive, run again or longer.
+    Exit codes: 0 pass, 1 fail or the run died, 4 inconclusive: run again, or longer.
     """
     with out_folder(output.out, "validate") as out, MetricsAtTheEnd(output.metrics, out, traffic.workload) as end:
         check_level(simulated.level, judged=True)
+        check_baseline(wanted.baseline, out)
+        if not traffic.workload and collectives is None:
+            raise UsageError("give WORKLOAD, the folder of a trace, or --collectives")
         if launched_by() is not None:
+            if collectives is not None:
+                raise UsageError("--collectives: starts the ranks itself: start it by hand, not under a launcher")
             end.rank, end.code = _as_a_rank(traffic, live, given, out, wanted, end)
         else:
             check_live(live, given)
             refuse_half_a_launch()
             with execution_site(traffic, live, given) as site:
-                end.code = _validate(site, out, wanted)
+                end.code = _validate(site, out, wanted, collectives)
     return end.code
 
 
-def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions) -> int:
-    job = site.job(default_rate=DEFAULT_RATE)
-    settings = _settings(job, out)
+def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collectives: str | None) -> int:
+    generated = None if collectives is None else workload_of(collectives, site)
+    job = site.job(default_rate=DEFAULT_RATE, workload=generated)
+    if generated is not None:
+        job = job.of(generated, str(out / COLLECTIVES))
+    settings = msgspec.structs.replace(_settings(job, out), collectives=collectives or "")
     refuse_running(out)
     prepare_folder(out, VALIDATION)
+    if generated is not None:
+        save_traces(generated, out, collectives or "")
     if job.hosts.calibration is None and VERBS not in settings.kinds:
         from genie.job.calibration import calibrated  # imported here, because few commands need it
 
@@ -88,11 +114,15 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions) -> int:
         _warn(job)
     with site.faults_injected():
         outcome = run_live(settings, job.hosts, site)
-    if outcome.code != 0:
-        return outcome.code
-    begin_record()
-    _warn(job)
-    return conclude(*twin_of_run(job, out), out, wanted.require_coverage).exit_code
+        if outcome.code != 0:
+            return outcome.code
+        begin_record()
+        _warn(job)
+        runs = twin_of_run(job, out)
+        probes = None
+        if wanted.probe_time > 0 and (targets := unjudged_links(*runs)):
+            probes = probed_links(job, site, settings, out / "probe", targets, wanted.probe_time)
+    return judged(*runs, out, wanted, out.parent, probes)
 
 
 def _settings(job: Job, out: Path) -> RunSettings:
@@ -134,4 +164,4 @@ def _as_a_rank(
         return rank, code
     begin_record()
     _warn(jobs[0])
-    return rank, conclude(*twin_of_run(jobs[0], out), out, wanted.require_coverage).exit_code
+    return rank, judged(*twin_of_run(jobs[0], out), out, wanted, out.parent)

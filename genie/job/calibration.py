@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from genie.config.hosts import Calibration, Hosts
+from genie.config.source_ports import PAIR, PINNED
 from genie.config.units import format_rate
 from genie.errors import UsageError
 from genie.invocation import note
@@ -80,7 +81,11 @@ def measure(
         split=traffic.split,
         congestion=traffic.congestion,
     )
-    ring_live = LiveOptions(ITERATIONS, WARMUP, offload=live.offload, udp_port=live.udp_port)
+    # Faults and paths are the job's. Its transport, ports and way of waiting are those that are measured.
+    chosen = PAIR if live.source_ports == PINNED else live.source_ports
+    ring_live = replace(
+        live, iterations=ITERATIONS, warmup=WARMUP, faults=None, trace_paths=None, source_ports=chosen, verify=False
+    )
     job = Job(ring_traffic, ring_live, workload, hosts, written)
     try:
         save(workload, folder, "rings")
@@ -92,7 +97,7 @@ def measure(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome.code != 0:
-        raise LaunchError(f"the calibration run failed: {outcome.problem}", outcome.code)
+        raise LaunchError(f"the calibration run failed: {outcome.failure}", outcome.code, outcome.places)
     run = open_run(out)
     arrivals = {k: v for k, v in arrivals_of(workload, run.timeline).items() if k >= WARMUP}
     answers = []

@@ -200,14 +200,16 @@ def resolve(
     written: Fabric | None = None,
     default_rate: str | None = None,
     shape_only: bool = False,
+    workload: Workload | None = None,
 ) -> Job:
     """Load the files that options name, and make a job of them.
 
     `hosts_on`: returns the hosts for a number of ranks, in place of those of the options. `written`: the fabric of a
     lab, in place of the fabric file. `default_rate`: of loopback, whose fabric ranks then know. `shape_only`: for a
-    rank that loads its own trace. Raises UsageError, and the errors of the files' readers.
+    rank that loads its own trace. `workload`: in place of the traces that options name.
+    Raises UsageError, and the errors of the files' readers.
     """
-    workload = load_workload(traffic, shape_only=shape_only)
+    workload = load_workload(traffic, shape_only=shape_only) if workload is None else workload
     placed = hosts_of(traffic, workload.world_size) if hosts_on is None else hosts_on(workload.world_size)
     written = fabric_file(traffic) if written is None else written
     if written is None and default_rate is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.errors import UsageError
-from genie.job.option import ADVANCED, FAULTS, NETWORK, OUTPUT, TWIN, WIRE, WORKLOAD, Option, check_choices
+from genie.job.option import ADVANCED, FAULTS, NETWORK, TWIN, WIRE, WORKLOAD, Option, check_choices
 from genie.job.tracing import TRACES, trace_problem
 from genie.live.settings import ICRC_CHECKS
 from genie.live.transport import SOFTROCE, TRANSPORTS
@@ -19,7 +19,6 @@ from simtwin.play.wire import WIRES
 
 PATIENCE_MAX_S = 10**6
 CONTROLS = "none, window, dcqcn, dcqcn-timer, timely, swift, dctcp or nscc; in the twin also hpcc"
-COVERAGES = ("nics", "links", "none")
 
 
 @dataclass(frozen=True)
@@ -29,52 +28,72 @@ class TrafficOptions:
     workload: Annotated[
         str,
         Option(
-            "Folder of .et files with its groups file, their prefix, or a job file (JOB.toml).",
+            "Folder with a trace for each rank (`PREFIX.RANK.et`) and a groups file. Alternatively the path of such "
+            "files up to PREFIX, or a job file (`JOB.toml`).",
             WORKLOAD,
             is_argument=True,
         ),
     ] = ""
     ranks: Annotated[
-        int | None, Option("Number of ranks; must fit the workload.", WORKLOAD, default="the workload's")
+        int | None,
+        Option(
+            "Number of ranks. The command refuses a workload with another number of ranks.",
+            WORKLOAD,
+            default="the number of ranks in the workload",
+        ),
     ] = None
     compute: Annotated[
         str | None,
         Option(
-            "Model for compute nodes without a duration: roofline:TFLOPS,GBPS, for example roofline:300,2000.", WORKLOAD
+            "Model that gives a duration to compute nodes and memory nodes without one: `roofline:TFLOPS,GBPS`. TFLOPS "
+            "is in 10^12 operations per second, GBPS is in 10^9 bytes per second. Example: `roofline:300,2000`.",
+            WORKLOAD,
+            default="none. Each compute node and memory node must then have a duration",
         ),
     ] = None
     slots: Annotated[
         str | None,
         Option(
-            "Nodes at once: streams, one on each stream; astra, one each of CPU, compute and communication.",
+            "Nodes that a rank may run at the same time. `streams`: one node on each stream of the trace. `astra`: one "
+            "CPU node, one compute node and one communication node.",
             WORKLOAD,
             choices=("streams", "astra"),
-            default="streams where the trace has streams, otherwise astra",
+            default="`streams` if the trace has streams, otherwise `astra`",
         ),
     ] = None
     fabric: Annotated[
         Path | None,
         Option(
-            "Fabric file, or ASTRA-sim's network.yml.", NETWORK, default="loopback, one switch that only NICs limit"
+            "Fabric file, or a `network.yml` of ASTRA-sim.",
+            NETWORK,
+            default="none. The twin then plays one switch, on which only the NICs limit the rate",
         ),
     ] = None
     hosts: Annotated[
         Path | None,
-        Option("Hosts file, with each rank's address and its port of the fabric.", NETWORK, default="loopback"),
+        Option(
+            "Hosts file. It gives the machine, the IP address and the host of the fabric for each rank.",
+            NETWORK,
+            default="none. Rank r then takes host r of the fabric. In a live run, rank r has a loopback address of "
+            "this machine",
+        ),
     ] = None
     rate: Annotated[
         str | None,
         Option(
-            "Line rate of each rank's soft NIC, such as 200Mb/s, or unlimited.",
+            "Line rate of the NIC of each rank, such as 200Mb/s, or `unlimited`. With a fabric file, the rate must be "
+            "that of the host links, except in `check`. Do not give it for RDMA devices, which have their own rate.",
             NETWORK,
-            default="the fabric's; without a fabric `run` has unlimited, `validate` 200Mb/s, `simulate` needs one",
+            default="the rate of the host links in the fabric file. Without a fabric file, `run` and `bench` on the "
+            "network take `unlimited`, and `validate` and `calibrate` take 200Mb/s. Without a fabric file, `simulate` "
+            "and the twin of `bench` need this option",
         ),
     ] = None
     wire: Annotated[
         str,
         Option(
-            "Messages of collectives: nccl sends them as NCCL does (slices, clear-to-sends, its variables); plain "
-            "sends one message a step.",
+            "Messages that make up a collective. `nccl`: messages as NCCL sends them, with slices and clear-to-sends; "
+            "the environment variables of NCCL apply. `plain`: one message for each step of the algorithm.",
             WIRE,
             choices=WIRES,
         ),
@@ -82,59 +101,92 @@ class TrafficOptions:
     algorithm: Annotated[
         tuple[str, ...],
         Option(
-            "OPERATION=ALGORITHM, for example all_reduce=ring; may be repeated. With --wire plain also "
-            "OPERATION=FILE.xml, an MSCCL algorithm, for the groups and sizes that it fits.",
+            "Algorithm of an operation, as `OPERATION=ALGORITHM`, such as `all_reduce=ring`. May be repeated. With "
+            "`--wire nccl`, only all_reduce has a choice: ring or tree. With `--wire plain`, also `OPERATION=FILE.xml` "
+            "for an MSCCL algorithm. Groups and sizes that the MSCCL file does not fit take the default algorithm.",
             WIRE,
+            default="chosen by operation and size",
         ),
     ] = ()
     channels: Annotated[
         int | None,
         Option(
-            "Channels of each collective.",
+            "Number of channels of each collective.",
             WIRE,
             minimum=1,
             maximum=64,
-            default="1; with --wire nccl as NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS allow, from two for each "
-            "rank of a node",
+            default="1 with `--wire plain`, and twice the ranks of a node with `--wire nccl`. `NCCL_MIN_NCHANNELS` and "
+            "`NCCL_MAX_NCHANNELS` limit the latter",
         ),
     ] = None
-    credit: Annotated[bool, Option("Senders wait for their receivers' clear-to-send.", WIRE)] = False
+    credit: Annotated[
+        bool,
+        Option(
+            "With `--wire plain`: a sender waits for a clear-to-send of the receiver before it sends a message. With "
+            "recursive doubling no sender waits. With `--wire nccl` the option has no effect: messages of NCCL always "
+            "have clear-to-sends.",
+            WIRE,
+        ),
+    ] = False
     ranks_per_node: Annotated[
         int | None,
         Option(
-            "Ranks of a node; with --wire nccl only traffic that leaves a node is sent.",
+            "With `--wire nccl`: number of ranks on each node. A node is a machine with several ranks. Data between "
+            "ranks of one node is not sent.",
             WIRE,
             minimum=1,
-            default="those of each host of the hosts file, or of each server of the fabric; otherwise 1",
+            default="the number of ranks on each machine, if the hosts file has several machines with equally many "
+            "ranks. Without such a hosts file, the number of hosts in each server of the fabric file, otherwise 1",
         ),
     ] = None
     slice_delay: Annotated[
-        str | None, Option("With --wire nccl: time that a GPU needs before each slice, such as 10us.", WIRE)
+        str | None, Option("With `--wire nccl`: time that a GPU needs before it sends each slice, such as 10us.", WIRE)
     ] = None
     queue_pairs: Annotated[
         int | None,
         Option(
-            "Queue pairs of each connection.", WIRE, minimum=1, maximum=QUEUE_PAIRS_MAX, default="the fabric's, or 1"
+            "Number of queue pairs of each connection between two ranks.",
+            WIRE,
+            minimum=1,
+            maximum=QUEUE_PAIRS_MAX,
+            default="the value of the fabric file, otherwise that of an environment variable of NCCL, otherwise 1",
         ),
     ] = None
     split: Annotated[
         bool | None,
         Option(
-            "Split each message over all queue pairs of its connection, or send messages whole on each in turn.",
+            "`--split` cuts each message into parts, one for each queue pair of the connection. `--in-turn` sends each "
+            "message whole, on one queue pair after the other.",
             WIRE,
             ("--split/--in-turn",),
-            default="the fabric's, or in turn",
+            default="the value of the fabric file, otherwise that of an environment variable of NCCL, otherwise "
+            "`--in-turn`",
         ),
     ] = None
     congestion: Annotated[
-        str | None, Option(f"Congestion control of the senders: {CONTROLS}.", WIRE, default="the fabric's, or none")
+        str | None,
+        Option(
+            f"Congestion control of the senders: {CONTROLS}.",
+            WIRE,
+            default="the control of the fabric file, otherwise `none`",
+        ),
     ] = None
     dilation: Annotated[
-        int, Option("Multiply all times by this factor, and divide the rate by it.", ADVANCED, minimum=1, maximum=1000)
+        int,
+        Option(
+            "Factor by which a live run on softroce is slowed down, for rates that the hosts cannot reach. Genie "
+            "multiplies all times by this factor, and divides the rate by the factor. Genie then divides the recorded "
+            "times by the factor.",
+            ADVANCED,
+            minimum=1,
+            maximum=1000,
+            default="1",
+        ),
     ] = 1
-    seed: Annotated[
-        int, Option("Seed of all random draws: the same seed gives the same bits.", ADVANCED, minimum=0, maximum=2**62)
-    ] = 1
+    seed: Annotated[int, Option(
+        "Seed of all random draws. Two simulations with the same inputs and the same seed have identical results.",
+        ADVANCED, (), 0, 2**62, default="1",
+    )] = 1  # fmt: skip
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -144,25 +196,42 @@ class TrafficOptions:
 class LiveOptions:
     """Options of live runs only."""
 
-    iterations: Annotated[
-        int, Option("Iterations that count, plays of the whole graph.", WORKLOAD, ("--iterations", "-n"), 1, 10**6)
-    ] = 1
-    warmup: Annotated[int, Option("Number of warm-up iterations, which do not count.", WORKLOAD, (), 0, 10**6)] = 0
-    transport: Annotated[str, Option("Transport of ranks whose host names none.", WIRE, choices=TRANSPORTS)] = SOFTROCE
+    iterations: Annotated[int, Option(
+        "Number of iterations that count. One iteration plays the whole workload once.",
+        WORKLOAD, ("--iterations", "-n"), 1, 10**6, default="1 for `run`, 10 for `validate`",
+    )] = 1  # fmt: skip
+    warmup: Annotated[int, Option(
+        "Number of warm-up iterations. They come first and do not count.",
+        WORKLOAD, (), 0, 10**6, default="0 for `run`, 2 for `validate`",
+    )] = 0  # fmt: skip
+    transport: Annotated[
+        str,
+        Option(
+            "Transport of the ranks for which the hosts file names none. `softroce`: RoCEv2 in user space over UDP. "
+            "`verbs`: RDMA devices.",
+            WIRE,
+            choices=TRANSPORTS,
+        ),
+    ] = SOFTROCE
     source_ports: Annotated[
         str,
         Option(
-            "UDP source ports of softroce, which ECMP hashes. pair: one for each pair of ranks; nccl: from the queue "
-            "pair numbers, as devices do; a port; a range such as 49152-49167 to sweep; pinned (run and validate): "
-            "ports that spread load over the links of the learned paths.",
+            "UDP source ports of the queue pairs of softroce. ECMP hashes them to choose a path. `pair`: a port "
+            "computed from the two ranks and the number of the queue pair. `nccl`: a port computed from both queue "
+            "pair numbers, as RDMA devices do. PORT: one port for all. FIRST-LAST, such as 49152-49167: the ports of "
+            "the range in turn. `pinned` (`run` and `validate` only): ports that spread the load over the links of the "
+            "learned paths. The twin ignores this option. The twin takes the paths that the live run has learned, "
+            "otherwise `source_ports` of the fabric file.",
             WIRE,
         ),
     ] = PAIR
     trace_paths: Annotated[
         str | None,
         Option(
-            "Learn the path of each queue pair before and after the run, so that links can be accused. auto: where "
-            "the fabric file has [addresses].",
+            "Learn the path of each queue pair before and after the run. A verdict can accuse links only if it knows "
+            "the paths. `on`: learn paths. `off`: do not learn paths. `auto`: learn paths if the fabric file has "
+            "`[addresses]`, if the ranks run in a lab, or with `--source-ports pinned`. On loopback there are no paths "
+            "to learn.",
             NETWORK,
             choices=TRACES,
         ),
@@ -170,20 +239,24 @@ class LiveOptions:
     traffic_class: Annotated[
         int | None,
         Option(
-            "IP traffic class: DSCP times 4. NICs set the lower two bits, ECN's.",
+            "IP traffic class of the packets: DSCP times 4. The lower two bits are the ECN field, which the NIC sets.",
             WIRE,
             (),
             0,
             255,
-            default="the fabric's, or 0",
+            default="the value of the fabric file, otherwise `NCCL_IB_TC` on verbs, otherwise 0",
         ),
     ] = None
-    verify: Annotated[bool, Option("Give each message its own payload, and check it at the receiver.", WIRE)] = False
+    verify: Annotated[
+        bool, Option("Fill each message with a payload of its own, and compare the payload at the receiver.", WIRE)
+    ] = False
     icrc: Annotated[
         str,
         Option(
-            "ICRC check of softroce. strict covers the IP header (needs CAP_NET_RAW), plain does not; auto is strict "
-            "where another RoCE stack takes part and CAP_NET_RAW allows it.",
+            "Check of the ICRC (invariant CRC of RoCE) in packets that softroce receives. `strict`: softroce reads the "
+            "IP header too, and checks the whole ICRC. `strict` needs CAP_NET_RAW. `plain`: softroce does not see the "
+            "IP header. softroce then checks 16 of the 32 bits in IPv4 packets of RDMA devices. `auto`: `strict` if "
+            "the run mixes softroce and verbs and has CAP_NET_RAW, otherwise `plain`.",
             WIRE,
             choices=ICRC_CHECKS,
         ),
@@ -191,27 +264,52 @@ class LiveOptions:
     verbs: Annotated[
         tuple[str, ...],
         Option(
-            "For --transport verbs; may be repeated: hca, gid_index, roce_version, service_level, timeout, "
-            "retry_count, rnr_retry, min_rnr_timer, huge_pages, numa_bind, completion, signal_every, send_depth or "
-            "receive_depth.",
+            "Setting of the RDMA devices for ranks on verbs, as `KEY=VALUE`. May be repeated. The keys are `hca`, "
+            "`gid_index`, `roce_version`, `service_level`, `timeout`, `retry_count`, `rnr_retry`, `min_rnr_timer`, "
+            "`huge_pages`, `numa_bind`, `completion`, `signal_every`, `send_depth` and `receive_depth`.",
             WIRE,
             metavar="KEY=VALUE",
-            default="NCCL's variables, or NCCL's defaults",
+            default="the environment variables of NCCL, otherwise the defaults of NCCL",
         ),
     ] = ()
     events: Annotated[
-        bool, Option("Sleep until a packet comes.", ADVANCED, default="poll, with a core for each rank")
+        bool,
+        Option(
+            "Sleep until a packet comes, instead of polling.",
+            ADVANCED,
+            default="poll if the machine has a core for each of its ranks, otherwise sleep",
+        ),
     ] = False
     offload: Annotated[
-        bool, Option("Send one datagram per packet, so that captures show a real wire.", ADVANCED, (" /--no-offload",))
+        bool,
+        Option(
+            "Give the kernel one datagram for each packet, so that a capture shows the packets as a cable carries "
+            "them. By default the kernel cuts one large send into packets.",
+            ADVANCED,
+            (" /--no-offload",),
+        ),
     ] = True
     faults: Annotated[
         Path | None,
-        Option("Fault plan: [[rate]], [[loss]], [[delay]] and [[congestion]] tables that inject faults.", FAULTS),
+        Option(
+            "Fault plan: a TOML file with `[[rate]]`, `[[loss]]`, `[[delay]]` and `[[congestion]]` tables. The live "
+            "run gets these faults, and the twin does not.",
+            FAULTS,
+        ),
     ] = None
-    udp_port: Annotated[int, Option("UDP port of softroce.", ADVANCED, (), 1024, 65535)] = 4791
-    join: Annotated[float, Option("Seconds within which all ranks must have started.", ADVANCED, minimum=0.1)] = 60.0
-    stall: Annotated[float, Option("Seconds without progress before a rank gives up.", ADVANCED, minimum=0.1)] = 10.0
+    udp_port: Annotated[int, Option("UDP port at which softroce receives.", ADVANCED, (), 1024, 65535)] = 4791
+    join: Annotated[
+        float, Option("Time limit in seconds within which all ranks must have started.", ADVANCED, minimum=0.1)
+    ] = 60.0
+    stall: Annotated[
+        float,
+        Option(
+            "Time in seconds without progress after which a rank gives up. Genie adds the compute time of one "
+            "iteration on the busiest rank to this value.",
+            ADVANCED,
+            minimum=0.1,
+        ),
+    ] = 10.0
 
     def __post_init__(self) -> None:
         for option, value in (("--join", self.join), ("--stall", self.stall)):
@@ -244,17 +342,19 @@ class LabOptions:
     lab: Annotated[
         Path | None,
         Option(
-            "Run in the lab of this fabric file, made of network namespaces: the one that `genie lab up` has built, or "
-            "one built for this run.",
+            "Run the ranks in the lab of this fabric file: its network, built from network namespaces on this machine. "
+            "If `genie lab up` has built the lab, the command uses that lab with its faults. Otherwise the command "
+            "builds a lab for this run. The option implies `--fabric` and `--no-offload`.",
             NETWORK,
         ),
     ] = None
     lab_fault: Annotated[
         tuple[str, ...],
         Option(
-            "Fault of a lab's link during the run, as for `genie lab set`, such as 'leaf0-spine1 rate=40%'; may be "
-            "repeated. The twin does not get the fault.",
+            "Fault of a link of the lab during this run, such as `'leaf0-spine1 rate=40%'`. May be repeated. The keys "
+            "are the options of `genie lab set`. The twin does not get the fault.",
             FAULTS,
+            default="none",
             metavar="'LINK KEY=VALUE'",
         ),
     ] = ()
@@ -267,7 +367,9 @@ class TwinOptions:
     level: Annotated[
         str,
         Option(
-            "packet: every packet, exact; flow: messages share links as fluids; analytic: closed-form costs.",
+            "Level of detail of the twin. `packet`: every packet passes every queue, exactly. `flow`: messages share "
+            "links as fluids. `analytic`: formulas give the time of each collective and message. `validate` takes "
+            "`packet` only.",
             TWIN,
             metavar="|".join(BUILT_LEVELS),
         ),
@@ -275,59 +377,26 @@ class TwinOptions:
     sharing: Annotated[
         str,
         Option(
-            f"With --level {FLOW}: max-min, or equal (TrioSim's: an even part of each link).", TWIN, choices=SHARINGS
+            f"With `--level {FLOW}`: division of a link among its messages. `max-min`: max-min fair shares. `equal`: "
+            "equal shares, as in TrioSim.",
+            TWIN,
+            choices=SHARINGS,
         ),
     ] = SHARINGS[0]
     model: Annotated[
         str,
         Option(
-            f"With --level {ANALYTIC}: genie, or astra-sim (--fabric NETWORK.yml --system SYSTEM.json).",
+            f"With `--level {ANALYTIC}`: origin of the formulas. `genie`: formulas of Genie. `astra-sim`: formulas of "
+            f"ASTRA-sim; also give `--fabric NETWORK.yml` and `--system SYSTEM.json`.",
             TWIN,
             choices=MODELS,
         ),
     ] = MODELS[0]
-    system: Annotated[Path | None, Option("With --model astra-sim: ASTRA-sim's system.json.", TWIN)] = None
-    logical: Annotated[Path | None, Option("With --model astra-sim: ASTRA-sim's logical_topology.json.", TWIN)] = None
-    threads: Annotated[
-        int, Option("Threads of the simulation; their number does not change the results.", TWIN, (), 1, 1024)
-    ] = 1
-
-
-@dataclass(frozen=True)
-class VerdictOptions:
-    """Options of a verdict."""
-
-    require_coverage: Annotated[
-        str | None,
-        Option(
-            "Coverage that a pass needs. nics: all NICs; links: also all links between switches; none: no coverage.",
-            OUTPUT,
-            choices=COVERAGES,
-            default="links where the fabric has links between switches, nics otherwise",
-        ),
+    system: Annotated[Path | None, Option("With `--model astra-sim`: file `system.json` of ASTRA-sim.", TWIN)] = None
+    logical: Annotated[
+        Path | None, Option("With `--model astra-sim`: file `logical_topology.json` of ASTRA-sim.", TWIN)
     ] = None
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """Options of a run's results."""
-
-    out: Annotated[
-        Path | None,
-        Option(
-            "Folder for the results; an earlier run in it is replaced.",
-            OUTPUT,
-            ("-o", "--out"),
-            default="runs/COMMAND-TIME, and runs/latest points to it",
-        ),
-    ] = None
-    metrics: Annotated[
-        Path | None,
-        Option(
-            "NAME.prom: metrics for node_exporter's textfile collector, written at the end, whatever the result.",
-            OUTPUT,
-        ),
-    ] = None
+    threads: Annotated[int, Option(
+        "Number of threads of a simulation at level `packet`. The results do not depend on the number.",
+        TWIN, (), 1, 1024, default="1",
+    )] = 1  # fmt: skip

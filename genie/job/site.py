@@ -17,6 +17,7 @@ from genie.job.options import LabOptions, LiveOptions, TrafficOptions
 from genie.lab import Lab, Plan, changed, find, parse_change, plan_of, up_for
 from genie.live.settings import RunSettings
 from genie.record import kept_warnings, marked_json, unwritable, warn
+from genie.workload.graph import Workload
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.schema import Fabric
 
@@ -37,9 +38,16 @@ class ExecutionSite:
     faults: tuple[str, ...] = ()  # of this run, beside those that the lab has already
     written: Fabric | None = None
 
-    def job(self, *, default_rate: str | None = None) -> Job:
-        """The job that the options describe, on the hosts of this site."""
-        return resolve(self.traffic, self.live, written=self.written, default_rate=default_rate, hosts_on=self.hosts)
+    def job(self, *, default_rate: str | None = None, workload: Workload | None = None) -> Job:
+        """The job that the options describe, on the hosts of this site. `workload`: in place of the traces."""
+        return resolve(
+            self.traffic,
+            self.live,
+            written=self.written,
+            default_rate=default_rate,
+            hosts_on=self.hosts,
+            workload=workload,
+        )
 
     def hosts(self, ranks: int) -> Hosts:
         """The places of this number of ranks."""

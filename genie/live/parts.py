@@ -20,10 +20,6 @@ LOG_FILE = "mpirun.log"  # output of mpirun and the ranks: shown only when no ra
 
 LAUNCHED = "GENIE_LAUNCHED"  # set by the launcher, which reports for all ranks: its "NODE PID NAMESPACE"
 
-LAUNCHER_GONE = "the launcher was killed"
-
-TOLD = "told to end by "  # followed by a signal's name
-
 
 def remove_parts(settings: RunSettings) -> None:
     """Remove the files that ranks left while they ran, once the run folder holds their contents."""

@@ -149,6 +149,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     verify: bool = False  # give every message bytes of its own, which the receiver checks
     verbs: VerbsSettings = VerbsSettings()
     warnings: list[str] = []  # found while the settings were resolved, for run.json
+    collectives: str = ""  # that were played in place of a trace
     command: str = ""  # that repeats the run; "" for a script
     lab: dict[str, Any] = {}  # the lab that the ranks run in: its name, its faults, and what it cannot model
 

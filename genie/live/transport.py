@@ -25,7 +25,8 @@ PlayState = Literal["done", "timeout", "failed"]
 
 SOFTROCE, VERBS = "softroce", "verbs"
 TRANSPORTS = (SOFTROCE, VERBS)
-STALLED, REFUSED = "stalled", "refused"  # kinds of failure: no progress; the peer refused a request
+# Kinds of failure: no progress; the peer refused a request; this end refused a packet and ended the connection.
+STALLED, REFUSED, ENDED = "stalled", "refused", "ended"
 
 
 class TransportError(GenieError):

@@ -9,15 +9,17 @@ from pathlib import Path
 from genie.record.atomic_write import final_name
 from genie.record.marks import has_mark, kind_of, mark
 
-METRICS_FILE = "metrics"  # a single file
-LIVE, CALIBRATION, TWIN, VALIDATION, CHECK, BENCH = "live", "calibration", "twin", "validation", "check", "bench"
+METRICS_FILE, JUNIT_KIND = "metrics", "junit"  # single files
+LIVE, CALIBRATION, TWIN, VALIDATION = "live", "calibration", "twin", "validation"
+CHECK, BENCH, PROBE = "check", "bench", "probe"
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 PATHS_FILE, SERIES_FILE = "paths.parquet", "series.parquet"
 LAUNCH_FILE, LOG_FILE = "launch.json", "mpirun.log"
+COLLECTIVES, COLLECTIVES_FILE = "collectives", "collectives.about.json"  # traces that a validation has made; their mark
 WORDS = {
     LIVE: "run", CALIBRATION: "calibration", TWIN: "simulation", VALIDATION: "validation", CHECK: "check",
-    BENCH: "bench",
+    BENCH: "bench", PROBE: "probe",
 }  # fmt: skip
 
 
@@ -48,9 +50,10 @@ CONTENTS = {
     TWIN: Contents(_TABLES | {"run.json": TWIN, "fabric.toml": "fabric", "report.html": "simulation-page"}),
     CHECK: Contents(_launched(CHECK)),
     BENCH: Contents(_launched(BENCH)),
+    PROBE: Contents(_launched(PROBE)),
     VALIDATION: Contents(
         {"verdict.json": "verdict", "report.html": "verdict-page", "timeline.pftrace": "timeline-trace"},
-        {"live": LIVE, "twin": TWIN, "calibration": CALIBRATION},
+        {"live": LIVE, "twin": TWIN, "calibration": CALIBRATION, "probe": PROBE},
     ),
 }
 # Temporary folders beside the launch file while ranks run, and the names in them.
@@ -62,6 +65,9 @@ _WORKING = {
 }
 
 
+_TRACES = re.compile(r"collectives\.(\d+\.et|json|about\.json)(\.\d+\.part|\.part)?")
+
+
 def strangers(folder: Path, kind: str) -> list[Path]:
     """Entries of an output folder that Genie did not write there for this kind; links are never followed."""
     contents = CONTENTS[kind]
@@ -69,7 +75,10 @@ def strangers(folder: Path, kind: str) -> list[Path]:
     found = []
     for entry in sorted(folder.iterdir()):
         is_folder = entry.is_dir() and not entry.is_symlink()
-        if is_folder and entry.name in contents.folders:
+        if is_folder and (kind, entry.name) == (VALIDATION, COLLECTIVES):
+            is_ours = kind_of(entry / COLLECTIVES_FILE) == COLLECTIVES
+            found += [part for part in sorted(entry.iterdir()) if not (is_ours and _is_working(part, _TRACES))]
+        elif is_folder and entry.name in contents.folders:
             found += strangers(entry, contents.folders[entry.name])
         elif is_folder and entry.name in _WORKING and ran_here:
             names = _WORKING[entry.name]

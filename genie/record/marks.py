@@ -3,6 +3,7 @@
 A mark is `genie.KIND.VERSION`. Its place depends on the format:
   - JSON and JSON lines: the `schema` of the object or of the first line
   - HTML: the generator
+  - JUnit XML: a property
   - Parquet: the table's metadata
   - Perfetto trace: the session's name
   - other text: the first line
@@ -27,6 +28,7 @@ TEXT_BYTES_MAX = 64 << 20  # largest text whose digest is compared
 _MARK = rb"genie\.([a-z-]+)\.[0-9]+"
 _JSON = re.compile(rb'\s*\{\s*"schema":\s*"' + _MARK + rb'"')
 _HTML = re.compile(rb'<meta name="generator" content="' + _MARK + rb'">')
+_XML = re.compile(rb'<property name="schema" value="' + _MARK + rb'"')
 _LINE = re.compile(rb"# " + _MARK + rb"(?: sha256:([0-9a-f]{64}))?\n")
 _ANYWHERE = re.compile(_MARK)
 
@@ -78,6 +80,10 @@ def _html(path: Path) -> str | None:
     return _decoded(_HTML.search(_head(path)))
 
 
+def _xml(path: Path) -> str | None:
+    return _decoded(_XML.search(_head(path)))
+
+
 def _trace(path: Path) -> str | None:
     return _decoded(_ANYWHERE.search(_head(path)))
 
@@ -109,4 +115,5 @@ def _first_line(path: Path) -> str | None:
 
 _READERS: dict[str, Callable[[Path], str | None]] = {
     ".json": _json, ".jsonl": _json, ".html": _html, ".parquet": _parquet, ".pftrace": _trace,
+    ".xml": _xml,
 }  # fmt: skip

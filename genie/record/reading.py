@@ -173,6 +173,8 @@ def open_run(path: Path) -> Run:
     """Read a run folder. Raises RecordError that names missing, damaged or impossible data."""
     from genie.record.schemas import PATHS_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
+    if not path.exists():
+        raise RecordError(f"{path}: does not exist; give a folder of genie validate, run or simulate")
     for name in RUN_FILES:
         if not (path / name).is_file():
             raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")

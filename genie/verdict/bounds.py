@@ -82,9 +82,9 @@ def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> di
     """95 % upper bound of the slow-down relative to its peers of each NIC in the series, without the accused."""
     result: dict[str, float | None] = {}
     for direction, part in series.items():
-        if len(part.ranks) < 3:
+        if len(part.members) < 3:
             continue
-        for column, rank in enumerate(part.ranks):
+        for column, rank in enumerate(part.members):
             if (direction, rank) not in accused:
                 result[f"rank {rank} {direction}"] = _upper(against_peers(part, [column]))
     return result
@@ -104,7 +104,7 @@ class _OwnBounds:
 
     def of(self, rank: int, direction: str, part: Series) -> tuple[float | None, str]:
         """(upper bound or None with too few units, "") or (None, why there is no bound)."""
-        peers = [peer for peer in part.ranks if peer != rank]
+        peers = [peer for peer in part.members if peer != rank]
         if len(peers) < 2:
             return None, "no peers"
         if self._transfers is None:
@@ -195,7 +195,7 @@ def judged_links(
     suspected: list[str] = []
     tested: set[int] = set()
     for part in tiers.values():
-        tested.update(part.ranks if len(part.ranks) >= TIER_MIN else ())
+        tested.update(part.members if len(part.members) >= TIER_MIN else ())
     for column in (column for column in known_paths.columns if column.number in tested):
         if accused & set(column.links):
             suspected += column.links

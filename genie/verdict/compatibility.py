@@ -76,7 +76,7 @@ def check_nodes(live: Run, twin: Run, iteration: int, twin_iteration: int) -> No
 
     Alike: the same ranks take part in the same collectives and messages of the same sizes.
     """
-    ran, simulated = _communication(live, iteration), _communication(twin, twin_iteration)
+    ran, simulated = communication(live, iteration), communication(twin, twin_iteration)
     on = ["rank", "kind", "group", "order"]
     both = ran.join(simulated, on=on, how="full", nulls_equal=True, suffix="_twin", coalesce=True)
     differs = (
@@ -97,7 +97,7 @@ def check_nodes(live: Run, twin: Run, iteration: int, twin_iteration: int) -> No
     )
 
 
-def _communication(run: Run, iteration: int) -> pl.DataFrame:
+def communication(run: Run, iteration: int) -> pl.DataFrame:
     """A row for each rank's collective, send or receive of an iteration."""
     kinds = ["coll", "send", "recv"]
     return run.timeline.filter((pl.col("iteration") == iteration) & pl.col("kind").is_in(kinds)).select(

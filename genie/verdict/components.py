@@ -103,17 +103,17 @@ def components(series: dict[str, Series], attached: dict[int, Attachment], known
         if direction not in DIRECTIONS:
             result += _between_switches(part, known_paths)
             continue
-        if len(part.ranks) < 2:
+        if len(part.members) < 2:
             continue
-        result += [Component("nic", direction, (rank,)) for rank in part.ranks]
+        result += [Component("nic", direction, (rank,)) for rank in part.members]
         known: set[tuple[int, ...]] = set()
         for kind, key in (("host", "host"), ("host", "machine"), ("switch", "switch")):
             sets: dict[str, list[int]] = {}
-            for rank in part.ranks:
+            for rank in part.members:
                 if name := str(getattr(attached[rank], key)):
                     sets.setdefault(name, []).append(rank)
             found = [Component(kind, direction, tuple(m), name=n) for n, m in sets.items()]
-            found = [c for c in found if 2 <= len(c.ranks) <= len(part.ranks) - 2 and c.ranks not in known]
+            found = [c for c in found if 2 <= len(c.ranks) <= len(part.members) - 2 and c.ranks not in known]
             known.update(c.ranks for c in found)
             result += found
     return result
@@ -121,9 +121,9 @@ def components(series: dict[str, Series], attached: dict[int, Attachment], known
 
 def _between_switches(part: Series, known_paths: KnownPaths) -> list[Component]:
     """Components of one tier. Links with the same columns are one component."""
-    if len(part.ranks) < TIER_MIN:
+    if len(part.members) < TIER_MIN:
         return []
-    columns = [column for column in known_paths.columns if column.number in part.ranks]
+    columns = [column for column in known_paths.columns if column.number in part.members]
     result = [_of_column(column) for column in columns]
     cables: dict[str, set[int]] = {}
     switches: dict[str, set[int]] = {}
@@ -136,7 +136,7 @@ def _between_switches(part: Series, known_paths: KnownPaths) -> list[Component]:
     named: dict[tuple[int, ...], list[tuple[str, str]]] = {}
     for kind, sets in (("link", cables), ("switch", switches)):
         for name, numbers in sets.items():
-            if 2 <= len(numbers) <= len(part.ranks) - 2:
+            if 2 <= len(numbers) <= len(part.members) - 2:
                 named.setdefault(tuple(sorted(numbers)), []).append((kind, name))
     for members, names in named.items():
         pairs = frozenset(pair for column in columns if column.number in members for pair in column.pairs)

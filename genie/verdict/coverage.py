@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.align import Aligned
     from genie.verdict.bounds import Bounds, JudgedLinks
+    from genie.verdict.by_tier.tiers import Between
     from genie.verdict.links import KnownPaths
-    from genie.verdict.tiers import Between
 
 Require = Literal["links", "nics", "none"]
 LINKS = "links between switches"
@@ -143,7 +143,7 @@ def coverage_of(
     if not between.tiers and not known_paths.columns and not known_paths.few:
         return Coverage(part, None, "", one_way)
     if tiers:
-        return Coverage(part, _by_tier(between, tiers), links.problem or _unknown(between), one_way)
+        return Coverage(part, _by_tier(tiers), links.problem or _unknown(between), one_way)
     return Coverage(part, _by_link(nics, links, known_paths, between), "", one_way)
 
 
@@ -151,7 +151,7 @@ def _unknown(between: Between) -> str:
     return "the fabric spreads the packets of a flow over paths" if between.spreads else "the run's paths are not known"
 
 
-def _by_tier(between: Between, tiers: dict[str, str]) -> Part:
+def _by_tier(tiers: dict[str, str]) -> Part:
     names = f"tier{'s' if len(tiers) > 1 else ''} of links between switches"
     missing: dict[str, list[str]] = {}
     for tier, why in tiers.items():

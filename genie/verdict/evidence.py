@@ -73,7 +73,7 @@ def payoffs(members: int, total: int, decay: float) -> NDArray[np.float64]:
 
 def margin_of(series: Series, members: Sequence[int], margin: float) -> float:
     """ln(1 + margin), or twice the robust spread of the peers' lasting differences where that is more."""
-    chosen = np.isin(np.arange(len(series.ranks)), list(members))
+    chosen = np.isin(np.arange(len(series.members)), list(members))
     typical = np.median(series.relative(), axis=0)
     spread = [np.abs(part - np.median(part)) for part in (typical[chosen], typical[~chosen]) if len(part) >= 3]
     lasting = 2 * 1.4826 * float(np.median(np.concatenate(spread))) if spread else 0.0
@@ -85,7 +85,7 @@ def e_value(series: Series, members: Sequence[int], margin: float, stride: int =
 
     `stride` 2 averages over every other unit, for series whose neighbouring units depend on each other.
     """
-    total = len(series.ranks)
+    total = len(series.members)
     chosen = np.isin(np.arange(total), list(members))
     count = int(chosen.sum())
     if not 0 < count < total:

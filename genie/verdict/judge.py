@@ -11,18 +11,19 @@ import polars as pl
 from genie.page.words import duration, percent, times
 from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
+from genie.verdict.by_tier.tiers import between_switches, judged_tiers
 from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
 from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
-from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
+from genie.verdict.evidence import Window, e_value, lag_correlation, sign_e_value
 from genie.verdict.links import known_paths_of, one_way, tier_series
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.outcome import conclude
+from genie.verdict.probes import Probes, suspects_from, with_probed_suspects, with_probes
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
-from genie.verdict.tiers import between_switches, judged_tiers
 from genie.verdict.words import suspects_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ SENT_AGAIN_MIN = 0.001  # of a rank's packets: a smaller share is not reported
 COUNTERS_MAX = 5  # warnings on counters
 
 
-def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
+def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes | None = None) -> Verdict:
     """Align the runs, split times, test and locate components, and gate the fleet.
+
+    `probes`: rates over single paths, measured after the run.
 
     Raises VerdictError when the runs cannot be compared.
     """
@@ -46,21 +49,26 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
     iterations = totals(aligned, collectives, live)
     attached = attachments(live, twin, aligned.ranks)
     known_paths = known_paths_of(live, twin, aligned)
-    series = both_directions(aligned)
+    probed = [] if probes is None else suspects_from(probes, options.practical)
+    beside = without_links(aligned, live, [link for suspect in probed for link in suspect.links])
+    series = both_directions(beside)
     noise, stride = noise_model(series)
     if known_paths.columns:
         bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
-        located = replace(aligned, transfers=one_way(aligned.transfers, bound_ns))
+        located = replace(beside, transfers=one_way(beside.transfers, bound_ns))
         tiers = tier_series(standardise(phase_column(located.transfers)), known_paths)
     else:
-        located, tiers = aligned, {}
+        located, tiers = beside, {}
     candidates = components({**series, **tiers}, attached, known_paths)
     findings = locate(located, {**series, **tiers}, candidates, options, stride, known_paths)
-    suspects = suspects_of(findings, aligned, attached, known_paths)
+    suspects = suspects_of(findings, aligned, attached, known_paths, options.reference)
+    suspects = with_probed_suspects(suspects, probed)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
-    bounds = bounds_of(aligned, series, accused)
+    bounds = bounds_of(beside, series, accused)
     links = judged_links(known_paths, tiers, suspects, options.practical)
+    if probes is not None:
+        links = with_probes(links, probes, options.practical)
     between = between_switches(twin)
     by_tier = between.spreads or live.paths is None or bool(known_paths.problem)
     of_tiers = judged_tiers(aligned, twin, between, options.practical) if by_tier else {}
@@ -72,7 +80,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         **aligned.coverage,
         "components_tested": len(candidates),
         "ranks": len(aligned.ranks),
-        "ranks_judged": {direction: len(part.ranks) for direction, part in series.items()},
+        "ranks_judged": {direction: len(part.members) for direction, part in series.items()},
         "follow": aligned.follow,
         "nics": judged.nics.to_dict(),
         "links": {**links.to_dict(), **(judged.links.to_dict() if judged.links else {"judged": 0, "total": 0})},
@@ -85,7 +93,7 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         summary="",
         action="",
         suspects=suspects,
-        cost=cost_of(findings, aligned, iterations, collectives, fleet),
+        cost=cost_of(findings, bool(probed), aligned, iterations, collectives, fleet),
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
@@ -105,6 +113,15 @@ def judge(live: Run, twin: Run, options: Options | None = None) -> Verdict:
         sent_again=again,
     )
     return conclude(verdict)
+
+
+def without_links(aligned: Aligned, live: Run, links: list[str]) -> Aligned:
+    """The run without the transfers that cross these links: what slows them is known."""
+    if not links or live.paths is None:
+        return aligned
+    crossing = live.paths.filter(pl.col("link").is_in(links)).select("src", "dst").unique()
+    left = aligned.transfers.join(crossing, on=["src", "dst"], how="anti")
+    return aligned if left.is_empty() else replace(aligned, transfers=left)
 
 
 def noise_model(series: dict[str, Series]) -> tuple[Noise, int]:
@@ -133,9 +150,9 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
     tolerance = options.fleet_large if float(volume) >= 0.5 else options.fleet_small
     above = sign_e_value(typical, float(np.log1p(tolerance)), part.iteration) >= 1 / options.false_discovery
     if not above or slow_down < tolerance:
-        words = f"the fleet as a whole takes {times(slow_down)} the twin's time, within {percent(tolerance)}"
+        words = f"the fleet as a whole takes {times(slow_down)} {options.time_of}, within {percent(tolerance)}"
         return FleetGate("pass", slow_down, tolerance, words)
-    words = f"the whole fleet takes {times(slow_down)} the twin's time; no component stands out"
+    words = f"the whole fleet takes {times(slow_down)} {options.time_of}; no component stands out"
     late = live.timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("iteration").is_in(aligned.iterations)))
     usual = float(late["overshoot_ns"].median() or 0) if late.height else 0.0  # type: ignore[arg-type]
     if usual > options.quiet_overshoot_ns:
@@ -152,8 +169,8 @@ def smallest_detectable(
     Keys say how long it lasts: the `whole` run or its `second_half`. None: not even a factor of five.
     """
     part = series["egress"]
-    clean = [column for column, rank in enumerate(part.ranks) if ("egress", rank) not in accused]
-    part = Series(part.direction, [part.ranks[column] for column in clean], part.iteration, part.values[:, clean])
+    clean = [column for column, rank in enumerate(part.members) if ("egress", rank) not in accused]
+    part = Series(part.direction, [part.members[column] for column in clean], part.iteration, part.values[:, clean])
     columns = list(range(len(clean)))[:INJECTED_RANKS_MAX]
     limit = tested / options.false_discovery
     result: dict[str, float | None] = {}
@@ -162,12 +179,12 @@ def smallest_detectable(
         since = which[len(which) // 2] if name == "second_half" and len(which) else -1
         after = part.iteration >= since
         result[name] = None
-        for size in EFFECTS if len(part.ranks) >= 3 and columns else ():
+        for size in EFFECTS if len(part.members) >= 3 and columns else ():
             seen = 0
             for column in columns:
                 values = part.values.copy()
                 values[after, column] += np.log1p(size)
-                raised = Series(part.direction, part.ranks, part.iteration, values)
+                raised = Series(part.direction, part.members, part.iteration, values)
                 strong = e_value(raised, [column], options.margin, stride) >= limit
                 seen += strong and float(np.median(against_peers(raised, [column])[after])) >= np.log1p(
                     options.practical
@@ -180,15 +197,19 @@ def smallest_detectable(
 
 def cost_of(
     findings: list[Finding],
+    is_probed: bool,
     aligned: Aligned,
     iterations: list[IterationTotals],
     collectives: list[Collective],
     fleet: FleetGate,
 ) -> Cost | None:
-    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level."""
-    if not findings:
+    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level.
+
+    `is_probed`: probes have found the first suspect, whose window is the whole run.
+    """
+    if not findings and not is_probed:
         return None
-    window = findings[0].window
+    window = Window(0, len(aligned.iterations) - 1) if is_probed else findings[0].window
     inside = set(aligned.iterations[window.first : window.last + 1])
     chosen = [item for item in iterations if item.iteration in inside and item.span_ns > 0]
     if not chosen:

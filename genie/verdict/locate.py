@@ -129,7 +129,7 @@ def _same(one: Component, other: Component) -> bool:
 
 
 def _testable(component: Component, part: Series) -> bool:
-    return set(component.members) <= set(part.ranks) and len(part.ranks) - len(component.members) >= 2
+    return set(component.members) <= set(part.members) and len(part.members) - len(component.members) >= 2
 
 
 def _best(
@@ -212,7 +212,7 @@ def _is_common(
     traffic in the other direction.
     """
     part = series[component.direction]
-    beside = np.median(part.values[:, ~np.isin(part.ranks, component.members)], axis=1)
+    beside = np.median(part.values[:, ~np.isin(part.members, component.members)], axis=1)
     sizes = [float(np.median(part.values[:, part.column(one)] - beside)) for one in component.members]
     least = max(float(np.log1p(options.practical)), ALIKE_SHARE * max(sizes) if component.columns else 0.0)
     slow = sum(size >= least for size in sizes)
@@ -227,7 +227,7 @@ def _rank_of(component: Component) -> int:
 
 def _hits(part: Series, component: Component, window: Window) -> tuple[int, int]:
     """(iterations of the window in which the component is slower than every peer, iterations of the window)."""
-    member = np.isin(part.ranks, component.members)
+    member = np.isin(part.members, component.members)
     above = part.values[:, member].min(axis=1) > part.values[:, ~member].max(axis=1)
     inside = _inside(part, window)
     which = np.unique(part.iteration[inside])

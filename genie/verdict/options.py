@@ -33,5 +33,8 @@ class Options:
     slow_share: float = 0.8
     # Probability, over all components, that a link's log likelihood ratio exceeds its threshold by chance.
     location_error: float = 0.01
+    # The reference of the run, in words: the twin, or an earlier run.
+    reference: str = "the twin"
+    time_of: str = "the twin's time"
     # Coverage that a pass needs. None: all that the fabric has, links between switches included.
     require_coverage: Require | None = None

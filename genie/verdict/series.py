@@ -34,12 +34,13 @@ class Series:
     """
 
     direction: str  # egress: transfers from the rank; ingress: transfers to it
-    ranks: list[int]  # (n,) ranks with transfers in every unit
+    members: list[int]  # (n,) with transfers in every unit: ranks, or numbers of columns of links
     iteration: NDArray[np.int64]  # (u,) iteration of each unit, ascending
     values: NDArray[np.float64]  # (u, n)
 
-    def column(self, rank: int) -> int:
-        return self.ranks.index(rank)
+    def column(self, member: int) -> int:
+        """Return the column of a rank, or of the links with this number."""
+        return self.members.index(member)
 
     def relative(self) -> NDArray[np.float64]:
         """(u, n) values relative to the median over ranks; the twin's errors that all ranks share cancel."""
@@ -155,6 +156,6 @@ def fleet_series(aligned: Aligned) -> Series:
 
 def against_peers(series: Series, members: Sequence[int]) -> NDArray[np.float64]:
     """(u,) mean of the member columns minus the median of all others."""
-    chosen = np.isin(np.arange(len(series.ranks)), list(members))
+    chosen = np.isin(np.arange(len(series.members)), list(members))
     result: NDArray[np.float64] = series.values[:, chosen].mean(axis=1) - np.median(series.values[:, ~chosen], axis=1)
     return result

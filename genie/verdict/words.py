@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 def cost_in_words(cost: Cost) -> str:
     """`iterations take 16 % longer (+104 ms); +16.8 ms of it in reduce_scatter #13 of group 2 (545 KiB)`."""
+    if cost.iteration_ns == 0:
+        return "iterations of this job are not slower"
     text = f"iterations take {percent(cost.fraction)} longer (+{duration(cost.iteration_ns)})"
     if not cost.carriers:
         return text
@@ -37,9 +39,16 @@ def collective_name(carrier: Carrier) -> str:
 
 
 def suspects_of(
-    findings: list[Finding], aligned: Aligned, attached: dict[int, Attachment], known_paths: KnownPaths
+    findings: list[Finding],
+    aligned: Aligned,
+    attached: dict[int, Attachment],
+    known_paths: KnownPaths,
+    reference: str,
 ) -> list[Suspect]:
-    """One suspect per NIC, path, link or set of ranks: a NIC that is slow in both directions is named once."""
+    """One suspect per NIC, path, link or set of ranks: a NIC that is slow in both directions is named once.
+
+    `reference`: the words for the run that a suspect is slower than.
+    """
     result: list[Suspect] = []
     used: set[int] = set()
     for index, finding in enumerate(findings):
@@ -51,7 +60,7 @@ def suspects_of(
             finding = replace(finding, component=cable(*(findings[k].component for k in (index, *mates))))
         directions = {findings[k].component.direction for k in (index, *mates)}
         direction = "both" if len(directions) > 1 else finding.component.direction
-        result.append(_suspect(finding, direction, aligned, attached, known_paths))
+        result.append(_suspect(finding, direction, aligned, attached, known_paths, reference))
     return result
 
 
@@ -80,7 +89,12 @@ def _full(own: Attachment, part: str) -> str:
 
 
 def _suspect(
-    finding: Finding, direction: str, aligned: Aligned, attached: dict[int, Attachment], known_paths: KnownPaths
+    finding: Finding,
+    direction: str,
+    aligned: Aligned,
+    attached: dict[int, Attachment],
+    known_paths: KnownPaths,
+    reference: str,
 ) -> Suspect:
     component, window = finding.component, finding.window
     last = len(aligned.iterations) - 1
@@ -94,7 +108,7 @@ def _suspect(
     if component.columns:
         direction = "one way" if len(component.columns) == 1 else "both"
     evidence = (
-        f"{_who(component, attached, links)} {verb} {1 + finding.slow_down:.1f}x slower than the twin{when}"
+        f"{_who(component, attached, links)} {verb} {1 + finding.slow_down:.1f}x slower than {reference}{when}"
         f"; slower than every peer in {hit} of {of} iterations"
         f"; paths with {100 * finding.share:.0f} % of its traffic are slow"
     )

@@ -35,6 +35,24 @@ def collective(op: Op, ranks: int | Sequence[int], size_bytes: int, count: int =
     return workload
 
 
+def collectives(ops: Sequence[Op], ranks: int, sizes_bytes: Sequence[int]) -> Workload:
+    """Each operation at each size, in one group of all ranks, each after the previous one.
+
+    sizes_bytes: by the convention of `graph.py`.
+    """
+    names = "-".join(op.name.lower() for op in ops)
+    workload = Workload(f"{names}-{ranks}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for op in ops:
+            for size_bytes in sizes_bytes:
+                size = 0 if op is Op.BARRIER else size_bytes
+                last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=size, op=op, group=0),)
+        workload.ranks[rank], _ = builder.finish()
+    return workload
+
+
 def point_to_point(source: int, destination: int, size_bytes: int, count: int = 1) -> Workload:
     """`count` messages from one rank to another, each after the previous one."""
     world_size = max(source, destination) + 1

@@ -93,8 +93,8 @@ class Domain(_Strict, frozen=True):
 class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):
     """Servers with a port for each accelerator; the k-th ports of all servers are attached to leaf switches of rail k.
 
-    Host h is accelerator h % rails of server h
-    rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each and have a link to every spine `spine0`, ...
+    Host h is accelerator h % rails of server h // rails. Leaves `rail0leaf0`, ... serve `servers_per_leaf` servers each
+    and have a link to every spine `spine0`, ...
     """
 
     servers: Hosts
@@ -212,7 +212,8 @@ class Frame(_Strict, frozen=True):
 
     @property
     def is_foreign(self) -> bool:
-        return not self.payload is self.data_header is self.control is self.pause is None or self.time_unit != 1
+        foreign = (self.payload, self.data_header, self.control, self.pause)
+        return any(each is not None for each in foreign) or self.time_unit != 1
 
 
 class Host(_Strict, frozen=True):

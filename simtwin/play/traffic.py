@@ -18,7 +18,6 @@ from simtwin.fabric.topology import build_network
 from simtwin.fabric.transport import line_rate_bps
 
 NAMED_SIZES = {"web-search": WEB_SEARCH}
-OPERATIONS = ("all_reduce", "reduce", "all_gather", "broadcast", "all_to_all", "reduce_scatter")
 
 Seed = Annotated[int, Meta(ge=0, le=2**62)]
 Host = Annotated[int, Meta(ge=0, lt=HOSTS_MAX)]

@@ -30,7 +30,6 @@ ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER = (
 )  # fmt: skip
 FORMULA_STARTS = "=+-@\t\r"
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-OWN = {ROWS_FILE, TABLE_FILE, TEXT_FILE, PAGE_FILE, SWEEP_FILE, RUNS_FOLDER}
 ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of rows.jsonl, digests of files in the sweep's folder
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Column -> whether it is a fraction. A failed run has only wall_s; an unknown value is empty.

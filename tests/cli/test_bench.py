@@ -126,6 +126,7 @@ def test_the_ends_of_a_path_are_chosen(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.extended
 def test_a_bench_of_a_slow_path_ends_within_its_limits(tmp_path: Path) -> None:
     """8 KiB at 1 Mb/s: 66 ms one way, so that a hundred round trips are no measure of a limit."""
     options = ("bench", "pingpong", "-s", "8K", "--rate", "1Mb/s", "--hosts", loopback(tmp_path, ranks=2))

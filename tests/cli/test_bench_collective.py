@@ -22,7 +22,10 @@ from genie.live.settings import RunSettings
 pytestmark = pytest.mark.exclusive
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_to_all", "sendrecv"])
+MORE = [pytest.param(name, marks=pytest.mark.extended) for name in ("all_to_all", "sendrecv")]
+
+
+@pytest.mark.parametrize("name", ["all_reduce", *MORE])
 def test_a_collective_of_three_sizes(name: str, tmp_path: Path) -> None:
     report_path = tmp_path / "report.json"
     ended = genie(
@@ -238,6 +241,7 @@ def test_measured_beside_simulated(tmp_path: Path) -> None:
     assert report["results"][0]["out_of_place"]["nwrong"] == 0
 
 
+@pytest.mark.extended
 def test_a_size_that_takes_too_long_ends_the_bench(tmp_path: Path) -> None:
     ended = genie(
         *("bench", "all_reduce", "--hosts", loopback(tmp_path, ranks=2), "--rate", "1Mb/s", "-b", "4M", "-e", "4M"),
@@ -248,6 +252,7 @@ def test_a_size_that_takes_too_long_ends_the_bench(tmp_path: Path) -> None:
     assert ended.wall_s < 20
 
 
+@pytest.mark.extended
 def test_an_earlier_trace_with_more_ranks_is_replaced(tmp_path: Path) -> None:
     options = ("-b", "1K", "-e", "1K", "-n", "1", "-w", "1", "--rate", "200Mb/s", "--out", str(tmp_path / "kept"))
     for ranks in (3, 2):
@@ -256,6 +261,7 @@ def test_an_earlier_trace_with_more_ranks_is_replaced(tmp_path: Path) -> None:
     assert len(list((tmp_path / "kept" / "reduce-1024.trace").glob("*.et"))) == 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("world", ["LiveWorld", "TwinWorld"])
 def test_lines_are_kept_when_a_later_size_fails(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, path = getattr(benching_worlds, world), tmp_path / "report.json"

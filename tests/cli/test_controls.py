@@ -42,6 +42,7 @@ def test_a_job_runs_under_each_control(control: str, tmp_path: Path) -> None:
         assert 6e8 < settings["base_round_trip_ps"] < 7e8
 
 
+@pytest.mark.extended
 def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
     """A packet takes 3 us at this rate. At a slower one, ACKs on loopback are back before a packet has been sent."""
     takes, fast = [], FABRIC.replace("200Mb/s", "10Gb/s")

@@ -12,6 +12,7 @@ from genie.record import open_run
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("command", ["run", "validate"])
 def test_ranks_sleep_when_told(command: str, tmp_path: Path) -> None:
     """Two ranks, which would poll on a machine with two cores."""

@@ -58,6 +58,7 @@ def test_validate_leaves_the_verdict(tmp_path: Path) -> None:
     assert f'genie_verdict_result{{fabric="{fabric}",result="{result}",run="out",workload="rings"}} 1.0' in text
 
 
+@pytest.mark.extended
 def test_a_run_that_dies(tmp_path: Path) -> None:
     plan = tmp_path / "faults.toml"
     plan.write_text("[[loss]]\nrank = 1\nevery = 1\n")
@@ -68,6 +69,7 @@ def test_a_run_that_dies(tmp_path: Path) -> None:
     assert found["genie_run_ranks"] == 4  # the metrics have the part that was recorded
 
 
+@pytest.mark.extended
 def test_a_command_that_does_not_begin_is_not_taken_for_the_run_before(tmp_path: Path) -> None:
     arguments = job(tmp_path, "--rate", "200Mb/s")
     assert genie("run", *arguments).code == 0
@@ -88,6 +90,7 @@ def test_told_to_end(tmp_path: Path) -> None:
     assert (found["genie_run_complete"], found["genie_exit_code"]) == (0, 143)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("dies", [False, True])
 def test_under_somebody_elses_mpirun(dies: bool, tmp_path: Path) -> None:
     plan = tmp_path / "faults.toml"
@@ -120,6 +123,7 @@ def test_a_file_that_is_of_no_use_is_said_first(name: str, code: int, says: str,
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.extended
 def test_a_launched_run_with_a_file_of_no_use_ends_at_once(tmp_path: Path) -> None:
     line = [MPIRUN, "-n", "4", str(GENIE), "run", *job(tmp_path), "--metrics", str(tmp_path / "no" / "genie.prom")]
     with started(line=line) as command:

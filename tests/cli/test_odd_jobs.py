@@ -45,6 +45,7 @@ def validated(tmp_path: Path, trace: str, *more: str) -> Ended:
                  "-o", str(tmp_path / "out"), *more)  # fmt: skip
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("after", AFTER)
 def test_a_job_without_payload_is_played_and_judges_nothing(tmp_path: Path, after: str) -> None:
     ended = validated(tmp_path, job(tmp_path / "job", AFTER[after]))
@@ -66,6 +67,7 @@ def test_a_job_without_payload_is_simulated_at_each_level(tmp_path: Path, after:
         assert "ms an iteration" in ended.stdout
 
 
+@pytest.mark.extended
 def test_ranks_without_nodes_are_followed(tmp_path: Path) -> None:
     ended = validated(tmp_path, job(tmp_path / "job", idle=frozenset({1, 2, 3})))
     assert ended.code == 4, ended.stderr

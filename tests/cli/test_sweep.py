@@ -155,6 +155,7 @@ def run_mpi(*arguments: str) -> Ended:
         return command.end()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("mpi", [False, True])
 def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_rows(
     mpi: bool, files: Path, reference: pl.DataFrame
@@ -184,6 +185,7 @@ def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_rows(
         assert "16 runs, 0 played now, 0 failed" in again.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_sweep_that_is_told_to_end_ends_and_keeps_what_is_done(number: signal.Signals, files: Path) -> None:
     out = files.parent / "out"

@@ -97,7 +97,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
         ("--threads 99999999999999999999 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),
         ("", "give --fabric FILE, or --rate"),
         ("--fabric small.toml", "3 hosts"),
-        ("--rate 1Gb/s --follow nowhere", "nowhere: is not a run folder"),
+        ("--rate 1Gb/s --follow nowhere", "nowhere: does not exist"),
     ],
 )
 def test_simulate_refuses_by_name(given: str, named: str, trace: str, tmp_path: Path) -> None:

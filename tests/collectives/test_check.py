@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import drawn
 from draws import CASES, Drawn, collectives
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from genie.collectives import Action, Template
 from genie.collectives.algorithms import EAGER
 from genie.collectives.check import bytes_sent, check, check_sizes, lower_all, meaning_of, prove
 from genie.collectives.meaning import CheckError
 
-DRAWS = settings(max_examples=1200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+DRAWS = drawn(1200, 240)
 
 
 @DRAWS

@@ -8,8 +8,9 @@ from collections import defaultdict, deque
 import genie_core
 import numpy as np
 import pytest
+from drawing import drawn
 from draws import Drawn, collectives
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from genie.collectives import Template
@@ -19,7 +20,7 @@ from genie.collectives.meaning import expand
 TAG = 64
 CREDIT = 1 << 31
 COMP, COLL = 1, 5
-DRAWS = settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+DRAWS = drawn(600, 200)
 
 
 def _plan(templates: list[Template], sizes: list[np.ndarray]) -> genie_core.Plan:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import genie_core
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawing import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ from genie.workload.graph import Op
 
 KIB, MIB = 1 << 10, 1 << 20
 CASES = [(op, algorithm) for op, known in NCCL_ALGORITHMS.items() for algorithm in known]
-DRAWS = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+DRAWS = drawn(400, 150)
 
 
 def lowered(

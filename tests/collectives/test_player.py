@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import drawn
 from draws import Drawn, collectives
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from genie.collectives.algorithms import EAGER
@@ -15,7 +16,7 @@ from genie.collectives.check import check, lower_all, meaning_of
 from genie.collectives.meaning import CheckError
 from genie.collectives.player import POLICIES, play
 
-DRAWS = settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+DRAWS = drawn(1000, 250)
 
 
 @DRAWS

@@ -55,11 +55,13 @@ def test_one_core_takes_what_arrives_at_a_node_so_that_packets_stay_in_order(lab
         assert int(masks[0].replace(",", ""), 16).bit_count() == 1, name
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("size", [500, 4100])
 def test_a_link_has_its_rate_whatever_the_size_of_frames(lab: Lab, size: int) -> None:
     assert rate_bps(lab, "host0", "host3", size) == pytest.approx(HOST_RATE_BPS, rel=0.04)
 
 
+@pytest.mark.extended
 def test_source_ports_use_both_spines_and_a_port_keeps_to_one(lab: Lab) -> None:
     used = []
     for port in range(7000, 7012):
@@ -71,6 +73,7 @@ def test_source_ports_use_both_spines_and_a_port_keeps_to_one(lab: Lab) -> None:
     assert set(used) == {0, 1}
 
 
+@pytest.mark.extended
 def test_a_rate_is_changed_while_it_runs(lab: Lab) -> None:
     with lab.faults_injected([parse_change("host1->leaf0 rate=40%", lab.plan.links)]):
         assert lab.faults["host1->leaf0"].words() == "rate 8Mb/s"

@@ -50,6 +50,7 @@ def test_without_mpirun_nothing_can_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "pip install mpich" in found["mpirun"].detail
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(os.geteuid() != 0, reason="it drops root's privileges; without root it is every other test")
 def test_a_run_without_privileges(tmp_path: Path) -> None:
     """No real-time class, no larger socket buffers: doctor says so, and the run works and records it."""

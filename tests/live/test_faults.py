@@ -113,6 +113,7 @@ def test_a_delayed_path_adds_its_delay(tmp_path: Path) -> None:
     assert run.transfers.filter(pl.col("src") == 1)["retransmits"].median() == 0
 
 
+@pytest.mark.extended
 def test_dilation_gives_the_same_timeline(tmp_path: Path) -> None:
     plain, stretched = (
         played(folder, "", "-n", "4", "--warmup", "1", "--dilation", str(k))

@@ -42,6 +42,7 @@ def ends(out: Path) -> list[Any]:
     return play(fake(RANKS), [body] * RANKS, limit_s=LIMIT_S)
 
 
+@pytest.mark.extended
 def test_writing_may_take_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written: list[Any] = []
 

@@ -47,6 +47,7 @@ def test_what_is_no_address(data: bytes) -> None:
     assert address_in(data) == ""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_a_port_that_nobody_has_answers(address: str) -> None:
     with udp_socket(address, 0) as gone:

@@ -84,6 +84,7 @@ def test_under_mpirun(job: list[str], tmp_path: Path) -> None:
     holds_the_run(tmp_path / "out")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("by", ["mpirun", "tcp"])
 def test_options_without_effect_are_said_once_and_kept(by: str, job: list[str], tmp_path: Path) -> None:
     job = [*job, "-n", "2", "--wire", "plain", "--algorithm", "all_gather=ring", "--compute", "roofline:300,2000"]
@@ -103,6 +104,7 @@ def test_options_without_effect_are_said_once_and_kept(by: str, job: list[str], 
     assert sorted(open_run(tmp_path / "out").info["warnings"]) == warnings
 
 
+@pytest.mark.extended
 def test_the_printed_line_can_be_run_by_hand(job: list[str], tmp_path: Path) -> None:
     first = genie("-v", *job, "-n", "2")
     line = first.stderr.splitlines()[0].removeprefix("genie: ").split()
@@ -131,6 +133,7 @@ def test_another_number_of_ranks_than_the_run_has(job: list[str], tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.extended
 def test_wrong_input_is_said_once(job: list[str], tmp_path: Path) -> None:
     for given, words in (
         (["--rate", "fast"], "--rate fast"),

@@ -168,6 +168,7 @@ def test_a_middle_hop_that_carries_less(line: Line, version: int, silent: bool) 
         assert told == ""
 
 
+@pytest.mark.extended
 def test_each_size_is_found(line: Line) -> None:
     for mtu_bytes in (2048, 1024, 512, 256):
         longest = mtu_bytes + HEADER_BYTES[4]

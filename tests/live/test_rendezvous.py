@@ -10,8 +10,9 @@ from fake_channels import Body, FakeChannel, Post, fake, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genie.live.failure import Failure
 from genie.live.launched import expected_rank, launched_by
-from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
+from genie.live.rendezvous.channel import ALARM_TAG, RendezvousError, ranks_text
 from genie.live.rendezvous.meeting import Rendezvous, join
 
 pytestmark = pytest.mark.live
@@ -73,6 +74,7 @@ def test_a_busy_rank_that_says_so_is_waited_for() -> None:
     assert results == [[0, 1, 2]] * 3
 
 
+@pytest.mark.extended
 def test_a_rank_that_cannot_say_so_itself_says_it_from_a_thread() -> None:
     """Rank 0 is busy for three times the limit and calls nothing; so the others wait in vain without `busy`."""
 
@@ -106,8 +108,8 @@ def test_a_busy_rank_does_not_hide_a_dead_one() -> None:
         until = time.monotonic() + 3.0
         while time.monotonic() < until:
             meet.alive()
-            if text := meet.alarmed():
-                return text
+            if failure := meet.alarmed():
+                return failure.text
             time.sleep(0.01)
         return "nobody told"
 
@@ -115,7 +117,7 @@ def test_a_busy_rank_does_not_hide_a_dead_one() -> None:
         try:
             return meet.agree(0)
         except RendezvousError as error:
-            meet.alarm(str(error))
+            meet.alarm(Failure(rank=0, error=str(error)))
             raise
 
     results = play(fake(3), [first, busy, lambda _: "dead"], limit_s=1.0)
@@ -125,13 +127,13 @@ def test_a_busy_rank_does_not_hide_a_dead_one() -> None:
 
 def test_an_alarm_reaches_all_with_its_source() -> None:
     def alarming(meet: Rendezvous) -> Any:
-        meet.alarm("the disk is full")
+        meet.alarm(Failure(rank=2, error="the disk is full"))
         return "told"
 
     results = play(fake(4), [lambda meet: meet.agree(1)] * 2 + [alarming, lambda meet: meet.agree(1)])
     assert results[2] == "told"
     for rank in (0, 1, 3):
-        assert f"rank 2{STOPPED}the disk is full" in str(results[rank])
+        assert "rank 2 stopped: the disk is full" in str(results[rank])
 
 
 def test_an_alarm_goes_on_to_the_others_although_one_is_gone() -> None:
@@ -142,7 +144,7 @@ def test_an_alarm_goes_on_to_the_others_although_one_is_gone() -> None:
             super().send(to, tag, payload)
 
     post = Post(3)
-    Rendezvous(Broken(post, 0, 3)).alarm("out")
+    Rendezvous(Broken(post, 0, 3)).alarm(Failure(rank=0, error="out"))
     assert post.boxes[2][0][1:3] == (0, ALARM_TAG)
 
 

@@ -13,7 +13,7 @@ import pytest
 from fake_channels import Body
 
 from genie.live.rendezvous import tcp
-from genie.live.rendezvous.channel import AGREE_TAG, STOPPED, RendezvousError
+from genie.live.rendezvous.channel import AGREE_TAG, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.rendezvous.tcp import GREETING, HELLO, TcpChannel
 
@@ -72,7 +72,7 @@ def test_tcp_names_the_rank_that_is_missing() -> None:
 
     results = over_tcp(3, [patient] * 2, limit_s=0.5)
     assert "rank 2 did not join rank 0 within 0.5 s" in str(results[0])
-    assert f"rank 0{STOPPED}rank 2 did not join" in str(results[1])
+    assert "rank 0 stopped: rank 2 did not join" in str(results[1])
 
 
 def test_tcp_tells_of_a_rank_that_is_gone() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import genie_core
 import numpy as np
-from hypothesis import HealthCheck, assume, given, settings
+from drawing import drawn
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from twin_fabrics import GBPS, NS, US, twin_of
 
@@ -127,7 +128,7 @@ def played(twin: Twin, workload: Workload, threads: int) -> genie_core.Simulator
     return simulator
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@drawn(200, 50)
 @given(fabrics(), st.sampled_from([Op.ALL_REDUCE, Op.ALL_TO_ALL, Op.BROADCAST]), st.integers(1, 3))
 def test_jobs_end_and_nothing_is_lost_without_a_trace(fabric: Fabric, op: Op, threads: int) -> None:
     try:

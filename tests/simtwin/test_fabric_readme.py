@@ -12,15 +12,21 @@ from genie.config.congestion import CONTROLS, UNITS, NoControl
 from genie.config.units import Duration, Rate, Size, parse_duration, parse_rate, parse_size
 
 README = Path(__file__).resolve().parents[2] / "docs" / "reference-files.md"
-ROW = re.compile(r"^\| `?([a-z-]+)`? \| `([a-z_]+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
+HEAD = re.compile(r"^(?:`([a-z-]+)` (?:is|limits|follows|adapts) |(Each control has these parameters:))", re.MULTILINE)
+ITEM = re.compile(r"^- `([a-z_]+)` \(default\s([^)]+)\):", re.MULTILINE)
 PARSERS: dict[type, Any] = {Rate: parse_rate, Duration: parse_duration, Size: parse_size}
 
 
 def rows() -> dict[tuple[str, str], str]:
     """Default in words of each parameter of each control; `all` has what they share."""
-    section = README.read_text().split("## Congestion controls")[1].split("##")[0]
-    found = {(control, parameter): default for control, parameter, default in ROW.findall(section)}
-    assert len(found) == section.count("\n| ") - 1  # the heading is none
+    section = README.read_text().split("## Congestion controls")[1].split("\n#")[0]
+    heads = [*HEAD.finditer(section)]
+    found = {}
+    for head, after in zip(heads, [*heads[1:], None], strict=True):
+        part = section[head.end() : after.start() if after else len(section)]
+        for parameter, default in ITEM.findall(part):
+            found[head[1] or "all", parameter] = " ".join(default.split())
+    assert len(found) == section.count("(default")
     return found
 
 

@@ -115,6 +115,7 @@ def _link(rails: Path, name: str) -> dict[str, Any]:
     return next(link for link in links if link["link"] == name)
 
 
+@pytest.mark.extended
 def test_a_page_of_128_hosts_is_small_and_opens_at_once(rails: Path, opened: Opened) -> None:
     assert (rails / "report.html").stat().st_size < 6_000_000
     times_s = []

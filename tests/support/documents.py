@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from genie.cli.main import COMMANDS, load_command
-from genie.job import options
+from genie.job import options, outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 GENIE = Path(sys.executable).parent / "genie"
@@ -24,8 +24,8 @@ OPERATORS = re.compile(r"[|&;()<>]+")
 PLACEHOLDER = re.compile(r"[A-Z]")  # of a path: TRACE, FABRIC.toml, SimAI.conf
 OUTPUTS = {"out", "as_json", "metrics", "target"}
 GROUPS = (
-    options.TrafficOptions, options.LiveOptions, options.LabOptions, options.TwinOptions, options.VerdictOptions,
-    options.OutputOptions,
+    options.TrafficOptions, options.LiveOptions, options.LabOptions, options.TwinOptions, outputs.VerdictOptions,
+    outputs.OutputOptions,
 )  # fmt: skip
 
 ids = [str(page.relative_to(ROOT)) for page in PAGES]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 WORDS_MAX = 25  # of a sentence
 LINE_MAX = 100  # characters of a line of Markdown
+ROW_MAX = 120  # of a table, which cannot wrap
 OPENERS = {"what", "who", "whose", "whom", "whoever", "whatever", "somebody", "someone", "nobody", "anybody"}
 CODE = re.compile(r"`[^`]*`|<[^>\s]+>|\[\[?[a-z_. ]+\]\]?|https?://\S+|\([^()]*\)")
 END = re.compile(r"[.!?](?=\s|$)|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.)\s)")

@@ -40,10 +40,10 @@ def test_clean_runs_accuse_nobody(noise: Noise) -> None:
     ("noise", "fault", "least"),
     [
         (Noise(), Fault(5, 0.5), 12),
-        (Noise(), Fault(2, 0.8), 12),
+        pytest.param(Noise(), Fault(2, 0.8), 12, marks=pytest.mark.extended),
         (Noise(), Fault(5, 0.5, since=7), 12),
-        (Noise(), Fault(0, 0.8, since=7), 12),
-        (HEAVY, Fault(5, 0.5), 12),
+        pytest.param(Noise(), Fault(0, 0.8, since=7), 12, marks=pytest.mark.extended),
+        pytest.param(HEAVY, Fault(5, 0.5), 12, marks=pytest.mark.extended),
         (HEAVY, Fault(7, 0.8), 11),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from genie.record import Run
-from genie.verdict.wiring import Wiring
+from genie.verdict.by_tier.wiring import Wiring
 from simtwin.fabric.played_paths import hashed_path
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.routing import shortest_path_routes

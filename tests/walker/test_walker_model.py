@@ -8,7 +8,8 @@ from typing import Any
 import genie_core
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawing import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from walker_draws import Drawn, draw_workload, drawn_workloads
 from walker_driver import recv, send, workload_of
@@ -25,9 +26,7 @@ from genie.workload.graph import Kind, RankGraph, Workload
 PS = 1000
 CREDIT_HANDLE = (1 << 64) - 1
 WHOLE_NODE = 0xFFFFFFFF
-EXAMPLES = settings(
-    max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)  # fmt: skip
+DRAWS = drawn(500, 200)
 
 
 def _plan(drawn: Drawn) -> Plan:
@@ -99,7 +98,7 @@ def _check_times(model: ModelWalker, walker: genie_core.Walker) -> None:
         assert nodes[f"{name}_ps"].tolist() == [getattr(record, name) for record in model.record], name
 
 
-@EXAMPLES
+@DRAWS
 @given(drawn_workloads(), st.integers(0, 2**32), st.sampled_from([0, 3, 20_000]), st.integers(1, 4))
 def test_native_walkers_do_what_the_model_does(drawn: Drawn, seed: int, late_ps: int, batch: int) -> None:
     models = _Models(drawn)
@@ -112,7 +111,7 @@ def test_native_walkers_do_what_the_model_does(drawn: Drawn, seed: int, late_ps:
         _check_times(model, walker)
 
 
-@EXAMPLES
+@DRAWS
 @given(drawn_workloads(ranks_max=9, events_max=60), st.integers(0, 2**32), st.integers(-1, 8))
 def test_every_job_ends_whatever_the_order_of_delivery(drawn: Drawn, seed: int, slow_rank: int) -> None:
     """One rank, when drawn, is told of anything only when nobody else can go on."""

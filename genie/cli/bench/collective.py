@@ -48,9 +48,9 @@ from genie.plan.facts import facts_of_build
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
 
 bench_app = typer.Typer(
-    help="Measure collectives and paths, in the tables of nccl-tests and perftest.\n\nA collective runs between all "
-    "ranks, a path between two ranks, pairs between any two. A bench starts its ranks itself with mpirun: "
-    "do not start it under mpirun or srun.",
+    help="Measure collectives and paths, and print the tables of nccl-tests and perftest.\n\nA collective runs between "
+    "all ranks. pingpong and write measure the path between two ranks. pairs measures the paths between all pairs of "
+    "ranks. A bench starts its ranks itself with mpirun: do not start it under mpirun or srun.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -89,14 +89,15 @@ def register(app: typer.Typer) -> None:
 
 
 def _help_of(operation: Operation) -> str:
-    what = "Each rank sends to the next and receives from the one before" if operation.name == SENDRECV else (
+    what = "a send to the next rank and a receive from the previous rank" if operation.name == SENDRECV else (
         f"{operation.name} between all ranks"
     )  # fmt: skip
     return (
-        f"{what}: time, algorithm and bus bandwidth for each size, as nccl-tests prints them.\n\n"
-        "The bench moves bytes and reduces none, so the columns of the in-place operation are N/A. #wrong counts bytes."
-        "\n\nExit code 1: a byte was wrong, or the average bus bandwidth is below 0.9 times the environment variable "
-        f"{flags.MINIMUM_BANDWIDTH} (GB/s)."
+        f"Measure {what}.\n\n"
+        "The table has time, algorithm bandwidth and bus bandwidth for each size, as nccl-tests prints them. The bench "
+        "moves bytes and does not reduce them. The columns of the in-place operation are therefore N/A. The column "
+        "#wrong counts bytes.\n\nExit codes: 0 done, 1 a byte was wrong, a rank died, or the average bus bandwidth is "
+        f"below 0.9 times {flags.MINIMUM_BANDWIDTH} (environment variable, in GB/s)."
     )
 
 
@@ -109,15 +110,26 @@ def collective(
     simulated: TwinOptions,
     ranks: Ranks = None,
     percentiles: Annotated[
-        bool, typer.Option("--percentiles", help="Add columns with message times, from post to acknowledgement.")
+        bool,
+        typer.Option(
+            "--percentiles",
+            help="Add four columns with the time of messages from post to acknowledgement: `m_p50`, `m_p95`, `m_p99` "
+            "and `m_max`.",
+        ),
     ] = False,
     simulate: Simulate = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Run on the network and in the twin, and print both tables side by side.")
+        bool,
+        typer.Option(
+            "--compare", help="Measure on the network, then simulate in the twin, and print both results side by side."
+        ),
     ] = False,
     algorithm: Annotated[
         str | None,
-        typer.Option(help="Algorithm, such as ring.  [default: by size, as genie run chooses]", rich_help_panel=WIRE),
+        typer.Option(
+            help="Algorithm of the collective, such as ring.  [default: chosen by size, as in `genie run`]",
+            rich_help_panel=WIRE,
+        ),
     ] = None,
     mtu: Mtu = None,
     out: KeptLong = None,

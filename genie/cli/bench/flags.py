@@ -28,13 +28,23 @@ PANEL = "nccl-tests' flags"
 class NcclTestsOptions:
     """The flags of nccl-tests that mean the same here."""
 
-    minbytes: Annotated[str, Option("Smallest size; K, M, G are powers of 1024.", PANEL, ("-b", "--minbytes"))] = "1K"
-    maxbytes: Annotated[str, Option("Largest size.", PANEL, ("-e", "--maxbytes"))] = "4M"
+    minbytes: Annotated[
+        str, Option("Smallest size in bytes. K, M and G are powers of 1024.", PANEL, ("-b", "--minbytes"))
+    ] = "1K"
+    maxbytes: Annotated[
+        str, Option("Largest size in bytes. K, M and G are powers of 1024.", PANEL, ("-e", "--maxbytes"))
+    ] = "4M"
     stepfactor: Annotated[
         int | None, Option("Factor from one size to the next.", PANEL, ("-f", "--stepfactor"), 2, None, default="2")
     ] = None
     stepbytes: Annotated[
-        str | None, Option("Difference from one size to the next, instead of a factor.", PANEL, ("-i", "--stepbytes"))
+        str | None,
+        Option(
+            "Difference from one size to the next, instead of a factor.",
+            PANEL,
+            ("-i", "--stepbytes"),
+            default="none",
+        ),
     ] = None
     iters: Annotated[int, Option("Number of iterations that are timed.", PANEL, ("-n", "--iters"), 1, 10**6)] = 20
     warmup_iters: Annotated[
@@ -43,70 +53,139 @@ class NcclTestsOptions:
     agg_iters: Annotated[
         int,
         Option(
-            "Operations that start together in an iteration; times are of one.", PANEL, ("-m", "--agg_iters"), 1, 1000
+            "Number of operations that start together in one iteration. The table shows the time of one operation.",
+            PANEL,
+            ("-m", "--agg_iters"),
+            1,
+            1000,
+            default="1",
         ),
     ] = 1
     run_cycles: Annotated[
-        int, Option("Number of times that all sizes are measured.", PANEL, ("-N", "--run_cycles"), 1, 10**6)
+        int,
+        Option(
+            "Number of cycles. Each cycle measures all sizes once.",
+            PANEL,
+            ("-N", "--run_cycles"),
+            1,
+            10**6,
+            default="1",
+        ),
     ] = 1
     check: Annotated[
         int,
         Option(
-            "0: no check; else receivers compare every byte of every operation, which takes time.",
+            "Check of the received bytes. `0`: no check. Any other number: the receivers compare every byte of every "
+            "operation. The comparison is part of the measured time.",
             PANEL,
             ("-c", "--check"),
             0,
             10**6,
+            default="1",
         ),
     ] = 1
     average: Annotated[
         int,
         Option(
-            "Time that counts: 0: of rank 0; 1: mean of all ranks; 2: minimum; 3: maximum.",
+            "Time in the table. `0`: time of rank 0. `1`: mean over the ranks. `2`: minimum over the ranks. `3`: "
+            "maximum over the ranks.",
             PANEL,
             ("-a", "--average"),
             0,
             3,
+            default="1",
         ),
     ] = 1
     blocking: Annotated[
         int,
         Option(
-            "0: no barrier; 1: barrier after each operation; 2: no barrier, and the operations of -m one after "
-            "another; 3: barrier after each iteration, not timed.",
+            "Barriers between operations. `0`: no barrier. `1`: a barrier after each operation, inside the measured "
+            "time. `2`: no barrier, and the operations of `-m` run one after the other. `3`: a barrier after each "
+            "iteration, outside the measured time.",
             PANEL,
             ("-z", "--blocking"),
             0,
             3,
+            default="0",
         ),
     ] = 0
     per_iter_timing: Annotated[
-        int, Option("1: add columns with the times of iterations.", PANEL, ("-I", "--per_iter_timing"), 0, 1)
+        int,
+        Option(
+            "Four columns with the times of iterations: `i_min`, `i_max`, `i_p99` and `i_cv%`. `0`: no such columns. "
+            "`1`: these columns.",
+            PANEL,
+            ("-I", "--per_iter_timing"),
+            0,
+            1,
+            default="0",
+        ),
     ] = 0
     per_iter_skip: Annotated[
-        int, Option("First iterations to leave out of these columns.", PANEL, ("-K", "--per_iter_skip"), 0, 10**6)
+        int,
+        Option(
+            "Number of first iterations that the columns of `-I` leave out.",
+            PANEL,
+            ("-K", "--per_iter_skip"),
+            0,
+            10**6,
+            default="0",
+        ),
     ] = 0
     datatype: Annotated[
         str,
         Option(
-            "Type of the elements in the count column: float, half, bfloat16, int8, ...", PANEL, ("-d", "--datatype")
+            "Element type of nccl-tests, such as float, half, bfloat16 or int8. The type decides the column `count`.",
+            PANEL,
+            ("-d", "--datatype"),
         ),
     ] = "float"
     op: Annotated[
-        str, Option("sum, prod, min, max, avg or mulsum: only a name, as nothing is reduced.", PANEL, ("-o", "--op"))
+        str,
+        Option(
+            "Reduction in the column `redop`: sum, prod, min, max, avg or mulsum. The bench reduces nothing.",
+            PANEL,
+            ("-o", "--op"),
+        ),
     ] = "sum"
-    root: Annotated[str, Option("Root of broadcast, reduce, gather and scatter, or all.", PANEL, ("-r", "--root"))] = (
-        "0"
-    )
+    root: Annotated[
+        str,
+        Option(
+            "Root of broadcast, reduce, gather and scatter: the number of a rank, or `all` for each rank in turn.",
+            PANEL,
+            ("-r", "--root"),
+        ),
+    ] = "0"
     timeout: Annotated[
-        float | None, Option("Time limit of each size, in seconds.", PANEL, ("-T", "--timeout"), 0, 86400)
+        float | None,
+        Option(
+            "Time limit in seconds for each size.",
+            PANEL,
+            ("-T", "--timeout"),
+            0,
+            86400,
+            default="none",
+        ),
     ] = None
     report_timestamps: Annotated[
-        int, Option("1: add the time at which each line is printed.", PANEL, ("-S", "--report_timestamps"), 0, 1)
+        int,
+        Option(
+            "Column with the time at which each line is printed. `0`: no such column. `1`: this column.",
+            PANEL,
+            ("-S", "--report_timestamps"),
+            0,
+            1,
+            default="0",
+        ),
     ] = 0
     output_file: Annotated[
         Path | None,
-        Option("File for all figures, in nccl-tests' JSON of version 3.", PANEL, ("-J", "--output_file", "--json")),
+        Option(
+            "File for all results, in version 3 of the JSON of nccl-tests.",
+            PANEL,
+            ("-J", "--output_file", "--json"),
+            default="none",
+        ),
     ] = None
 
 

@@ -44,22 +44,44 @@ PANEL = "Messages of the matrix"
 class MatrixOptions:
     """The messages between each pair."""
 
-    size: Annotated[str, Option("Size of a message for bandwidth.", PANEL, ("-s", "--size"))] = "1M"
+    size: Annotated[str, Option("Size of one message for the bandwidth.", PANEL, ("-s", "--size"))] = "1M"
     iters: Annotated[
-        int, Option("Number of such messages, posted together.", PANEL, ("-n", "--iters"), 1, MESSAGES_MAX)
+        int,
+        Option(
+            "Number of messages for the bandwidth. The sender posts them together.",
+            PANEL,
+            ("-n", "--iters"),
+            1,
+            MESSAGES_MAX,
+        ),
     ] = 4
-    small_size: Annotated[str, Option("Size of a message for latency.", PANEL)] = "64"
+    small_size: Annotated[str, Option("Size of one message for the latency.", PANEL)] = "64"
     small_iters: Annotated[
-        int, Option("Number of such messages, one after another; 0 skips latency.", PANEL, (), 0, 10**4)
+        int,
+        Option("Number of messages for the latency, one after the other. 0 skips the latency.", PANEL, (), 0, 10**4),
     ] = 20
     both_ways: Annotated[
-        bool, Option("Run both directions of a pair at once.", PANEL, default="one after the other")
+        bool, Option("Run both directions of a pair at the same time.", PANEL, default="one direction after the other")
     ] = False
     alone: Annotated[
-        bool, Option("Run one pair per round: slower, and pairs share no link.", PANEL, default="disjoint pairs")
+        bool,
+        Option(
+            "Run one pair in each round, so that no two pairs share a link. The bench then takes longer.",
+            PANEL,
+            default="all pairs of a round at the same time",
+        ),
     ] = False
     check: Annotated[
-        int, Option("1: receivers compare every byte, which takes time; 0: no check.", PANEL, ("-c", "--check"), 0, 1)
+        int,
+        Option(
+            "Check of the received bytes. `0`: no check. `1`: the receivers compare every byte. The comparison is part "
+            "of the measured time.",
+            PANEL,
+            ("-c", "--check"),
+            0,
+            1,
+            default="1",
+        ),
     ] = 1
 
 
@@ -91,14 +113,18 @@ def pairs(
     simulate: Simulate = False,
     mtu: Mtu = None,
     as_json: Annotated[
-        Path | None, typer.Option("-J", "--json", help="JSON file for all figures.", rich_help_panel=OUTPUT)
+        Path | None,
+        typer.Option("-J", "--json", help="File for all results, as JSON.  [default: none]", rich_help_panel=OUTPUT),
     ] = None,
     out: Kept = None,
 ) -> int:
     """Measure bandwidth and latency between all pairs of ranks, in rounds of disjoint pairs.
 
-    n ranks take n - 1 rounds. All pairs of a round are busy at once, so two of them may share a link; --alone has one
-    pair per round. Cells below 0.93 of the best are marked. With -o DIR, heat maps are written too.
+    n ranks take n - 1 rounds, or n rounds if n is odd. All pairs of a round send at the same time, so two pairs may
+    share a link. The table marks cells below 0.93 of the best bandwidth. With -o DIR, the command also writes heat maps
+    (pairs.html).
+
+    Exit codes: 0 done, 1 a byte was wrong or a rank died.
     """
     if not simulate:
         check_started_by_hand(live, lab)

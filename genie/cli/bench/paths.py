@@ -90,17 +90,19 @@ class PathOptions:
     size: Annotated[
         str | None,
         Option(
-            "Size of a message; K and M are powers of 1024.",
+            "Size of one message. K, M and G are powers of 1024.",
             PANEL,
             ("-s", "--size"),
             default="64 for pingpong, 64K for write",
         ),
     ] = None
-    all_sizes: Annotated[bool, Option("All powers of two from 2 B to 8M.", PANEL, ("-a", "--all"))] = False
+    all_sizes: Annotated[bool, Option("Measure all powers of two from 2 bytes to 8 MiB.", PANEL, ("-a", "--all"))] = (
+        False
+    )
     ends: Annotated[
-        str, Option("Ends of the path, two ranks of the hosts file; the first one sends first.", NETWORK)
+        str, Option("Ends of the path: two ranks of the hosts file. The first rank sends first.", NETWORK)
     ] = FIRST_TWO
-    limit: Annotated[float, Option("Time limit of each size, in seconds.", PANEL, (), 0.1, 86400)] = 600.0
+    limit: Annotated[float, Option("Time limit in seconds for each size.", PANEL, (), 0.1, 86400)] = 600.0
 
 
 def register(app: typer.Typer) -> None:
@@ -114,20 +116,30 @@ def pingpong(
     traffic: TrafficOptions,
     live: LiveOptions,
     count: Annotated[
-        int, typer.Option("-n", "--iters", min=1, max=10**8, help="Round trips for each size.", rich_help_panel=PANEL)
+        int,
+        typer.Option(
+            "-n", "--iters", min=1, max=10**8, help="Number of round trips for each size.", rich_help_panel=PANEL
+        ),
     ] = 1000,
     events: Annotated[
         bool,
-        typer.Option("-e", "--events", help="Sleep until a packet comes.  [default: poll if each rank has a core]"),
+        typer.Option(
+            "-e",
+            "--events",
+            help="Sleep until a packet comes, instead of polling.  [default: poll if the machine has a core for each "
+            "of its ranks, otherwise sleep]",
+        ),
     ] = False,
     mtu: Mtu = None,
     as_json: AsJson = None,
     out: Kept = None,
 ) -> int:
-    """Measure latency between two ranks, in ib_write_lat's columns.
+    """Measure the latency between two ranks, in the columns of ib_write_lat.
 
-    The ranks send WRITE_WITH_IMM to and fro; latency is half of a round trip. Both ends compare the last message with
-    the one that was sent. A byte that differs fails the bench.
+    The two ranks send WRITE_WITH_IMM messages to each other in turn. The latency is half of a round trip. Both ranks
+    compare the last message of each size with the bytes that were sent.
+
+    Exit codes: 0 done, 1 a byte was wrong, a rank died, or a time limit was exceeded.
     """
     bench = PathBench("pingpong", traffic, live, path.ends, sizes_of(path, "64"), mtu)
     return bench.run(out, as_json, rounds=count, limit_s=path.limit, poll=False if events else None)
@@ -138,7 +150,8 @@ def write(
     traffic: TrafficOptions,
     live: LiveOptions,
     count: Annotated[
-        int, typer.Option("-n", "--iters", min=1, max=10**8, help="Messages of each size.", rich_help_panel=PANEL)
+        int,
+        typer.Option("-n", "--iters", min=1, max=10**8, help="Number of messages of each size.", rich_help_panel=PANEL),
     ] = 5000,
     queue_pairs: Annotated[
         int,
@@ -147,29 +160,41 @@ def write(
             "-q",
             min=1,
             max=QUEUE_PAIRS_MAX,
-            help="Queue pairs of the connection, used in turn.",
+            help="Number of queue pairs of the connection. Messages use them in turn.",
             rich_help_panel=WIRE,
         ),
     ] = 1,
     depth: Annotated[
         int,
         typer.Option(
-            "--depth", "-t", min=1, max=10**5, help="Outstanding messages on each queue pair.", rich_help_panel=PANEL
+            "--depth",
+            "-t",
+            min=1,
+            max=10**5,
+            help="Maximum number of outstanding messages on each queue pair.",
+            rich_help_panel=PANEL,
         ),
     ] = 128,
     gigabits: Annotated[
         bool,
-        typer.Option("--report-gbits", help="Print Gb/s (10^9 bits), not MB/s (2^20 bytes).", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--report-gbits",
+            help="Print bandwidth in Gb/s (10^9 bits per second) instead of MB/s (2^20 bytes per second).",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     mtu: Mtu = None,
     as_json: AsJson = None,
     out: Kept = None,
 ) -> int:
-    """Measure bandwidth from one rank to another with RDMA WRITEs, in ib_write_bw's columns.
+    """Measure the bandwidth from one rank to another with RDMA WRITEs, in the columns of ib_write_bw.
 
-    The average is the sender's, from its first post to its last completion. The peak is a lower bound of the rate of
-    the fastest tenth at the receiver. The receiver compares the last message with the one that was sent. A byte that
-    differs fails the bench. Over verbs the WRITEs carry immediate data, without which a receiver gets no completion.
+    The sender measures the average, from its first post to its last completion. The receiver measures the peak, the
+    highest rate over a tenth of the messages. With several queue pairs the peak is a lower bound. The receiver compares
+    the last message of each size with the bytes that were sent. On verbs the WRITEs carry immediate data, because a
+    receiver gets no completion otherwise.
+
+    Exit codes: 0 done, 1 a byte was wrong, a rank died, or a time limit was exceeded.
     """
     bench = PathBench("write", traffic, live, path.ends, sizes_of(path, "64K"), mtu)
     return bench.run(

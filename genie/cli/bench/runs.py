@@ -44,26 +44,32 @@ FIRST_TWO = "0,1"
 _ENDS = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 
 _KEPT = (
-    "Folder to keep the runs in, which all hosts see.  [default: a temporary one; "
-    f"{SHARED_FOLDER} with ranks on other machines]"
+    "Folder in which the command keeps the runs. All hosts must see it.  [default: a temporary folder, or "
+    f"`{SHARED_FOLDER}` if ranks run on other machines]"
 )
 Kept = Annotated[Path | None, typer.Option("-o", "--out", help=_KEPT, rich_help_panel=OUTPUT)]
 KeptLong = Annotated[Path | None, typer.Option("--out", help=_KEPT, rich_help_panel=OUTPUT)]  # where -o is nccl-tests'
 Mtu = Annotated[
     int | None,
     typer.Option(
-        help="Path MTU: 256, 512, 1024, 2048 or 4096.  [default: the largest that all paths carry]",
+        help="Path MTU in bytes: 256, 512, 1024, 2048 or 4096.  [default: the MTU of the fabric file, otherwise the "
+        "largest that all paths carry, in `check` the largest that the interfaces carry]",
         rich_help_panel=WIRE,
     ),
 ]
 AsJson = Annotated[
-    Path | None, typer.Option("--json", help="JSON file for all figures and the settings.", rich_help_panel=OUTPUT)
+    Path | None,
+    typer.Option("--json", help="File for all results and settings, as JSON.  [default: none]", rich_help_panel=OUTPUT),
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(min=2, max=RANKS_MAX, help="Number of ranks.  [default: all of the hosts file or the fabric file]"),
+    typer.Option(
+        min=2,
+        max=RANKS_MAX,
+        help="Number of ranks.  [default: all ranks of the hosts file, or one for each host of the fabric file]",
+    ),
 ]
-Simulate = Annotated[bool, typer.Option("--simulate", help="Play in the twin only.")]
+Simulate = Annotated[bool, typer.Option("--simulate", help="Play in the twin only, and start no ranks.")]
 
 
 def without(group: type, *kept: str) -> set[str]:
@@ -201,9 +207,8 @@ def workplace(out: Path | None, hosts: Hosts | None) -> Iterator[Path]:
     with temporary_folder(TEMPORARY) as folder:
         try:
             yield folder
-        except LaunchError as error:  # the folder is removed, so drop the parts that name files in it
-            parts = [part for part in str(error).split("; ") if str(folder) not in part]
-            raise LaunchError("; ".join(parts) or "the run failed", error.code) from error
+        except LaunchError as error:  # the folder is removed
+            raise LaunchError(error.without_places, error.code) from error
 
 
 def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float | None = None) -> None:
@@ -212,7 +217,7 @@ def run_ranks(settings: RunSettings, line: list[str], what: str, limit_s: float 
         outcome = launch(settings, line, limit_s)
     if outcome.code != 0:
         show_progress("")
-        raise LaunchError(f"{what}: {outcome.problem}", outcome.code)
+        raise LaunchError(f"{what}: {outcome.failure}", outcome.code, outcome.places)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from simtwin.fabric.text import to_toml
 from simtwin.imports.ns3 import read_experiment
 
 convert_app = typer.Typer(
-    help="Convert traces, experiments, algorithms and fabrics from other tools.",
+    help="Convert traces, experiments, algorithms and fabrics of other tools into files of Genie.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -52,14 +52,17 @@ def register(app: typer.Typer) -> None:
 
 def convert_pytorch(
     out: Out,
-    host: Annotated[Path, typer.Option(help="Folder of the host execution traces, one per rank.", show_default=False)],
+    host: Annotated[Path, typer.Option(help="Folder with one host execution trace for each rank.", show_default=False)],
     device: Annotated[
-        Path | None, typer.Option(help="Folder of the Kineto traces, one per rank.  [default: none, no durations]")
+        Path | None,
+        typer.Option(
+            help="Folder with one Kineto trace for each rank.  [default: none. Compute nodes then have no durations]"
+        ),
     ] = None,
-    prefix: Annotated[str, typer.Option(help="Prefix of the files' names, PREFIX.RANK.et.")] = "workload",
-    compress: Annotated[bool, typer.Option("--compress", help="Compress the traces: write .et.gz files.")] = False,
+    prefix: Annotated[str, typer.Option(help="Prefix of the file names, which are `PREFIX.RANK.et`.")] = "workload",
+    compress: Annotated[bool, typer.Option("--compress", help="Write compressed traces: `.et.gz` files.")] = False,
 ) -> int:
-    """Convert PyTorch's host execution traces and Kineto traces, one of each per rank."""
+    """Convert host execution traces and Kineto traces of PyTorch into Chakra traces, one for each rank."""
     check_prefix(prefix)
     check_traces_folder(out, prefix)
     hosts = find_host_traces(host)
@@ -81,14 +84,17 @@ def convert_pytorch(
 
 def convert_ns3(
     config: Annotated[
-        Path, typer.Argument(help="Configuration file of ns-3's RDMA model (HPCC's source tree).", show_default=False)
+        Path,
+        typer.Argument(
+            help="Configuration file of the RDMA model of ns-3, as in the source tree of HPCC.", show_default=False
+        ),
     ],
     out: Out,
 ) -> int:
-    """Convert an experiment of ns-3's RDMA model into a fabric file and traces of its flows.
+    """Convert an experiment of the RDMA model of ns-3 into a fabric file and traces of its flows.
 
-    The fabric file has the model's frames and parameters. The configuration names the topology file and the flow file;
-    they lie beside it or in the folder above it.
+    The fabric file has the frames and the parameters of the model. The configuration file names a topology file and a
+    flow file. Both must be in the folder of the configuration file, or in the folder above it.
     """
     check_experiment_folder(out, "flows")
     with reading(config):

@@ -40,37 +40,55 @@ def convert_fabric(
     source: Annotated[Path, typer.Argument(metavar="IN", help="File of the other tool.", show_default=False)],
     target: Annotated[Path | None, typer.Argument(metavar="OUT", help="Same as --out.", show_default=False)] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Fabric file to write, such as fabric.toml.", show_default=False)
+        Path | None,
+        typer.Option("-o", "--out", help="Fabric file to write, such as `fabric.toml`.", show_default=False),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--from", help=f"Format: {', '.join(READERS)}.  [default: by the content]")
+        str | None,
+        typer.Option("--from", help=f"Format of the file: {', '.join(READERS)}.  [default: recognised by the content]"),
     ] = None,
     conf: Annotated[
-        Path | None, typer.Option(help="For SimAI and ns-3: configuration file, such as SimAI.conf.  [default: none]")
+        Path | None,
+        typer.Option(help="For `simai` and `ns3`: configuration file, such as `SimAI.conf`.  [default: none]"),
     ] = None,
     servers: Annotated[
-        int | None, typer.Option(min=1, help="For NCCL's XML: number of such servers.  [default: 2]")
+        int | None, typer.Option(min=1, help="For `nccl`: number of servers of this kind.  [default: 2]")
     ] = None,
     spines: Annotated[
         int | None,
-        typer.Option(min=0, help="For NCCL's XML: number of spines that join the rails.  [default: that of servers]"),
+        typer.Option(
+            min=0,
+            help="For `nccl`: number of spine switches that join the rails.  [default: the number of servers, or 0 "
+            "with one rail]",
+        ),
     ] = None,
     nic_rate: Annotated[
-        str | None, typer.Option(help="For NCCL's XML: rate of NICs without a speed in it, such as 200Gb/s.")
+        str | None,
+        typer.Option(
+            help="For `nccl`: rate of the NICs for which the file has no speed, such as 200Gb/s.  [default: none]"
+        ),
     ] = None,
     nvlink_rate: Annotated[
-        str | None, typer.Option(help="For NCCL's XML without NVLinks: rate of a GPU to an NVSwitch.  [default: none]")
+        str | None,
+        typer.Option(
+            help="For `nccl`, if the file has no NVLinks: rate from each GPU to an NVSwitch.  [default: none. The "
+            "servers then have no NVSwitch]"
+        ),
     ] = None,
     nic: Annotated[
-        list[str] | None, typer.Option(help="For NCCL's XML without device classes: bus id of a NIC; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="For `nccl`, if the file has no device classes: bus id of a NIC. May be repeated.  [default: none]"
+        ),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(help="For NCCL's XML: delay of the network's cables.  [default: 500ns]")
+        str | None, typer.Option(help="For `nccl`: delay of the cables outside the servers.  [default: 500ns]")
     ] = None,
 ) -> int:
-    """Convert a network of SimAI, ns-3 or ASTRA-sim, or NCCL's topology XML of a server, into a fabric file.
+    """Convert a network of SimAI, ns-3 or ASTRA-sim, or a topology XML of NCCL, into a fabric file.
 
-    Notes list what the file leaves open, and the parts of it that Genie does not understand.
+    The command prints notes. They list the values that the input leaves open, and the parts that Genie does not
+    understand.
     """
     if (target is None) == (out is None):
         raise UsageError("give one file to write: -o OUT.toml")

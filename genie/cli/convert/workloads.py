@@ -38,8 +38,8 @@ genie simulate traces/ar --rate 100Gb/s -o run
 ```
 """
 
-Prefix = Annotated[str, typer.Option(help="Prefix of the files' names, PREFIX.RANK.et.")]
-Compress = Annotated[bool, typer.Option("--compress", help="Compress the traces: write .et.gz files.")]
+Prefix = Annotated[str, typer.Option(help="Prefix of the file names, which are `PREFIX.RANK.et`.")]
+Compress = Annotated[bool, typer.Option("--compress", help="Write compressed traces: `.et.gz` files.")]
 
 
 def register(convert: typer.Typer) -> None:
@@ -51,33 +51,49 @@ def register(convert: typer.Typer) -> None:
 def convert_aicb_file(
     file: Annotated[
         Path,
-        typer.Argument(help="SimAI's workload (.txt), or AICB's list of communications (.csv).", show_default=False),
+        typer.Argument(
+            help="Workload for SimAI (`.txt`), or list of communications of AICB (`.csv`).", show_default=False
+        ),
     ],
     out: Out,
     ranks: Annotated[
-        int | None, typer.Option(min=1, max=HOSTS_MAX, help="Number of ranks of the job.  [default: the file's]")
+        int | None,
+        typer.Option(min=1, max=HOSTS_MAX, help="Number of ranks of the job.  [default: the number in the file]"),
     ] = None,
     tensor_parallel: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of a tensor-parallel group.  [default: the file's, or 1]")
+        int | None,
+        typer.Option(
+            min=1, help="Number of ranks in a tensor-parallel group.  [default: the number in the file, otherwise 1]"
+        ),
     ] = None,
     pipeline_parallel: Annotated[
-        int | None, typer.Option(min=1, help="Stages of the pipeline.  [default: the file's, or 1]")
+        int | None,
+        typer.Option(min=1, help="Number of pipeline stages.  [default: the number in the file, otherwise 1]"),
     ] = None,
     expert_parallel: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of an expert-parallel group.  [default: the file's, or 1]")
+        int | None,
+        typer.Option(
+            min=1, help="Number of ranks in an expert-parallel group.  [default: the number in the file, otherwise 1]"
+        ),
     ] = None,
-    passes: Annotated[int, typer.Option(min=1, max=1000, help="For a .txt: number of training iterations.")] = 1,
+    passes: Annotated[
+        int, typer.Option(min=1, max=1000, help="For a `.txt` file: number of training iterations in the traces.")
+    ] = 1,
     skip_init: Annotated[
-        bool, typer.Option("--skip-init", help="Leave out a list's rows up to the end of its first epoch.")
+        bool,
+        typer.Option(
+            "--skip-init", help="For a `.csv` file: leave out the first epoch, which is the start of the job."
+        ),
     ] = False,
     prefix: Prefix = "workload",
     compress: Compress = False,
 ) -> int:
-    """Convert AICB's workloads, which SimAI plays too: one trace per rank.
+    """Convert workloads of AICB into Chakra traces, one for each rank.
 
-    Ranks play a SimAI workload as SimAI does. The forward pass takes all rows, each row's communication before the next
-    row. The backward pass has the input's gradient, its communication and the weights' gradient. The communication of
-    the weights' gradient runs in the background until the end. A list's rows follow one after another.
+    The traces of a .txt file follow the order of SimAI. In the forward pass, the communication of a row comes before
+    the next row. The backward pass computes the gradient of the input, communicates it, and computes the gradient of
+    the weights. The communication of the weights runs in the background until the end. The rows of a .csv file follow
+    one after the other.
     """
     check_prefix(prefix)
     check_traces_folder(out, prefix)
@@ -100,28 +116,31 @@ def convert_aicb_file(
 
 
 def convert_msccl_file(
-    file: Annotated[Path, typer.Argument(help="MSCCL's algorithm file (XML).", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Algorithm file of MSCCL (XML).", show_default=False)],
     size: Annotated[
         str,
         typer.Option(
-            help="Size of the collective, such as 64MiB: one rank's input, for an all-gather too.",
+            help="Size of the collective, such as 64MiB. It is the input of one rank, for an all-gather too.",
             show_default=False,
         ),
     ],
     out: Out,
     reduction: Annotated[
         str,
-        typer.Option(help="Time that a rank takes to reduce a chunk, such as 7us.  [default: 0s]", show_default=False),
+        typer.Option(
+            help="Time that a rank takes to reduce one chunk, such as 7us.  [default: 0s]", show_default=False
+        ),
     ] = "0",
     prefix: Prefix = "workload",
     compress: Compress = False,
 ) -> int:
-    """Convert an algorithm of MSCCL's into traces that play it once, after a proof that it is correct.
+    """Convert an MSCCL algorithm into Chakra traces that play it once, one for each rank.
 
-    Each chunk that the algorithm sends becomes a send and a receive.
+    Genie first proves that the algorithm is correct. If the algorithm has too many chunks for a proof, the command
+    prints a note. Each chunk that the algorithm sends becomes a send and a receive.
 
-    To play the same algorithm in place of another workload's collectives, give --algorithm OPERATION=FILE.xml and
-    --wire plain to genie run, simulate, validate or bench.
+    The same algorithm can replace the collectives of another workload. Give `--wire plain` and `--algorithm
+    OPERATION=FILE.xml` to `genie run`, `simulate` or `validate`. In `genie bench` it is `--algorithm FILE.xml`.
     """
     check_prefix(prefix)
     size_bytes = quantity("--size", size, parse_size, f"give 1B to {format_size(SIZE_MAX_BYTES)}, such as 64MiB")

@@ -16,7 +16,9 @@ from genie.workload.write import check_folder, refuse_strangers
 from simtwin.imports.words import ForeignFileError
 
 T = TypeVar("T")
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the results; earlier ones in it are replaced.")]
+Out = Annotated[
+    Path, typer.Option("-o", "--out", help="Folder for the results. Genie replaces earlier results in this folder.")
+]
 
 
 def quantity(option: str, text: str, parse: Callable[[object], T], advice: str) -> T:

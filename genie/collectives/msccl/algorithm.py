@@ -70,7 +70,7 @@ def lower_file(file: MscclFile) -> MscclAlgorithm:
     total = sum(len(each) for each in moves)
     notes = list(file.notes)
     if total <= PROVED_MOVES_MAX and sum(blocks) <= PROVED_BLOCKS_MAX:
-        members = [_steps(file, position, each) for position, each in enumerate(moves)]
+        members = [_steps(position, each) for position, each in enumerate(moves)]
         sizes = [np.ones(count, np.int64) for count in blocks]  # all chunks are equally large; one byte is enough
         meaning = None
         if file.op != "custom":
@@ -146,7 +146,7 @@ def _without_local_moves(moves: Sequence[Move]) -> list[list[int]]:
     return kept
 
 
-def _steps(file: MscclFile, position: int, moves: Sequence[Move]) -> list[Step]:
+def _steps(position: int, moves: Sequence[Move]) -> list[Step]:
     """The moves of a member as steps for the checker."""
     steps = []
     for number, move in enumerate(moves):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE, RankError
 from genie.inputs.fault import fault_line, memory_line
+from genie.live.failure import Cause, ConnectionEndedError, Failure, FailureRecord, LauncherError, SignalError
 from genie.live.launched import ENDING_SIGNALS
-from genie.live.parts import FAILED, LAUNCHED, LAUNCHER_GONE, PARTS, RESERVE, TOLD, remove_parts
-from genie.live.rendezvous.channel import STOPPED, RendezvousError
+from genie.live.parts import FAILED, LAUNCHED, PARTS, RESERVE, remove_parts
+from genie.live.rendezvous.channel import PeerError, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
 from genie.workload.graph import WorkloadError
@@ -96,7 +98,7 @@ def heed_signals() -> None:
 
 def _told_to_end(number: int, _: object) -> None:
     _only_note_signals()  # one error is enough
-    raise RankError(f"{TOLD}{signal.Signals(number).name}")
+    raise SignalError(signal.Signals(number).name)
 
 
 _noted: list[int] = []  # signals that came while this rank was already ending
@@ -105,6 +107,20 @@ _noted: list[int] = []  # signals that came while this rank was already ending
 def _only_note_signals() -> None:
     for number in ENDING_SIGNALS:
         signal.signal(number, lambda number, _: _noted.append(number))
+
+
+def failure_of(rank: int, error: Exception) -> Failure:
+    """Return the failure of a rank that cannot go on because of `error`."""
+    match error:
+        case PeerError():
+            return Failure(rank=rank, error=str(error), cause=Cause.PEER)
+        case SignalError():
+            return Failure(rank=rank, error=str(error), cause=Cause.SIGNAL, signal=error.signal_name)
+        case LauncherError():
+            return Failure(rank=rank, error=str(error), cause=Cause.LAUNCHER)
+        case ConnectionEndedError():
+            return Failure(rank=rank, error=str(error), cause=Cause.CONNECTION)
+    return Failure(rank=rank, error=str(error))
 
 
 def code_of(error: Exception, played: bool) -> int:
@@ -122,19 +138,21 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
     Return the exit code.
     """
     _only_note_signals()
-    text, code, rank = _told_too(str(error)), code_of(error, iteration >= 0), rendezvous.rank
+    error, rank = _told_too(error), rendezvous.rank
+    failure, code = failure_of(rank, error), code_of(error, iteration >= 0)
     agreed = isinstance(error, RankError) and error.agreed
-    recorded = record_failure(settings, rank, iteration, text, code)
+    recorded = record_failure(settings, failure, iteration, code)
     # Where no launcher reports for all ranks, the rank that knows the cause reports it.
-    others_say_it = recorded if LAUNCHED in os.environ else STOPPED in text or (agreed and rank != 0)
+    others_say_it = recorded if LAUNCHED in os.environ else failure.cause == Cause.PEER or (agreed and rank != 0)
     if not others_say_it:
-        print(f"genie: {name_rank(rank, text)}", file=sys.stderr, flush=True)
-    alone = LAUNCHED not in os.environ or LAUNCHER_GONE in text
-    heard = agreed or rendezvous.alarm(text)
+        print(f"genie: {name_rank(rank, failure.error)}", file=sys.stderr, flush=True)
+    first = error.failure if isinstance(error, PeerError) else failure
+    alone = LAUNCHED not in os.environ or first.cause == Cause.LAUNCHER
+    heard = agreed or rendezvous.alarm(first)
     if not agreed:
         time.sleep(ALARM_LEAVES_S)
     if alone and rank == 0:
-        _gather(settings, name_rank(0, text), iteration, 0.0 if agreed else SALVAGE_WAIT_S)
+        _gather(settings, name_rank(0, failure.error), iteration, 0.0 if agreed else SALVAGE_WAIT_S)
     elif alone and heard and iteration >= 0:
         _wait_for_salvage(settings)  # mpirun ends all ranks as soon as one has failed
     if agreed:
@@ -143,13 +161,13 @@ def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, itera
     os._exit(code)  # an ordinary exit would wait in MPI's finalization for ranks that are gone
 
 
-def _told_too(text: str) -> str:
-    """Return the text, or that a signal told this rank to end: another rank's alarm may precede mpirun's signal."""
-    if STOPPED + TOLD in text:
+def _told_too(error: Exception) -> Exception:
+    """Return the error, or that a signal told this rank to end: another rank's alarm may precede mpirun's signal."""
+    if isinstance(error, PeerError) and error.failure.cause == Cause.SIGNAL:
         time.sleep(SIGNAL_SPREADS_S)
         if _noted:
-            return f"{TOLD}{signal.Signals(_noted[0]).name}"
-    return text
+            return SignalError(signal.Signals(_noted[0]).name)
+    return error
 
 
 def _gather(settings: RunSettings, problem: str, iteration: int, wait_s: float) -> None:
@@ -169,16 +187,16 @@ def _wait_for_salvage(settings: RunSettings) -> None:
         time.sleep(0.02)
 
 
-def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, code: int) -> bool:
+def record_failure(settings: RunSettings, failure: Failure, iteration: int, code: int) -> bool:
     """Leave a failure record for the launcher; return False when it cannot be written."""
-    record = {"rank": rank, "iteration": iteration, "error": text, "code": code, "time_ns": time.time_ns()}
+    record = FailureRecord(**msgspec.structs.asdict(failure), iteration=iteration, code=code, time_ns=time.time_ns())
     folder = settings.out_path / PARTS
-    kept = folder / f"{rank:05d}{RESERVE}"
+    kept = folder / f"{failure.rank:05d}{RESERVE}"
     try:
         # Overwrites the reserved blocks, which needs no free disk space; JSON permits trailing blanks.
         with kept.open("r+b") as file:
-            file.write(json.dumps(record).encode())
-        kept.rename(folder / f"{rank:05d}{FAILED}")
+            file.write(msgspec.json.encode(record))
+        kept.rename(folder / f"{failure.rank:05d}{FAILED}")
     except OSError:
         return False
     return True
@@ -186,4 +204,6 @@ def record_failure(settings: RunSettings, rank: int, iteration: int, text: str, 
 
 def name_rank(rank: int, text: str) -> str:
     """Return a rank's error, prefixed with the rank unless the text names it."""
-    return text if re.search(rf"\brank {rank}\b", text) else f"rank {rank}: {text}"
+    words = text.replace(":", " ").replace(",", " ").replace(";", " ").split()
+    is_named = any(word == "rank" and after == str(rank) for word, after in pairwise(words))
+    return text if is_named else f"rank {rank}: {text}"

@@ -23,14 +23,14 @@ import msgspec
 from genie.config.hosts import Hosts
 from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, GenieError, RankError
 from genie.inputs.fault import memory_advice, memory_limit_kib
+from genie.live.failure import Cause
 from genie.live.launch.blame import told_to_end
 from genie.live.launch.endings import launcher_identity, name_rank, reserve
 from genie.live.launch.memory import salvage_apart, save_memory
 from genie.live.launch.merge import failures, remove_halves, try_to_salvage
 from genie.live.launch.watch import Watch, still_running
 from genie.live.launched import ENDING_SIGNALS
-from genie.live.parts import LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, TOLD, remove_parts
-from genie.live.rendezvous.channel import STOPPED
+from genie.live.parts import LAUNCH_FILE, LAUNCHED, LOG_FILE, PARTS, remove_parts
 from genie.live.settings import RunSettings
 from genie.record import mark, write_atomically
 
@@ -45,11 +45,15 @@ SHORT_OF_MEMORY = re.compile("memory|alloc|SIGABRT|SIGSEGV|SIGBUS|did not start|
 
 
 class LaunchError(GenieError):
-    """mpirun cannot be found or used, or a run failed: one line to print, and the exit code."""
+    """mpirun cannot be found or used, or a run failed: one line to print, and the exit code.
 
-    def __init__(self, text: str, code: int = EXIT_ENVIRONMENT) -> None:
-        super().__init__(text)
+    `places`: of what a failed run recorded.
+    """
+
+    def __init__(self, text: str, code: int = EXIT_ENVIRONMENT, places: str = "") -> None:
+        super().__init__(f"{text}; {places}" if places else text)
         self.code = code
+        self.without_places = text
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,14 @@ class Outcome:
     """The end of a launch: an exit code, and one line when it is not 0."""
 
     code: int
-    problem: str | None = None  # the failure, and the place of the records
+    failure: str | None = None
+    places: str = ""  # of mpirun's output and of the records
     gone: bool = False  # the run folder was removed: there is nothing to clean up
+
+    @property
+    def problem(self) -> str | None:
+        """The failure, and the places of what was recorded."""
+        return f"{self.failure}; {self.places}" if self.failure and self.places else self.failure
 
 
 def find_mpirun() -> str:
@@ -281,23 +291,26 @@ def _keep_log(settings: RunSettings) -> str:
 
 def _failed(settings: RunSettings, found: Outcome | None, returncode: int | None) -> Outcome:
     """Return the failure in one line, with the place of the records."""
-    causes = [record for record in failures(settings) if STOPPED not in record["error"]]
-    said = found is not None and TOLD in str(found.problem)  # it covers all such ranks, not only the first record
-    told = name_rank(causes[0]["rank"], causes[0]["error"]) if causes and not said else None
+    causes = [record for record in failures(settings) if record.cause != Cause.PEER]
+    # Records of ranks that a signal ended add nothing to what the ends of processes show.
+    is_shown = found is not None and bool(told_to_end(causes))
+    told = name_rank(causes[0].rank, causes[0].error) if causes and not is_shown else None
+    places: list[str] = []
     if found is None and told:
-        code, problem = int(causes[0]["code"]), told
+        code, problem = causes[0].code, told
     else:
         found = found or Outcome(
             EXIT_ENVIRONMENT, f"mpirun ended with exit code {returncode} before all ranks were done"
         )
-        code, problem = found.code, str(found.problem)
+        code, problem = found.code, str(found.failure)
         if told and code == EXIT_FAILED:
             problem += f"; then {told}"
         elif code in (EXIT_FAILED, EXIT_ENVIRONMENT):
             words, log = _last_words(settings), _keep_log(settings)
-            problem += (f"; last words: {words}" if words else "") + (f"; see {log}" if log else "")
+            problem += f"; last words: {words}" if words else ""
+            places += [f"see {log}"] if log else []
     limited = memory_limit_kib() is not None
     if limited and "ulimit" not in problem and SHORT_OF_MEMORY.search(problem):
         problem += f"; {memory_advice()}"
-    where = (salvage_apart if limited else try_to_salvage)(settings, problem)
-    return Outcome(code, f"{problem}; {where}" if where else problem)
+    where = (salvage_apart if limited else try_to_salvage)(settings, "; ".join([problem, *places]))
+    return Outcome(code, problem, "; ".join([*places, where] if where else places))

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from genie.live.counters.warnings import warnings_of
+from genie.live.failure import FailureRecord
 from genie.live.fault_warnings import missed_faults
 from genie.live.launch.watch import still_running
 from genie.live.parts import CUT, FACTS, FAILED, LAUNCH_FILE, PARTS, remove_parts
@@ -284,15 +285,10 @@ def _readable(path: Path) -> bytes:
     return data
 
 
-def failures(settings: RunSettings) -> list[dict[str, Any]]:
+def failures(settings: RunSettings) -> list[FailureRecord]:
     """Return the records of failed ranks, the earliest first."""
-    kinds = {"rank": int, "code": int, "error": str, "time_ns": int}
-    records = []
+    records: list[FailureRecord] = []
     for path in sorted((settings.out_path / PARTS).glob(f"*{FAILED}")):
-        try:
-            record = json.loads(path.read_text())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
-            records.append(record)
-    return sorted(records, key=lambda record: record["time_ns"])
+        with suppress(OSError, ValueError, RecursionError):
+            records.append(msgspec.json.decode(path.read_bytes(), type=FailureRecord))
+    return sorted(records, key=lambda record: record.time_ns)

@@ -16,6 +16,7 @@ from genie.errors import EXIT_ENVIRONMENT, EXIT_FAULT, EXIT_USAGE
 from genie.inputs.content import read_bytes
 from genie.inputs.fault import fault_line, install_thread_handler, memory_line
 from genie.inputs.printable import safe_streams
+from genie.live.failure import Failure
 from genie.live.launch.endings import launcher_gone, record_failure, unwritable_part
 from genie.live.launched import expected_rank
 from genie.live.parts import FINISHED, LAUNCHED, LOG_FILE, PARTS, RUNNING, SIGN, STARTING
@@ -91,9 +92,9 @@ def _sign(settings: RunSettings, rank: int, state: str) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.uname().nodename} {os.getpid()} {state}")
     except OSError as error:
-        text = str(unwritable_part(settings, path, error))
-        if not record_failure(settings, rank, -1, text, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
-            print(f"genie: rank {rank}: {text}", file=sys.stderr, flush=True)
+        failure = Failure(rank=rank, error=str(unwritable_part(settings, path, error)))
+        if not record_failure(settings, failure, -1, EXIT_ENVIRONMENT) or LAUNCHED not in os.environ:
+            print(f"genie: rank {rank}: {failure.error}", file=sys.stderr, flush=True)
         os._exit(EXIT_ENVIRONMENT)  # an ordinary exit would wait in MPI's finalization for the others
     return path
 

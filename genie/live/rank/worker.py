@@ -16,6 +16,7 @@ import numpy as np
 
 from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, RankError
 from genie.live.counters.devices import Watched, devices_of, key_of
+from genie.live.failure import Cause, ConnectionEndedError, LauncherError
 from genie.live.launch.endings import (
     check_size,
     heed_signals,
@@ -25,17 +26,17 @@ from genie.live.launch.endings import (
     unexpected,
     unwritable_part,
 )
-from genie.live.parts import CUT, FACTS, LAUNCHED, LAUNCHER_GONE, PARTS
+from genie.live.parts import CUT, FACTS, LAUNCHED, PARTS
 from genie.live.paths.mtu import discover, path_problem
 from genie.live.paths.trace import PathTrace
 from genie.live.rank.clocks import SHARED_CLOCK, clock_identity, exchange, fit
 from genie.live.rank.gather import gather
 from genie.live.rank.run_queue import waited_for_core_ns
 from genie.live.rank.transports import make_transport
-from genie.live.rendezvous.channel import RendezvousError
+from genie.live.rendezvous.channel import PeerError, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.settings import RunSettings
-from genie.live.transport import REFUSED, STALLED, EndpointInfo, Site, TransportContext, TransportError
+from genie.live.transport import ENDED, REFUSED, STALLED, EndpointInfo, Site, TransportContext, TransportError
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
 from genie.workload.compute import fill_durations, parse_compute
@@ -49,7 +50,6 @@ IDLE_NS = 2_000_000  # between two checks for messages while waiting: each takes
 # sending.
 LEAD_NS = 2 * IDLE_NS + 2_000_000
 CAUSE_WAIT_S = 2 * SLICE_NS / 1e9  # for a peer's report of why a connection ended: rank 0 passes it on
-ENDED = "ended its connection"  # part of an engine's report that it ended a connection
 REAL_TIME_PRIORITY = 10
 
 
@@ -172,7 +172,7 @@ class Rank:
     def idle(self) -> None:
         """Answer peers for IDLE_NS, while waiting for other ranks. Raise RankError when the transport fails."""
         if self.transport.serve(self.transport.now_ps + IDLE_NS * PS_PER_NS) == "failed":
-            raise RankError(self._explain(self.transport.error))
+            raise self._failed()
 
     def play(self, iteration: int) -> None:
         """Play one iteration; all ranks start it at one origin. Raise RankError when it cannot end."""
@@ -192,11 +192,13 @@ class Rank:
                 if state == "done":
                     self.idle()  # other work of this rank takes cores from ranks that still exchange their last packets
                 self.meet.alive()
-                alarm = self.meet.alarmed() or self._launcher_gone()
+                alarm = self.meet.alarmed()
                 if alarm is not None and state != "failed":
-                    raise RankError(alarm)
+                    raise PeerError(alarm)
+                if state != "failed" and self.launcher is not None and not self.launcher.exists():
+                    raise LauncherError
             if state == "failed":
-                raise RankError(self._cause_elsewhere() or self._explain(self.transport.error))
+                raise self._cause_elsewhere() or self._failed()
             self.run_queue_ns.append(-1 if before_ns < 0 else waited_for_core_ns() - before_ns)
             if wrong := self.transport.counters().get("wrong_bytes", 0):
                 raise RankError(f"iteration {iteration}: {wrong} bytes of what arrived are not what was sent")
@@ -208,30 +210,31 @@ class Rank:
             raise
         self.save(iteration)
 
-    def _cause_elsewhere(self) -> str | None:
+    def _cause_elsewhere(self) -> PeerError | None:
         """Return the report of a peer that refused a packet of this rank: it names the packet and its sender."""
-        deadline = time.monotonic() + CAUSE_WAIT_S
+        alarm, deadline = None, time.monotonic() + CAUSE_WAIT_S
         while self.transport.failure == REFUSED and time.monotonic() < deadline:
-            alarm = self.meet.alarmed()
+            with suppress(RendezvousError):
+                alarm = self.meet.alarmed()
             if alarm is not None:
-                return alarm if ENDED in alarm else None
+                return PeerError(alarm) if alarm.cause == Cause.CONNECTION else None
             _sleep_a_little()
         return None
 
-    def _launcher_gone(self) -> str | None:
-        return None if self.launcher is None or self.launcher.exists() else LAUNCHER_GONE
-
-    def _explain(self, problem: str) -> str:
-        text = "; ".join(name_nodes(self.workload, part) for part in problem.split("; "))
+    def _failed(self) -> RankError:
+        """Return the transport's failure, with the nodes that this rank waits for."""
+        waiting = self._named(self.transport.waiting())
         if self.transport.failure == STALLED:
-            text = f"nothing came for {self.stall_s:.3g} s: {text}"
-        waiting = "; ".join(name_nodes(self.workload, part) for part in self.transport.waiting().split("; "))
-        if waiting and waiting not in text:
-            text += f"; waiting: {waiting}"
-        if text.startswith("nothing came") and "collective" in text:
             # The cause may be a link that drops packets silently, which no rank can see.
-            text += f"; genie check {'--lab' if self.settings.lab else '--hosts'} FILE tries every path for such losses"
-        return f"iteration {self.iteration}: {text}"
+            check = f"genie check {'--lab' if self.settings.lab else '--hosts'} FILE tries every path for such losses"
+            text = f"nothing came for {self.stall_s:.3g} s: {waiting}; {check}"
+        else:
+            text = self._named(self.transport.error) + (f"; waiting: {waiting}" if waiting else "")
+        kind = ConnectionEndedError if self.transport.failure == ENDED else RankError
+        return kind(f"iteration {self.iteration}: {text}")
+
+    def _named(self, nodes: str) -> str:
+        return "; ".join(name_nodes(self.workload, part) for part in nodes.split("; "))
 
     def save(self, iteration: int, *, cut: bool = False) -> None:
         """Keep the iteration's records, also on disk to outlive this process. `cut`: it was not played to its end."""
@@ -329,7 +332,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         for iteration in range(total):
             rank.play(iteration)
             if rank.rank == 0:
-                report_progress(settings, iteration + 1, total)
+                report_progress(iteration + 1, total)
         rank.finish()
         if not rank.paths:
             rank.transport.close()
@@ -341,7 +344,7 @@ def run_rank(settings: RunSettings, rendezvous: Rendezvous) -> int:
         return leave(settings, rendezvous, unexpected(error), rank.iteration if rank else -1)
 
 
-def report_progress(settings: RunSettings, done: int, total: int) -> None:
+def report_progress(done: int, total: int) -> None:
     """Print one line now and then on standard error, for users and logs."""
     every = max(1, total // 10)
     if LAUNCHED in os.environ:

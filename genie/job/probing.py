@@ -1,0 +1,64 @@
+"""Probing links after a run: what its traffic could not judge is measured by flows over chosen paths."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from genie.invocation import detail, note
+from genie.job.job import Job
+from genie.job.site import ExecutionSite
+from genie.job.warnings import warn
+from genie.live.launch.launcher import launch, mpirun_line, refuse_running, remote_hosts
+from genie.live.settings import RunSettings
+from genie.live.transport import VERBS
+from genie.probe.settings import LinkProbeSettings
+from genie.record import PROBE, launch_mark, prepare_folder
+from genie.verdict.probes import Probes, read_probes
+
+MODULE = "genie.probe.rank"
+PATHS = 16  # UDP source ports from each host to each other: they show 4 equally likely paths with P = 0.96
+
+
+def probed_links(
+    job: Job, site: ExecutionSite, played: RunSettings, out: Path, targets: Collection[str], budget_s: float
+) -> Probes | None:
+    """Measure the rates of these links within the budget; return None where it cannot.
+
+    `played`: the settings of the run that is judged.
+    """
+    if not targets or budget_s <= 0 or VERBS in played.kinds or not played.rate_bps or played.trace is None:
+        return None
+    note(f"probing {len(targets)} links that the run's traffic cannot judge")
+    rates = _needed(job, played.rate_bps)
+    fields = msgspec.structs.asdict(played) | {
+        "schema": launch_mark(PROBE),
+        "workload": "",
+        "out": str(out.resolve()),
+        "congestion": {},
+        "faults": type(played.faults)(),
+        "paths": PATHS,
+        "source_ports": "pair",
+        "targets": sorted(targets),
+        "flows": {link: rates[link] for link in targets if link in rates},
+        "budget_s": budget_s,
+    }
+    settings = LinkProbeSettings(**fields)
+    refuse_running(out)
+    prepare_folder(out, PROBE)
+    line = mpirun_line(settings, remote_hosts(job.hosts), MODULE, site.wrapper(job.ranks))
+    detail(" ".join(line))
+    outcome = launch(settings, line)
+    if outcome.code != 0:
+        warn(f"links were not probed: {outcome.failure}")
+        return None
+    return read_probes(out / "run.json")
+
+
+def _needed(job: Job, rate_bps: int) -> dict[str, int]:
+    """Return link -> flows at the line rate that fill it."""
+    network = job.network
+    rates = network.rate_bps.tolist()
+    return {name: max(1, -(-rate // rate_bps)) for name, rate in zip(network.link_names, rates, strict=True)}

@@ -1,0 +1,1 @@
+"""Probes of links after a run: flows over chosen paths, for what the job's own traffic could not judge."""

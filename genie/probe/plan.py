@@ -1,0 +1,77 @@
+"""The plan of a link probe: flows that fill each link, in batches that share nothing. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from genie.check.settings import Flow
+
+Links = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PathTest:
+    """Flows at once over shared links, from and to different hosts."""
+
+    links: Links  # between switches, that all the flows cross
+    flows: tuple[Flow, ...]
+    crossed: frozenset[str]  # all links of the flows
+
+
+def planned(
+    paths: Mapping[Flow, Links], targets: Collection[str], needed: Mapping[str, int], between: Collection[str]
+) -> list[PathTest]:
+    """Return for each target link one test, or none if too few flows cross it.
+
+    `paths`: the links of each flow, in order. `needed`: flows that fill a link. `between`: links between switches. A
+    test that crosses several targets serves them all.
+    """
+    crossing: dict[str, list[Flow]] = defaultdict(list)
+    for flow in sorted(paths, key=lambda each: (each.source, each.target, each.path)):
+        for link in paths[flow]:
+            crossing[link].append(flow)
+    tests: list[PathTest] = []
+    served: set[str] = set()
+    for target in sorted(targets):
+        count = needed.get(target, 1)
+        if target in served:
+            continue
+        flows = _disjoint(crossing[target], count)
+        if len(flows) < count:
+            continue
+        shared = set.intersection(*(set(paths[flow]) for flow in flows)) & set(between)
+        filled = tuple(link for link in paths[flows[0]] if link in shared and needed.get(link, 1) <= count)
+        served.update(filled)
+        crossed = frozenset(link for flow in flows for link in paths[flow])
+        tests.append(PathTest(filled, tuple(flows), crossed))
+    return tests
+
+
+def batches_of(tests: Sequence[PathTest]) -> list[list[PathTest]]:
+    """Return the tests in batches whose tests share no link and no host."""
+    batches: list[list[PathTest]] = []
+    for test in tests:
+        for batch in batches:
+            flows = [flow for each in batch for flow in each.flows]
+            if not any(test.crossed & each.crossed for each in batch) and are_disjoint([*flows, *test.flows]):
+                batch.append(test)
+                break
+        else:
+            batches.append([test])
+    return batches
+
+
+def _disjoint(flows: Sequence[Flow], count: int) -> list[Flow]:
+    """Return up to `count` flows without a common sender or receiver."""
+    chosen: list[Flow] = []
+    for flow in flows:
+        if len(chosen) < count and are_disjoint([*chosen, flow]):
+            chosen.append(flow)
+    return chosen
+
+
+def are_disjoint(flows: Sequence[Flow]) -> bool:
+    """Whether no two flows share a sender or a receiver."""
+    return len({flow.source for flow in flows}) == len({flow.target for flow in flows}) == len(flows)

@@ -1,0 +1,30 @@
+"""Settings of a link probe, the same on all of its ranks, and its measurements."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from genie.check.settings import CheckSettings, Flow
+from genie.record import PROBE, launch_mark
+
+
+class LinkProbeSettings(CheckSettings, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Settings of one probe. Names of links are those of the fabric."""
+
+    schema: str = launch_mark(PROBE)
+    targets: list[str] = field(default_factory=list)  # links to measure
+    flows: dict[str, int] = field(default_factory=dict)  # link -> flows at once that fill it; else 1
+    budget_s: float = 20.0  # for all measurements
+
+
+class PathRate(Struct, frozen=True):
+    """Flows that share some links, and their total rate each time that they were measured."""
+
+    links: list[str]  # between switches, that all the flows cross
+    flows: list[Flow]
+    expected_bps: float  # payload rate of the flows on the idle fabric
+    rates_bps: list[float]
+    # Of a slow path: the links of a further flow through it. While the flows above ran, each router on its way answered
+    # after this time. The link at which the time grows has the queue.
+    beside: list[str] = []
+    hops_ns: list[int] = []

@@ -1,0 +1,1 @@
+"""Tiers of links, judged as a whole if single links cannot be."""

@@ -1,0 +1,1 @@
+"""Runs beside each other: a run against an earlier one, and the archive of runs."""

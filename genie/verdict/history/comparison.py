@@ -1,0 +1,260 @@
+"""Comparison of two runs of one workload: the later one judged against the earlier one's typical iteration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
+from genie.page.words import amount, duration, percent
+from genie.verdict.align import align
+from genie.verdict.compatibility import VerdictError, communication
+from genie.verdict.history.reference import as_measured, ended_iterations, reference_of
+from genie.verdict.judge import judge, noise_model
+from genie.verdict.options import Options
+from genie.verdict.probes import Probes, relative_to
+from genie.verdict.series import both_directions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from genie.record import Run
+    from genie.verdict.model import Suspect, Verdict
+
+Result = Literal["same", "slower", "faster", "inconclusive"]
+EXIT_CODES = {"same": EXIT_OK, "faster": EXIT_OK, "slower": EXIT_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
+SURE = 3.0  # standard errors of a median, beyond which a change is not noise
+MEDIAN_ERROR = 1.2533 * 1.4826  # standard error of a median, over median absolute deviation and root of the number
+UNSURE_MIN = 0.05  # a change within the noise that is not called none
+EXACT_MIN = 0.005  # smallest change that counts between two simulations, which have no noise
+Key = tuple[str, int, str, int]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A time in both runs. Times are medians over iterations; `noise` is the standard error of their ratio."""
+
+    before_ns: int
+    after_ns: int
+    fraction: float  # after / before, minus 1
+    noise: float
+    iterations: tuple[int, int]  # before, after
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the change is beyond the noise of both runs."""
+        return bool(abs(np.log1p(self.fraction)) > SURE * self.noise)
+
+    def words(self) -> str:
+        """`8 % longer (+34 ms, ± 3 ms)`, or `as long (+0.2 ms, ± 3 ms)` within the noise."""
+        more = self.after_ns - self.before_ns
+        beside = f", ± {duration(self.noise * SURE * self.before_ns)}" if self.noise else ""
+        change = f"({'+' if more >= 0 else '-'}{duration(abs(more))}{beside})"
+        if not self.is_sure and abs(self.fraction) >= UNSURE_MIN:
+            return f"times that vary too much to compare {change}"
+        if not self.is_sure:
+            return f"as long {change}"
+        size = f"{100 * abs(self.fraction):.1f} %" if abs(self.fraction) < 0.1 else percent(abs(self.fraction))
+        return f"{size} {'longer' if more >= 0 else 'less long'} {change}"
+
+
+@dataclass(frozen=True)
+class CollectiveChange:
+    """A collective that every iteration has, from its last arrival to its last end."""
+
+    op: str
+    group: str
+    seq: int
+    size_bytes: int
+    change: Change
+
+    @property
+    def name(self) -> str:
+        group = "" if self.group in ("", "0") else f" of group {self.group}"
+        return f"{self.op} #{self.seq}{group} ({amount(self.size_bytes)})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs of one workload, and the changes from the first to the second."""
+
+    result: Result
+    before: str  # path of the run
+    after: str
+    iteration: Change
+    collectives: list[CollectiveChange]  # the largest change in time first
+    suspects: list[Suspect]
+    coverage: str  # `8 of 8 NICs and 8 of 8 links between switches`
+    fleet: float  # change of the median rank's transfers
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 same or faster, 1 slower, 4 inconclusive."""
+        return EXIT_CODES[self.result]
+
+    def line(self) -> str:
+        """The result in one line."""
+        parts = [f"iterations take {self.iteration.words()}"]
+        if self.suspects:
+            first = self.suspects[0].evidence.split(";")[0]
+            parts.insert(0, first + (f" (and {len(self.suspects) - 1} more)" if len(self.suspects) > 1 else ""))
+        elif self.result == "same":
+            parts.append("no NIC or link that was compared became slower by 10 % or more")
+        parts += [*self.notes, f"{self.coverage} compared"]
+        beside = {"same": "as", "inconclusive": "beside"}.get(self.result, "than")
+        return f"{self.result.upper()} {self.after} {beside} {self.before}: {'; '.join(parts)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Content of compare.json, for one pair of runs."""
+        return {
+            "result": self.result,
+            "summary": self.line(),
+            "before": self.before,
+            "after": self.after,
+            "iteration": asdict(self.iteration),
+            "fleet": self.fleet,
+            "suspects": [asdict(suspect) for suspect in self.suspects],
+            "coverage": self.coverage,
+            "collectives": [{**asdict(each), "name": each.name} for each in self.collectives],
+            "notes": self.notes,
+        }
+
+
+def compare(
+    before: Run,
+    after: Run,
+    twins: tuple[Run | None, Run | None] = (None, None),
+    probes: tuple[Probes | None, Probes | None] = (None, None),
+) -> Comparison:
+    """Compare two runs of one workload. `twins`: of both, which know the fabric. `probes`: of links after both runs.
+
+    Raises VerdictError where they are of different workloads, or no iteration ended.
+    """
+    reference, measured = reference_of(before, twins[0]), as_measured(after)
+    _check_alike(before, after)
+    options = Options()
+    first = align(as_measured(before), reference)
+    spread, stride = noise_model(both_directions(first))
+    error = MEDIAN_ERROR * spread.spread / 1.4826 / np.sqrt(max(1, spread.units / stride))
+    practical = options.practical
+    verdict = judge(
+        measured,
+        reference,
+        Options(
+            reference="before",
+            time_of="the time before",
+            margin=options.margin + SURE * float(error),
+            fleet_large=practical,
+            fleet_small=practical,
+        ),
+        relative_to(probes[0], probes[1]) if probes[0] is not None and probes[1] is not None else None,
+    )
+    iteration = change_of(_spans(before), _spans(after))
+    # A simulation that followed a live run has the noise of that run's arrivals.
+    is_exact = all(run.info.get("world") == "twin" and not run.info.get("follow") for run in (before, after))
+    result, notes = _result(verdict, iteration, practical, is_exact)
+    return Comparison(
+        result,
+        str(before.path),
+        str(after.path),
+        iteration,
+        collective_changes(before, after),
+        verdict.suspects,
+        verdict.judged.words().removesuffix(" judged"),
+        verdict.fleet.slow_down,
+        notes,
+    )
+
+
+def _result(verdict: Verdict, iteration: Change, practical: float, is_exact: bool) -> tuple[Result, list[str]]:
+    if is_exact:
+        if abs(iteration.fraction) < EXACT_MIN:
+            return "same", []
+        return ("slower" if iteration.fraction > 0 else "faster"), []
+    if verdict.suspects:
+        return "slower", []
+    if iteration.is_sure and iteration.fraction >= practical:
+        return "slower", ["no single NIC or link stands out"]
+    if verdict.fleet.result == "fail":
+        return "slower", [verdict.fleet.words]
+    if iteration.is_sure and iteration.fraction <= -practical:
+        return "faster", []
+    seen = verdict.smallest_detectable["whole"]
+    if seen is None or seen > 2 * practical:
+        return "inconclusive", ["too few iterations, or too noisy, to see a NIC or link that became 20 % slower"]
+    return "same", []
+
+
+def _check_alike(before: Run, after: Run) -> None:
+    """Raises VerdictError unless both runs are of one world, one workload and one set of messages."""
+    worlds = before.info.get("world"), after.info.get("world")
+    if worlds[0] != worlds[1]:
+        raise VerdictError(
+            f"{before.path} is of the {worlds[0]} world and {after.path} of the {worlds[1]} world: compare live runs "
+            "with live runs and simulations with simulations; genie diff judges a live run against its twin"
+        )
+    for key in ("ranks", "lowering", "algorithms"):
+        one, other = before.info.get(key), after.info.get(key)
+        if one is not None and other is not None and one != other:
+            values = f" ({one} and {other})" if key == "ranks" else ""
+            raise VerdictError(f"{before.path} and {after.path} differ in {key}{values}: compare runs of one job")
+    one, other = (communication(run, ended_iterations(run)[0]) for run in (before, after))
+    if not one.sort(one.columns).equals(other.sort(other.columns)):
+        raise VerdictError(f"{before.path} and {after.path} are runs of other workloads: compare runs of one job")
+
+
+def change_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Change:
+    """Return the change of a time, from its values in the iterations of both runs."""
+    typical = float(np.median(before)), float(np.median(after))
+    noise = float(np.hypot(_error(before), _error(after)))
+    fraction = typical[1] / typical[0] - 1 if typical[0] > 0 else 0.0
+    return Change(round(typical[0]), round(typical[1]), fraction, noise, (len(before), len(after)))
+
+
+def _error(values: NDArray[np.float64]) -> float:
+    """Standard error of the median, relative to it."""
+    middle = float(np.median(values))
+    deviation = float(np.median(np.abs(values - middle)))
+    return MEDIAN_ERROR * deviation / np.sqrt(len(values)) / middle if middle > 0 else 0.0
+
+
+def _spans(run: Run) -> NDArray[np.float64]:
+    kept = run.timeline.filter(pl.col("iteration").is_in(ended_iterations(run)))
+    spans = kept.group_by("iteration").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
+    return spans.sort("iteration")["span"].to_numpy().astype(np.float64)
+
+
+def collective_changes(before: Run, after: Run) -> list[CollectiveChange]:
+    """The changes of all collectives, the largest change in time first."""
+    first, second = _wires(before), _wires(after)
+    found = [
+        CollectiveChange(op, group, seq, size, change_of(first[group, seq, op, size], values))
+        for (group, seq, op, size), values in second.items()
+        if (group, seq, op, size) in first
+    ]
+    return sorted(found, key=lambda each: -abs(each.change.after_ns - each.change.before_ns))
+
+
+def _wires(run: Run) -> dict[Key, NDArray[np.float64]]:
+    """Collective -> time from its last arrival to its last end, by iteration."""
+    table = (
+        run.timeline.filter((pl.col("kind") == "coll") & pl.col("iteration").is_in(ended_iterations(run)))
+        .group_by("iteration", "group", "seq")
+        .agg(
+            pl.col("op").first(),
+            pl.col("size_bytes").max(),
+            (pl.col("end_ns").max() - pl.col("start_ns").max()).alias("wire"),
+            pl.len().alias("members"),
+        )
+        .filter(pl.col("members") >= 2)
+        .sort("group", "seq", "iteration")
+    )
+    found: dict[Key, list[float]] = {}
+    for row in table.iter_rows(named=True):
+        key = (row["group"] or "", int(row["seq"]), row["op"] or "", int(row["size_bytes"]))
+        found.setdefault(key, []).append(float(row["wire"]))
+    return {key: np.array(values) for key, values in found.items()}

@@ -1,0 +1,252 @@
+"""Rates that probes reached after a run, as evidence on links that the run's own traffic could not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log1p
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from genie.page.words import percent, rate
+from genie.record.reading import read_object
+from genie.verdict.links import cable_of
+from genie.verdict.model import Suspect
+
+if TYPE_CHECKING:
+    from genie.verdict.bounds import JudgedLinks
+
+ROUNDS_MIN = 3  # measurements of a path, for a result
+BEST_MIN = 0.85  # of the expected rate: where no path reaches it, hosts are too busy, or slow, to show anything
+SLOW_SHARE = 0.8  # of a slow path's measurements are below the limit
+QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: its least time, and over any other
+# Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
+VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
+
+
+@dataclass(frozen=True)
+class ProbedPath:
+    """Flows over some links, and the shares that they reached, one for each round of measurements."""
+
+    links: tuple[str, ...]
+    flows: int
+    expected_bps: float
+    shares: tuple[float, ...]  # of the expected rate
+    beside: tuple[float, ...]  # of the share of the round's best path: the load of the hosts cancels
+    queue_at: str = ""  # the link before which packets queue while the flows run; "" where that is not known
+
+    @property
+    def share(self) -> float:
+        return median(self.beside)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """All paths that were probed."""
+
+    paths: tuple[ProbedPath, ...] = ()
+
+    def passed(self, practical: float) -> dict[str, float]:
+        """Link -> upper bound of its slow-down, for links on a path that reached its rate."""
+        found: dict[str, float] = {}
+        for path in self.paths:
+            bound = max(0.0, 1 / path.share - 1) if path.share > 0 else float("inf")
+            if bound < practical:
+                for link in path.links:
+                    found[link] = min(bound, found.get(link, bound))
+        return found
+
+    def slow(self, practical: float) -> list[ProbedPath]:
+        """Paths that are slower than the best one in nearly all rounds, the slowest first."""
+        limit, passed = 1 / (1 + practical), self.passed(practical)
+        found = [
+            path
+            for path in self.paths
+            if path.share < limit
+            and sum(each < limit for each in path.beside) >= SLOW_SHARE * len(path.beside)
+            and not set(path.links) <= set(passed)
+        ]
+        return sorted(found, key=lambda path: path.share)
+
+
+class _Test(Struct):
+    """A path in the run.json of a probe."""
+
+    links: list[str]
+    flows: list[Any]
+    expected_bps: Annotated[float, Meta(ge=0, le=1e15)]
+    rates_bps: list[Annotated[float, Meta(ge=0, le=1e15)]]
+    beside: list[str] = []
+    hops_ns: list[int] = []
+
+
+class _Info(Struct):
+    tests: list[_Test] = []
+
+
+def read_probes(path: Path) -> Probes:
+    """Return the measurements of a probe's run.json. Raises RecordError."""
+    return probes_of(read_object(path, _Info))
+
+
+def probes_of(info: dict[str, Any]) -> Probes:
+    """Return the measurements of a probe, of the rounds in which some path came near its rate."""
+    tests = [test for test in info.get("tests", []) if test["expected_bps"] > 0 and test["links"]]
+    rounds = min((len(test["rates_bps"]) for test in tests), default=0)
+    best = [max(test["rates_bps"][at] / test["expected_bps"] for test in tests) for at in range(rounds)]
+    kept = [at for at in range(rounds) if best[at] >= BEST_MIN]
+    if len(kept) < ROUNDS_MIN:
+        return Probes()
+    paths = []
+    for test in tests:
+        shares = [test["rates_bps"][at] / test["expected_bps"] for at in kept]
+        paths.append(
+            ProbedPath(
+                tuple(test["links"]),
+                len(test["flows"]),
+                test["expected_bps"],
+                tuple(shares),
+                tuple(share / best[at] for share, at in zip(shares, kept, strict=True)),
+                queue_at(test.get("beside") or [], test.get("hops_ns") or []),
+            )
+        )
+    return Probes(tuple(paths))
+
+
+def relative_to(before: Probes, after: Probes) -> Probes:
+    """Return the later probes with each path beside its own rate before; paths that were not probed before go."""
+    known = {frozenset(path.links): path for path in before.paths if path.share > 0}
+    return Probes(
+        tuple(
+            replace(
+                path,
+                expected_bps=earlier.share * path.expected_bps,
+                shares=tuple(each / earlier.share for each in path.shares),
+                beside=tuple(each / earlier.share for each in path.beside),
+            )
+            for path in after.paths
+            if (earlier := known.get(frozenset(path.links))) is not None
+        )
+    )
+
+
+def queue_at(links: Sequence[str], hops_ns: Sequence[int]) -> str:
+    """Return the link of a path before which its packets queue; "" where no link stands out.
+
+    `hops_ns`: the time until each router answered while flows filled the path. Router k comes after links 0 to k.
+    """
+    grown = {
+        links[at]: later - sooner
+        for at, (sooner, later) in enumerate(pairwise(hops_ns), start=1)
+        if min(sooner, later) >= 0
+    }
+    if len(grown) < len(hops_ns) - 1 or not grown:
+        return ""
+    *others, most = sorted(grown.values())
+    if most < QUEUE_MIN_NS or (others and most < QUEUE_RATIO * max(others[-1], 0)):
+        return ""
+    return next(link for link, time in grown.items() if time == most)
+
+
+@dataclass(frozen=True)
+class SlowLinks:
+    """A link or a cable that probes have found slow, with the links that they cannot tell from it."""
+
+    name: str
+    links: tuple[str, ...]  # directed
+    also: tuple[str, ...]
+    paths: tuple[ProbedPath, ...]
+
+    @property
+    def slow_down(self) -> float:
+        return 1 / min(path.share for path in self.paths) - 1
+
+
+def slow_links(probes: Probes, practical: float) -> list[SlowLinks]:
+    """The slow links, the slowest first. Two directions of one cable are one."""
+    passed = probes.passed(practical)
+    by_cable: dict[str, list[tuple[ProbedPath, list[str]]]] = {}
+    for path in probes.slow(practical):
+        doubtful = [link for link in path.links if link not in passed]
+        named = path.queue_at if path.queue_at in doubtful else ""
+        links = [named, *(link for link in doubtful if link != named)] if named else doubtful
+        by_cable.setdefault(cable_of(links[0]), []).append((path, links))
+    found = []
+    for cable, entries in by_cable.items():
+        accused = tuple(dict.fromkeys(own[0] for _, own in entries))
+        unsure = (link for path, own in entries if path.queue_at != own[0] for link in own[1:])
+        found.append(
+            SlowLinks(
+                cable if len(accused) > 1 else accused[0],
+                accused,
+                tuple(link for link in dict.fromkeys(unsure) if link not in accused),
+                tuple(path for path, _ in entries),
+            )
+        )
+    return found
+
+
+def with_probes(links: JudgedLinks, probes: Probes, practical: float) -> JudgedLinks:
+    """The judged links, with those that probes settle."""
+    passed = {link: bound for link, bound in probes.passed(practical).items() if link not in links.accused}
+    slow = {link for each in slow_links(probes, practical) for link in (*each.links, *each.also)}
+    # A link whose path is slow because of another link on it has not reached its own rate: it stays open.
+
+    def left(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in passed and name not in slow)
+
+    return replace(
+        links,
+        upper={**links.upper, **{f"link {link}": bound for link, bound in passed.items()}},
+        unsure=left(links.unsure),
+        slow=left(links.slow),
+        few=left(links.few),
+        untested=left(links.untested),
+        accused=(*links.accused, *sorted(slow - set(links.accused))),
+    )
+
+
+def suspects_from(probes: Probes, practical: float) -> list[Suspect]:
+    """The links that probes have found slow."""
+    found: list[Suspect] = []
+    for slow in slow_links(probes, practical):
+        path = min(slow.paths, key=lambda each: each.share)
+        low = sum(each < 1 / (1 + practical) for each in path.beside)
+        evidence = (
+            f"link {slow.name} carries {rate(median(path.shares) * path.expected_bps)} of {rate(path.expected_bps)} in "
+            f"probes after the run; {path.flows} flows at once, below {percent(1 / (1 + practical))} of the best path "
+            f"in {low} of {len(path.beside)} rounds"
+        )
+        if path.queue_at:
+            evidence += f"; packets queue before {path.queue_at}"
+        found.append(
+            Suspect(
+                kind="link",
+                name=slow.name,
+                ranks=[],
+                score=0.0,
+                evidence=evidence,
+                also=list(slow.also),
+                direction="both" if len(slow.links) > 1 else "one way",
+                slow_down=slow.slow_down,
+                since_iteration=0,
+                until_iteration=None,
+                hits=[low, len(path.beside)],
+                links=list(slow.links),
+            )
+        )
+    return found
+
+
+def with_probed_suspects(known: Sequence[Suspect], probed: Sequence[Suspect]) -> list[Suspect]:
+    """Suspects of probes, and those of the run's traffic that are not the same links or victims of a slow link."""
+    links = {link for suspect in probed for link in suspect.links}
+    if not links:
+        return list(known)
+    least = VICTIMS_SHARE * max(log1p(suspect.slow_down) for suspect in probed)
+    others = [each for each in known if not links & set(each.links) and log1p(each.slow_down) >= least]
+    return [*probed, *others]

@@ -1,0 +1,66 @@
+"""Which flows a probe sends: enough to fill each link, from and to different hosts, in batches that share nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genie.check.settings import Flow
+from genie.probe.plan import are_disjoint, batches_of, planned
+
+Links = tuple[str, ...]
+
+
+def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int, ports: int) -> tuple[dict[Flow, Links], set[str]]:
+    """Paths of all flows between leaves, port p over spine (source + target + p) % spines."""
+    paths, between = {}, set()
+    hosts = leaves * hosts_per_leaf
+    for source in range(hosts):
+        for target in range(hosts):
+            one, other = source // hosts_per_leaf, target // hosts_per_leaf
+            if one == other:
+                continue
+            for port in range(ports):
+                spine = (source + target + port) % spines
+                middle = (f"leaf{one}->spine{spine}", f"spine{spine}->leaf{other}")
+                paths[Flow(source, target, port)] = (f"host{source}->leaf{one}", *middle, f"leaf{other}->host{target}")
+                between.update(middle)
+    return paths, between
+
+
+def test_a_fabric_of_two_leaves_and_two_spines() -> None:
+    paths, between = leaf_spine(2, 2, 4, 4)
+    found = planned(paths, between, dict.fromkeys(between, 2), between)
+    assert {link for test in found for link in test.links} == between
+    assert len(found) == 4, "the two links of a path are filled by the same flows"
+    assert all(len(test.flows) == 2 for test in found)
+
+
+def test_too_few_hosts_to_fill_a_link_are_no_test() -> None:
+    paths, between = leaf_spine(2, 2, 2, 4)
+    assert not planned(paths, between, dict.fromkeys(between, 3), between)
+    assert not planned({}, ["leaf0->spine0"], {}, [])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.randoms())
+def test_plans_of_any_fabric(leaves: int, spines: int, hosts: int, ports: int, needed: int, draw: object) -> None:
+    paths, between = leaf_spine(leaves, spines, hosts, ports)
+    counts: Mapping[str, int] = dict.fromkeys(between, needed)
+    found = planned(paths, between, counts, between)
+    for test in found:
+        assert len(test.flows) == needed
+        assert are_disjoint(test.flows)
+        assert all(set(test.links) <= set(paths[flow]) for flow in test.flows)
+        assert test.links
+    for batch in batches_of(found):
+        assert are_disjoint([flow for test in batch for flow in test.flows])
+        assert len({link for test in batch for link in test.crossed}) == sum(len(test.crossed) for test in batch)
+    assert sorted(str(test) for batch in batches_of(found) for test in batch) == sorted(map(str, found))
+    served = {link for test in found for link in test.links}
+    crossing = {link: {(flow.source, flow.target) for flow in paths if link in paths[flow]} for link in between}
+    for link in between - served:
+        ends = crossing[link]
+        assert min(len({source for source, _ in ends}), len({target for _, target in ends})) < needed or needed > 1
