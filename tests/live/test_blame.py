@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from genie.live.failure import Cause, Failure, FailureRecord
 from genie.live.launch import endings
 from genie.live.launch.blame import MPIRUN, Evidence, blame, told_to_end
 from genie.live.launch.end_order import End
+from genie.live.rendezvous.channel import PeerError
 
 pytestmark = pytest.mark.live
 
@@ -114,14 +116,25 @@ def test_a_single_rank_that_was_told_to_end_is_named() -> None:
 
 
 def test_records_of_ranks_that_were_told_to_end() -> None:
-    def records(*errors: tuple[int, str, float]) -> list[dict[str, Any]]:
-        return [{"rank": rank, "error": error, "time_ns": int(at_s * 1e9)} for rank, error, at_s in errors]
+    def records(*causes: tuple[int, Cause, float]) -> list[FailureRecord]:
+        return [
+            FailureRecord(
+                rank=rank,
+                error="x",
+                cause=cause,
+                signal="SIGTERM" if cause == told else "",
+                iteration=0,
+                code=1,
+                time_ns=int(at_s * 1e9),
+            )
+            for rank, cause, at_s in causes
+        ]
 
-    alarm = f"rank 2 stopped: {TOLD}"
-    assert told_to_end(records((2, TOLD, 5.0), (0, alarm, 5.1), (1, alarm, 5.1))) == {2: "SIGTERM"}
-    assert told_to_end(records((2, TOLD, 5.0), (0, alarm, 5.1), (1, TOLD, 5.2))) == {2: "SIGTERM", 1: "SIGTERM"}
-    assert told_to_end(records((2, TOLD, 5.0), (0, TOLD, 6.1))) == {2: "SIGTERM"}, "that is another event"
-    assert told_to_end(records((3, "lost rank 2", 5.0), (0, TOLD, 5.1))) == {}, "another failure came first"
+    told, peer = Cause.SIGNAL, Cause.PEER
+    assert told_to_end(records((2, told, 5.0), (0, peer, 5.1), (1, peer, 5.1))) == {2: "SIGTERM"}
+    assert told_to_end(records((2, told, 5.0), (0, peer, 5.1), (1, told, 5.2))) == {2: "SIGTERM", 1: "SIGTERM"}
+    assert told_to_end(records((2, told, 5.0), (0, told, 6.1))) == {2: "SIGTERM"}, "that is another event"
+    assert told_to_end(records((3, Cause.OTHER, 5.0), (0, told, 5.1))) == {}, "another failure came first"
     assert told_to_end([]) == {}
 
 
@@ -132,22 +145,44 @@ def test_a_signal_that_comes_after_the_alarm_of_another_rank(
     """mpirun passes a signal on to one rank after another, and the first one's alarm may be faster."""
     handlers = {number: signal.getsignal(number) for number in endings.ENDING_SIGNALS}
     settings: Any = SimpleNamespace(out_path=tmp_path)
-    alarm = f"rank 2 stopped: {TOLD}"
+    alarm = Failure(rank=2, error=TOLD, cause=Cause.SIGNAL, signal="SIGTERM")
+    others: list[Failure] = []
 
     def pause(_: float) -> None:
         if signalled:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setenv(endings.LAUNCHED, "here 1 1")
+
+    def end(_: int) -> None:
+        raise SystemExit
+
     monkeypatch.setattr(endings.time, "sleep", pause)
+    monkeypatch.setattr(endings.os, "_exit", end)
     try:
         endings.reserve(settings, 1)
         endings.heed_signals()
-        rendezvous: Any = SimpleNamespace(rank=1, alarm=lambda text: True)
-        endings.leave(settings, rendezvous, endings.RankError(alarm, agreed=True), 3)
+        rendezvous: Any = SimpleNamespace(rank=1, alarm=others.append)
+        with pytest.raises(SystemExit):
+            endings.leave(settings, rendezvous, PeerError(alarm), 3)
     finally:
         endings._noted.clear()
         for number, handler in handlers.items():
             signal.signal(number, handler)
     record = json.loads((tmp_path / "parts" / "00001.failed.json").read_text())
-    assert record["error"] == (TOLD if signalled else alarm)
+    assert record["error"] == (TOLD if signalled else f"rank 2 stopped: {TOLD}")
+    assert record["cause"] == ("signal" if signalled else "another rank")
+    assert others == [Failure(rank=1, error=TOLD, cause=Cause.SIGNAL, signal="SIGTERM") if signalled else alarm]
+
+
+def test_mpirun_that_cannot_start_all_ranks_kills_those_that_it_has_started() -> None:
+    def ended(gap_s: float, ready: bool, code: int = 255) -> Any:
+        ends = [End(0, 100, 5.0, watched=True), End(-1, 77, 5.0 + gap_s, watched=True)]
+        return blame(replace(seen([(0, KILL)], ready=ready, mpirun=(77, code)), ends=ends))
+
+    assert ended(0.001, ready=False) is None, "its own words say why"
+    assert "rank 0 died" in str(ended(0.5, ready=False))
+    assert "rank 0 died" in str(ended(0.001, ready=True))
+    # mpirun's exit code is that of a rank which a signal ended: the rank was first.
+    assert "rank 0 died" in str(ended(0.001, ready=False, code=KILL))
+    assert "rank 0 died" in str(ended(0.001, ready=False, code=128 + KILL))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from genie.live.failure import Cause, FailureRecord
 from genie.live.launch.end_order import End, in_words
 from genie.live.launched import ENDING_SIGNALS
-from genie.live.parts import TOLD
-from genie.live.rendezvous.channel import STOPPED, ranks_text
+from genie.live.rendezvous.channel import ranks_text
 
 MPIRUN = -1  # stands for mpirun among rank numbers
+START_FAILS_S = 0.05  # longest time between the ends of ranks and of mpirun, where it cannot start all ranks
 CLEAN_UP_S = 1.0  # longest time mpirun takes to end the ranks of a machine, once it ends the run
 
 
@@ -45,7 +45,7 @@ def blame(seen: Evidence) -> str | None:
     if len(told) > 1 and failed_before <= set(told):
         named = "all ranks" if len(told) == seen.ranks else ranks_text(told)
         names = " and ".join(sorted(set(told.values())))
-        return f"{named} were {TOLD}{names}, through mpirun or by another process: it cannot be told by whom"
+        return f"{named} were told to end by {names}, through mpirun or by another process: it cannot be told by whom"
     if not ends or failed_before:
         return None  # the failed rank's record says more, and mpirun ends all ranks once one has failed
     if len(seen.seen) < seen.ranks and _all_at_once(seen, ends):
@@ -57,18 +57,18 @@ def blame(seen: Evidence) -> str | None:
     return f"rank {first.who} died {seen.when[first.who]}: its process {first.pid} {_how(seen.signals[first.who])}"
 
 
-def told_to_end(records: Sequence[dict[str, Any]]) -> dict[int, str]:
+def told_to_end(records: Sequence[FailureRecord]) -> dict[int, str]:
     """Return rank -> signal name, for ranks whose records say that a signal told them to end.
 
     Return {} when another failure came first. `records`: the earliest failure first. A signal more than CLEAN_UP_S
     later is a different event.
     """
-    causes = [record for record in records if STOPPED not in record["error"]]
-    if not causes or not causes[0]["error"].startswith(TOLD):
+    causes = [record for record in records if record.cause != Cause.PEER]
+    if not causes or causes[0].cause != Cause.SIGNAL:
         return {}
-    until_ns = causes[0]["time_ns"] + CLEAN_UP_S * 1e9
-    told = [record for record in causes if record["error"].startswith(TOLD) and record["time_ns"] <= until_ns]
-    return {record["rank"]: record["error"].removeprefix(TOLD) for record in told}
+    until_ns = causes[0].time_ns + CLEAN_UP_S * 1e9
+    told = [record for record in causes if record.cause == Cause.SIGNAL and record.time_ns <= until_ns]
+    return {record.rank: record.signal for record in told}
 
 
 def _told(seen: Evidence, ends: list[End]) -> dict[int, str]:
@@ -92,9 +92,17 @@ def _explained(seen: Evidence, rank: int) -> bool:
 
 
 def _mpirun_first(seen: Evidence, first: End) -> bool:
-    """Return whether mpirun ended before the first rank whose end is otherwise unexplained."""
-    before = seen.ends[: seen.ends.index(first)]
-    return any(end.who == MPIRUN and end.watched for end in before)
+    """Return whether mpirun ended before the first rank whose end is otherwise unexplained.
+
+    If it cannot start all ranks, it kills the others and ends in the same moment. Which end is noticed
+    first means nothing. Its exit code is then its own, and not that of a rank that a signal ended.
+    """
+    number, code = seen.signals[first.who], seen.mpirun[1]
+    of_rank = number and code in (number, 128 + number)
+    until_s = first.noticed_s + (0.0 if seen.ready or of_rank else START_FAILS_S)
+    mpirun = (end for end in seen.ends if end.who == MPIRUN and end.watched)
+    at = seen.ends.index(first)
+    return any(seen.ends.index(end) < at or end.noticed_s < until_s for end in mpirun)
 
 
 def _all_at_once(seen: Evidence, ends: list[End]) -> bool:
