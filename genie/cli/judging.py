@@ -127,6 +127,8 @@ def conclude(
             print_verdict(verdict.line())
             raise unwritable(out, error) from error
     print_verdict(verdict.line())
+    if verdict.result != "pass":
+        print(f"next: {verdict.action}")
     if out is not None:
         print(f"report: {out / 'report.html'}")
     return verdict

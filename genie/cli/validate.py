@@ -15,8 +15,9 @@ from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
 from genie.errors import UsageError
+from genie.invocation import note
 from genie.job.collectives import save_traces, workload_of
-from genie.job.job import Job, resolve
+from genie.job.job import Job, latency_in_words, resolve
 from genie.job.levels import check_level
 from genie.job.live_settings import live_settings
 from genie.job.option import WORKLOAD
@@ -111,6 +112,8 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
         site = replace(site, traffic=job.traffic)
         job = replace(job, hosts=calibrated(site, job.hosts, out / "calibration"))
     else:
+        if site.lab is not None and job.hosts.calibration is not None:
+            note(f"{latency_in_words(job.hosts.calibration)}, as measured in this lab before")
         _warn(job)
     with site.faults_injected():
         outcome = run_live(settings, job.hosts, site)

@@ -15,7 +15,7 @@ from genie.config.source_ports import PAIR, PINNED
 from genie.config.units import format_rate
 from genie.errors import UsageError
 from genie.invocation import note
-from genie.job.job import Job, rate_from
+from genie.job.job import Job, latency_in_words, rate_from
 from genie.job.live_settings import settings_on
 from genie.job.options import LiveOptions, TrafficOptions
 from genie.job.site import ExecutionSite
@@ -32,10 +32,7 @@ def calibrated(site: ExecutionSite, hosts: Hosts, out: Path) -> Hosts:
     """Measure the latency of hosts without a calibration; return the hosts with it. Raises LaunchError."""
     note("no calibrated host latency given: measuring it first")
     found = measured_on(site, hosts, out)
-    note(
-        f"packet latency {found.packet_latency_ns / 1000:.1f} us "
-        f"(spread {found.packet_latency_spread_ns / 1000:.1f} us, {found.samples} samples)"
-    )
+    note(latency_in_words(found))
     return replace(hosts, calibration=found)
 
 

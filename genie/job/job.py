@@ -9,7 +9,7 @@ from functools import cached_property
 
 import msgspec
 
-from genie.config.hosts import Hosts, load_hosts, loopback_hosts
+from genie.config.hosts import Calibration, Hosts, load_hosts, loopback_hosts
 from genie.config.nccl import CONNECTING, DEVICE_SETTINGS, NcclVariables, Setting, changes_of_files, warnings_of
 from genie.config.units import format_rate, parse_rate
 from genie.errors import UsageError
@@ -35,6 +35,7 @@ from simtwin.play.twin import Twin
 from simtwin.play.wire import lowering_from, nccl_record, ranks_per_server, with_connections
 
 IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
+UNCERTAIN = 0.5  # share of a host latency: a spread above it makes the latency uncertain
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,19 @@ class Job:
         check_rate(self.traffic, self.line_rates)
 
     def warn_of_calibration(self) -> None:
-        """Warn when the hosts' latency was measured at another line rate than it is used at."""
+        """Warn when the hosts' latency was measured at another line rate than it is used at, or is uncertain."""
         measured = self.hosts.calibration
+        if measured is None:
+            return
+        where = self.traffic.hosts or "these hosts"
         used = {format_rate(rate) for rate in self.line_rates.values()}
-        if measured is not None and used != {measured.rate}:
+        if used != {measured.rate}:
             warn(
-                f"{self.traffic.hosts}: the host latency was measured at {measured.rate} and is used at "
+                f"{where}: the host latency was measured at {measured.rate} and is used at "
                 f"{', '.join(sorted(used))}: genie calibrate measures it anew"
             )
+        if is_uncertain(measured):
+            warn(f"{where}: the host latency is uncertain: {latency_in_words(measured)}: calibrate on hosts at rest")
 
     def warn_of_idle_options(self, level: str = PACKET, transport: Transport | None = None) -> None:
         """Warn of options that have no effect on this workload."""
@@ -265,6 +271,19 @@ def transport_from(traffic: TrafficOptions, fabric: Fabric | None) -> Transport:
         return with_connections(fabric.transport if fabric else Transport(), traffic)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def is_uncertain(calibration: Calibration) -> bool:
+    """Whether half the distance between the quartiles of the host latency is more than half of the latency."""
+    return calibration.packet_latency_spread_ns > UNCERTAIN * calibration.packet_latency_ns
+
+
+def latency_in_words(calibration: Calibration) -> str:
+    """`packet latency 84.8 us (spread 11.7 us, 108 samples)`."""
+    return (
+        f"packet latency {calibration.packet_latency_ns / 1000:.1f} us "
+        f"(spread {calibration.packet_latency_spread_ns / 1000:.1f} us, {calibration.samples} samples)"
+    )
 
 
 def line_rates(job: Job, fabric: Fabric) -> dict[int, int]:

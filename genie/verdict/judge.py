@@ -21,7 +21,7 @@ from genie.verdict.links import known_paths_of, one_way, tier_series
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
-from genie.verdict.outcome import conclude
+from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
 from genie.verdict.probes import Probes, suspects_from, with_probed_suspects, with_probes
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import suspects_of
@@ -111,6 +111,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         not_judged=bounds.not_judged,
         cut_short=ended_early,
         sent_again=again,
+        given=given_options(live),
     )
     return conclude(verdict)
 
@@ -256,6 +257,15 @@ def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str,
         for rank, each in table.items()
     ]
     return sorted(late, key=lambda entry: -entry["late_ns_per_iteration"])
+
+
+def given_options(live: Run) -> frozenset[str]:
+    """The options of a live run that a next step may advise: PINNED_PORTS, TRACED_PATHS."""
+    settings = live.info.get("settings")
+    if not isinstance(settings, dict):
+        return frozenset()
+    given = {PINNED_PORTS: settings.get("source_ports") == "pinned", TRACED_PATHS: bool(settings.get("trace"))}
+    return frozenset(option for option, is_given in given.items() if is_given)
 
 
 def cut_short(live: Run) -> str:

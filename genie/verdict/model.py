@@ -94,6 +94,7 @@ class Verdict:
     not_judged: tuple[NotJudged, ...] = ()  # moved payload, but have no bound
     sent_again: str = ""  # rank that retransmitted more packets than in the twin; "" if none did
     cut_short: str = ""  # why the live run ended early; "" if it did not
+    given: frozenset[str] = frozenset()  # options of the live run that the next step need not advise
 
     @property
     def exit_code(self) -> int:

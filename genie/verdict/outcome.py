@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from genie.verdict.model import Verdict
 
 RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
+PINNED_PORTS, TRACED_PATHS = "--source-ports pinned", "--trace-paths on"
 
 
 def conclude(verdict: Verdict) -> Verdict:
@@ -182,12 +183,15 @@ def _next_step(verdict: Verdict) -> str:
         if NOT_SAID in verdict.judged.links.not_judged:
             return f"Simulate again with this version, {enough}"
         if verdict.judged.by_tier:
-            return f"Run again with --trace-paths on where the network answers it, {enough}"
+            if TRACED_PATHS in verdict.given:
+                return f"Let the switches answer probes whose TTL ends (ICMP Time Exceeded), {enough}"
+            return f"Run again with {TRACED_PATHS} where the network answers it, {enough}"
         missing = verdict.judged.links.not_judged
         if FEW_PAIRS in missing or UNTESTED in missing:
+            pinned = "" if PINNED_PORTS in verdict.given else f"with {PINNED_PORTS}, or "
             return (
-                "Run again with --source-ports pinned, or a workload in which more pairs of ranks use each link, such "
-                f"as an all-to-all, {enough}"
+                f"Run again {pinned}with a workload in which more pairs of ranks use each link, such as an "
+                f"all-to-all, {enough}"
             )
         if NOT_CROSSED in missing:
             return f"Place ranks so that their traffic crosses all links, {enough}"

@@ -95,11 +95,12 @@ def _mpirun_first(seen: Evidence, first: End) -> bool:
     """Return whether mpirun ended before the first rank whose end is otherwise unexplained.
 
     If it cannot start all ranks, it kills the others and ends in the same moment. Which end is noticed
-    first means nothing. Its exit code is then its own, and not that of a rank that a signal ended.
+    first means nothing. An exit code that is a rank's signal says that mpirun has seen that rank end.
     """
     number, code = seen.signals[first.who], seen.mpirun[1]
-    of_rank = number and code in (number, 128 + number)
-    until_s = first.noticed_s + (0.0 if seen.ready or of_rank else START_FAILS_S)
+    if number and code in (number, 128 + number):
+        return False
+    until_s = first.noticed_s + (0.0 if seen.ready else START_FAILS_S)
     mpirun = (end for end in seen.ends if end.who == MPIRUN and end.watched)
     at = seen.ends.index(first)
     return any(seen.ends.index(end) < at or end.noticed_s < until_s for end in mpirun)
