@@ -20,14 +20,23 @@ def bleached_pairs(seen: Observed) -> set[tuple[int, int]]:
 
 def congestion_findings(incasts: Sequence[Incast], names: Names, bleached: Collection[Pair] = ()) -> Iterator[str]:
     """Yield findings: missing marks, and hosts without congestion control. `bleached`: see bleached_pairs()."""
+    for rank, said in congestion_faults(incasts, bleached):
+        if rank is None:
+            yield f"{said}: turn ECN on in the job's queue, with thresholds below its buffer"
+        else:
+            yield (
+                f"congestion control is off at {names.rank(rank)}: {said}: turn it on (mlx5: write 1 to "
+                "/sys/class/net/INTERFACE/ecn/roce_np/enable/* and roce_rp/enable/*)"
+            )
+
+
+def congestion_faults(incasts: Sequence[Incast], bleached: Collection[Pair] = ()) -> Iterator[tuple[int | None, str]]:
+    """Yield hosts without congestion control, by rank, and the evidence; None where no switch sets marks."""
     if not any((sender, each.receiver) not in bleached for each in incasts for sender in each.senders):
         return
     if not any(each.marks for each in incasts):
         most = max(len(each.senders) for each in incasts)
-        yield (
-            f"incasts of {most} to 1 bring no ECN mark and no CNP anywhere: switches mark nothing: turn ECN on in the "
-            "job's queue, with thresholds below its buffer"
-        )
+        yield None, f"incasts of {most} to 1 bring no ECN mark and no CNP anywhere: switches mark nothing"
         return
     silent = _silent(incasts)
     unheard = set(_unheard(incasts, bleached))
@@ -38,10 +47,7 @@ def congestion_findings(incasts: Sequence[Incast], names: Names, bleached: Colle
             ["its packets bring no CNP where those of others do: they are not ECN-capable"] if rank in unheard else []
         )
         said += ["CNPs do not slow it down"] if rank in unslowed else []
-        yield (
-            f"congestion control is off at {names.rank(rank)}: {'; '.join(said)}: turn it on (mlx5: write 1 to "
-            "/sys/class/net/INTERFACE/ecn/roce_np/enable/* and roce_rp/enable/*)"
-        )
+        yield rank, "; ".join(said)
 
 
 def _silent(incasts: Sequence[Incast]) -> dict[int, int]:

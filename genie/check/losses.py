@@ -22,22 +22,27 @@ WAITS_S = (0.05, 0.2, 0.75)  # for a partner that is slow to be scheduled
 LAST_S = 0.05  # for late datagrams at the end
 
 
-def batches_of(hosts: int, paths: int) -> int:
+def batches_of(hosts: int, paths: int, host_packets: int = HOST_PACKETS) -> int:
     """Return the number of batches between each two of so many hosts."""
-    return ceil(HOST_PACKETS / (paths * max(hosts - 1, 1)))
+    return ceil(host_packets / (paths * max(hosts - 1, 1)))
 
 
 def count_losses(
-    meet: Rendezvous, prober: Prober | None, settings: CheckSettings, partners: Sequence[int | None], sound: Sound
+    meet: Rendezvous,
+    prober: Prober | None,
+    settings: CheckSettings,
+    partners: Sequence[int | None],
+    sound: Sound,
+    host_packets: int = HOST_PACKETS,
 ) -> list[Tally]:
     """Return the losses of packets to this rank, by sender and path, with the number sent.
 
     All ranks call it together, each with a prober that has received nothing. `sound`: pairs that take part, with their
-    path MTU.
+    path MTU. `host_packets`: that each host sends, and receives.
     """
     met = [(each, size) for each in partners if each is not None and (size := sound.get(pair_of(meet.rank, each), 0))]
     hosts = sum(meet.agree(prober is not None))
-    batches = batches_of(hosts, settings.paths)
+    batches = batches_of(hosts, settings.paths, host_packets)
     if prober is not None:
         prober.send_as(tos_of(settings, ECT0))
         for partner, mtu in met:

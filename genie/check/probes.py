@@ -31,15 +31,18 @@ from genie.check.settings import (
 )
 from genie.live.paths.icmp import ANY_SIZE, family_of, message_of, udp_socket, version_of
 from genie.live.paths.mtu import MTUS, TRANSPORT_BYTES
+from genie.live.paths.probe import SO_TIMESTAMPNS, ns_of
 from genie.live.rendezvous.meeting import Rendezvous, decoded
 
 IPV6_RECVTCLASS, IPV6_TCLASS = 66, 67  # linux/in6.h; the socket module does not name them
 PROBE = struct.Struct("!8sIIII")  # mark, seed (32 bits), sending rank, what the probe tests, path
+SENT = struct.Struct("!q")  # behind it, in probes of latency: the time of sending, ns
 MARK = b"genieAID"
 WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, by try
 AGAIN_COPIES = 3  # so that a path that loses a fifth of its packets is not taken for one that loses all
 DRAIN_S = 0.02  # for late probes at the end of a try
 RECEIVE_BYTES = 4 << 20
+FIRST_TIMED = 1 << 24  # `what` of the first round of latency probes; lower numbers test other things
 
 
 class Prober:
@@ -63,6 +66,7 @@ class Prober:
         self.other_port: int = self._receivers[1].getsockname()[1]
         self.arrived: dict[tuple[int, int, int], int] = {}  # sender, what, path -> TOS
         self.refusals: set[Refusal] = set()
+        self.least_ns: dict[tuple[int, int], int] = {}  # sender, path -> least latency, by both hosts' clocks
 
     def close(self) -> None:
         """Close all sockets. Arrivals and refusals stay."""
@@ -73,6 +77,7 @@ class Prober:
         made = socket.socket(family_of(self._address), socket.SOCK_DGRAM)
         self._sockets.append(made)
         made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         with suppress(OSError):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         if self._six:
@@ -104,8 +109,10 @@ class Prober:
             self._set_tos(path, tos)
 
     def send_one(self, target: int, port: int, what: int, path: int, size: int) -> None:
-        """Send one datagram that carries its own description."""
+        """Send one datagram that carries its own description, and the time if it tests the latency."""
         data = PROBE.pack(MARK, self._seed, self.rank, what, path).ljust(size, b"\0")
+        if what >= FIRST_TIMED:
+            data = data[: PROBE.size] + SENT.pack(time.time_ns())
         deadline = time.monotonic() + 0.2
         while True:
             try:
@@ -171,7 +178,7 @@ class Prober:
     def _take(self, receiver: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                data, more, _, _ = receiver.recvmsg(65536, 64)
+                data, more, _, _ = receiver.recvmsg(65536, 128)
                 if len(data) < PROBE.size:
                     continue
                 mark, seed, rank, what, path = PROBE.unpack_from(data)
@@ -180,6 +187,10 @@ class Prober:
                 # Source address and port are not checked: the network may translate them.
                 tos = next((int(value[0]) for _, kind, value in more if kind in (socket.IP_TOS, IPV6_TCLASS)), 0)
                 self.arrived.setdefault((rank, what, path), tos)
+                if what >= FIRST_TIMED and len(data) >= PROBE.size + SENT.size:
+                    came_ns = next((ns_of(value) for _, kind, value in more if kind == SO_TIMESTAMPNS), 0)
+                    took_ns = came_ns - SENT.unpack_from(data, PROBE.size)[0]
+                    self.least_ns[rank, path] = min(took_ns, self.least_ns.get((rank, path), took_ns))
 
 
 def tos_of(settings: CheckSettings, what: int) -> int:

@@ -150,6 +150,15 @@ class Tally(Struct, frozen=True):
     lost: list[int]
 
 
+class Latency(Struct, frozen=True):
+    """The least time, in ns, that a small datagram took on a path, by the clocks of both hosts."""
+
+    source: int
+    target: int
+    path: int
+    ns: int
+
+
 class Incast(Struct, frozen=True, kw_only=True):
     """Several hosts that send to one, and counters of their NICs; lists by sender."""
 

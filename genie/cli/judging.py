@@ -48,6 +48,22 @@ def judged(
     return code
 
 
+def told_of_failed_run(probes: Probes | None, wanted: VerdictOptions) -> None:
+    """Say which faults probes have found after a live run that did not end, which no verdict can judge."""
+    from genie.verdict import Options
+    from genie.verdict.probes import suspects_from
+
+    found = suspects_from(probes, Options().practical) if probes is not None else []
+    for suspect in found:
+        print_verdict(f"FAIL {suspect.evidence}; the live run died: no verdict on the other components")
+        print(f"next: Check {suspect.name}, then run again.")
+    if wanted.junit is not None:
+        from genie.report.junit import Case, write_junit
+
+        cases = [Case(each.kind, each.name, "failure", each.evidence) for each in found]
+        write_junit(wanted.junit, "genie", [Case("run", "live run", "failure", "the live run died"), *cases])
+
+
 def check_baseline(given: str | None, out: Path) -> None:
     """Check, before anything runs, that a baseline can be read. Raises RecordError, UsageError."""
     if given is None or given == LAST:

@@ -10,11 +10,11 @@ import msgspec
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import check_baseline, judged, unjudged_links
+from genie.cli.judging import check_baseline, judged, told_of_failed_run, unjudged_links
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
-from genie.errors import UsageError
+from genie.errors import EXIT_FAILED, UsageError
 from genie.invocation import note
 from genie.job.collectives import save_traces, workload_of
 from genie.job.job import Job, latency_in_words, resolve
@@ -118,12 +118,16 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
     with site.faults_injected():
         outcome = run_live(settings, job.hosts, site)
         if outcome.code != 0:
+            if outcome.code == EXIT_FAILED and wanted.probe_time > 0:
+                probes = probed_links(job, site, settings, out / "probe", (), wanted.probe_time)
+                told_of_failed_run(probes, wanted)
             return outcome.code
         begin_record()
         _warn(job)
         runs = twin_of_run(job, out)
         probes = None
-        if wanted.probe_time > 0 and (targets := unjudged_links(*runs)):
+        if wanted.probe_time > 0:
+            targets = unjudged_links(*runs)
             probes = probed_links(job, site, settings, out / "probe", targets, wanted.probe_time)
     return judged(*runs, out, wanted, out.parent, probes)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from genie.config.congestion import NoControl, plain
 from genie.invocation import detail, note
 from genie.job.job import Job
 from genie.job.site import ExecutionSite
@@ -19,26 +20,33 @@ from genie.record import PROBE, launch_mark, prepare_folder
 from genie.verdict.probes import Probes, read_probes
 
 MODULE = "genie.probe.rank"
+ROCE_CLASS = 104  # DSCP 26, as in most RoCE clusters: a job of class 0 cannot show that its DSCP is rewritten
 PATHS = 16  # UDP source ports from each host to each other: they show 4 equally likely paths with P = 0.96
 
 
 def probed_links(
     job: Job, site: ExecutionSite, played: RunSettings, out: Path, targets: Collection[str], budget_s: float
 ) -> Probes | None:
-    """Measure the rates of these links within the budget; return None where it cannot.
+    """Test all paths for faults, and measure the rates of these links, within the budget.
 
-    `played`: the settings of the run that is judged.
+    Return None where it cannot. `played`: the settings of the run that is judged.
     """
-    if not targets or budget_s <= 0 or VERBS in played.kinds or not played.rate_bps or played.trace is None:
+    if budget_s <= 0 or VERBS in played.kinds or not played.rate_bps or played.trace is None:
         return None
-    note(f"probing {len(targets)} links that the run's traffic cannot judge")
+    beside = f", and the rates of {len(targets)} links that its traffic cannot judge" if targets else ""
+    note(f"probing the paths after the run{beside}")
     rates = _needed(job, played.rate_bps)
+    fabric = job.fabric
     fields = msgspec.structs.asdict(played) | {
         "schema": launch_mark(PROBE),
         "workload": "",
         "out": str(out.resolve()),
         "congestion": {},
-        "faults": type(played.faults)(),
+        # A rank without congestion control stays one; other faults of a plan are about the job's messages.
+        "faults": type(played.faults)(congestion=played.faults.congestion),
+        "traffic_class": played.traffic_class or ROCE_CLASS,
+        "marks": fabric.ecn is not None,
+        "incasts": fabric.ecn is not None and bool(played.congestion) and played.congestion != plain(NoControl()),
         "paths": PATHS,
         "source_ports": "pair",
         "targets": sorted(targets),

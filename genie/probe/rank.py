@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import msgspec
 
-from genie.check.facts import facts_of
-from genie.check.settings import Facts, Flow, Sound, Trace, pair_of
-from genie.check.stations import local_pairs, mtu_of, stations_of
+from genie.check.congestion import controlled, measure_incasts, why_no_incast
+from genie.check.congestion_findings import bleached_pairs, congestion_faults
+from genie.check.phases import Phases
+from genie.check.probes import tos_of
+from genie.check.rate_plans import sound_pairs
+from genie.check.settings import ECT0, Flow, Latency, Observed, Sound, Trace
 from genie.check.streams import Streams
-from genie.check.traces import traces_to
 from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, RankError
 from genie.live.launch.endings import check_size, heed_signals, leave, reserve, unexpected
-from genie.live.parts import FACTS, PARTS
 from genie.live.path_names import Graph, TracePlan
 from genie.live.paths.icmp import version_of
 from genie.live.paths.mtu import HEADER_BYTES
 from genie.live.paths.probe import PathProber, train
 from genie.live.rank.process import start
 from genie.live.rendezvous.channel import RendezvousError
-from genie.live.rendezvous.meeting import Rendezvous, decoded
+from genie.live.rendezvous.meeting import Rendezvous
 from genie.plan.facts import facts_of_build
+from genie.probe.faults import Fault, faults_of, host_links_of
 from genie.probe.plan import PathTest, batches_of, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
+from genie.probe.split import TtlProbes
 from genie.record import PROBE, marked_json
 
+LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
 ROUNDS_MIN, ROUNDS_MAX = 3, 9  # measurements of each test
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
@@ -44,42 +49,85 @@ class LinkProbeRank:
         self.graph = Graph(settings.trace or TracePlan())
 
     def probe(self) -> None:
-        """Trace the paths, measure the rates of the planned flows, and write run.json. Raise RankError."""
-        settings = self.settings
-        own = msgspec.to_builtins(facts_of(settings, self.rank))
-        facts = [msgspec.convert(each, Facts) for each in self.meet.agree(own)]
-        stations = stations_of(settings, facts)
-        (settings.out_path / PARTS / f"{self.rank:05d}{FACTS}").write_text("{}")  # this rank has begun
-        apart = local_pairs(stations, facts)
-        peers = [peer for peer in stations if peer != self.rank and (self.rank, peer) not in apart]
-        self.meet.agree(None)  # hosts answer a probe to a closed port only: all sockets must be closed
-        here = self.rank in stations
-        traces = traces_to(settings, self.rank, peers, settings.udp_port, self.meet.alive) if here else []
-        payloads = self.meet.collect(msgspec.msgpack.encode(traces))
-        every = [each for rank, part in enumerate(payloads or []) for each in decoded(rank, part, list[Trace])]
-        sound = {
-            pair_of(one, other): min(mtu_of(settings, facts[one], one), mtu_of(settings, facts[other], other))
-            for one in stations
-            for other in stations
-            if one < other and (one, other) not in apart
-        }
-        streams = Streams(self.meet, settings, stations, sound)
-        found = self.tests = self._measured(streams, self._planned(every))
+        """Test all paths, measure the rates of the planned flows, and write run.json. Raise RankError."""
+        began, settings = time.monotonic(), self.settings
+        phases = Phases(settings, self.meet)
+        seen = phases.hosts()
+        lossy = phases.datagrams(seen)
+        phases.traces(seen, lossy)
+        phases.collect(seen)
+        plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
+        sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
+        self.paths = self._paths_of(seen.probed.traces) if self.rank == 0 else {}
+        latencies = phases.latencies(seen)
+        phases.losses(seen, sound, LOSS_PACKETS)
+        left_s = settings.budget_s - (time.monotonic() - began)
+        found, counters = self._rates(seen, sound, left_s) if settings.targets else ([], [])
+        if settings.incasts and not why_no_incast(settings, seen):
+            streams = Streams(self.meet, controlled(settings), seen.stations, sound)
+            seen.incasts = measure_incasts(
+                streams, seen.stations, sound, lambda made: not any(congestion_faults(made, bleached_pairs(seen)))
+            )
+            streams.close()
+        faults = faults_of(settings, seen, self.paths, latencies) if self.rank == 0 else []
+        faults = [self._split(fault) for fault in self._agreed(faults)]
+        self._write(seen, found, latencies, faults, counters)
+
+    def _agreed(self, faults: list[Fault]) -> list[Fault]:
+        """Return rank 0's faults on all ranks."""
+        return msgspec.convert(self.meet.agree(msgspec.to_builtins(faults))[0], list[Fault])
+
+    def _split(self, fault: Fault) -> Fault:
+        """Return the fault with its link first, where probes with small TTLs tell it from the others."""
+        chosen: Any = None
+        if self.rank == 0 and len(fault.links) > 1:
+            chosen = self._across(fault.links)
+        chosen = self.meet.agree(chosen)[0]
+        if chosen is None:
+            return fault
+        flow, links = msgspec.convert(chosen[0], Flow), list(chosen[1])
+        in_order = [link for link in links if link in fault.links]
+        ttls = [links.index(in_order[0]), *(links.index(link) + 1 for link in in_order[:-1])]
+        number = -1
+        if self.rank == flow.source:
+            settings = self.settings
+            prober = PathProber(settings.addresses[self.rank], settings.udp_port)
+            try:
+                to = (settings.addresses[flow.target], settings.probe_ports[flow.path])
+                tos = tos_of(settings, ECT0)
+                number = TtlProbes(prober, settings.addresses[self.rank], to, tos).first_faulty(fault, ttls)
+            finally:
+                prober.close()
+        number = self.meet.agree(number)[flow.source]
+        return fault if number < 0 else msgspec.structs.replace(fault, links=[in_order[number]])
+
+    def _across(self, links: Sequence[str]) -> list[Any] | None:
+        """Return a flow that crosses all of these links, and its links; None if there is none."""
+        flows = (flow for flow, crossed in self.paths.items() if set(links) <= set(crossed))
+        flow = min(flows, key=lambda each: (each.source, each.target, each.path), default=None)
+        return None if flow is None else [msgspec.to_builtins(flow), list(self.paths[flow])]
+
+    def _rates(self, seen: Observed, sound: Sound, budget_s: float) -> tuple[list[PathRate], list[dict[str, int]]]:
+        """Return the rates of the planned flows, with the place of the queue on slow paths, and the NICs' counters."""
+        streams = Streams(self.meet, self.settings, seen.stations, sound)
+        found = self.tests = self._measured(streams, self._planned(), budget_s)
         counters = self.meet.agree(streams.counters())
         streams.close()
-        found = [self._located(test, sound) for test in found]
-        self._write(found, every, counters)
+        return [self._located(test, sound) for test in found], counters
 
-    def _planned(self, traces: list[Trace]) -> list[list[PathRate]]:
+    def _paths_of(self, traces: list[Trace]) -> dict[Flow, tuple[str, ...]]:
+        """Return the links of each traced flow."""
+        paths = {}
+        for each in traces:
+            if links := tuple(self.graph.links(each.source, each.target, each.hops)):
+                paths[Flow(each.source, each.target, each.path)] = links
+        return paths
+
+    def _planned(self) -> list[list[PathRate]]:
         """Return the tests, in batches, as rank 0 plans them."""
         plain: Any = None
-        self.paths: dict[Flow, tuple[str, ...]] = {}
         if self.rank == 0:
-            paths = self.paths
-            for each in traces:
-                links = tuple(self.graph.links(each.source, each.target, each.hops))
-                if links and each.path < self.settings.stream_paths:
-                    paths[Flow(each.source, each.target, each.path)] = links
+            paths = {flow: links for flow, links in self.paths.items() if flow.path < self.settings.stream_paths}
             between = {link for links in paths.values() for link in links[1:-1]}
             tests = planned(paths, self.settings.targets, self.settings.flows, between)
             plain = [[self._test(test) for test in batch] for batch in batches_of(tests)]
@@ -94,9 +142,9 @@ class LinkProbeRank:
         headers = HEADER_BYTES[version_of(self.settings.addresses[0])] + self.settings.frame_overhead_bytes
         return flows * self.settings.rate_bps * mtu_bytes / (mtu_bytes + headers)
 
-    def _measured(self, streams: Streams, batches: list[list[PathRate]]) -> list[PathRate]:
+    def _measured(self, streams: Streams, batches: list[list[PathRate]], budget_s: float) -> list[PathRate]:
         """Measure all batches in turn, until each has ROUNDS_MAX values or the time is over."""
-        deadline = time.monotonic() + self.settings.budget_s
+        deadline = time.monotonic() + budget_s
         for number in range(ROUNDS_MAX):
             for batch in batches:
                 is_late = streams.together(number >= ROUNDS_MIN and time.monotonic() > deadline)
@@ -150,7 +198,14 @@ class LinkProbeRank:
         finally:
             prober.close()
 
-    def _write(self, found: list[PathRate], traces: list[Trace], counters: list[dict[str, int]]) -> None:
+    def _write(
+        self,
+        seen: Observed,
+        found: list[PathRate],
+        latencies: list[Latency],
+        faults: list[Fault],
+        counters: list[dict[str, int]],
+    ) -> None:
         problem = ""
         if self.rank == 0:
             info = {
@@ -159,7 +214,12 @@ class LinkProbeRank:
                 **facts_of_build(),
                 "settings": msgspec.to_builtins(self.settings),
                 "tests": msgspec.to_builtins(found),
-                "paths": len(traces),
+                "faults": msgspec.to_builtins(faults),
+                "paths": len(self.paths),
+                "host_links": host_links_of(self.paths),
+                "crossed": sorted({link for links in self.paths.values() for link in links}),
+                "observed": msgspec.to_builtins(seen, str_keys=True),
+                "latencies": msgspec.to_builtins(latencies),
                 "counters": counters,
             }
             try:

@@ -15,6 +15,7 @@ class LinkProbeSettings(CheckSettings, forbid_unknown_fields=True, frozen=True, 
     targets: list[str] = field(default_factory=list)  # links to measure
     flows: dict[str, int] = field(default_factory=dict)  # link -> flows at once that fill it; else 1
     budget_s: float = 20.0  # for all measurements
+    incasts: bool = False  # test whether congestion control reacts
 
 
 class PathRate(Struct, frozen=True):

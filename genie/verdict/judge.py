@@ -22,6 +22,7 @@ from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
+from genie.verdict.probed_faults import whole_switches
 from genie.verdict.probes import Probes, suspects_from, with_probed_suspects, with_probes
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import suspects_of
@@ -63,6 +64,8 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     findings = locate(located, {**series, **tiers}, candidates, options, stride, known_paths)
     suspects = suspects_of(findings, aligned, attached, known_paths, options.reference)
     suspects = with_probed_suspects(suspects, probed)
+    if probes is not None:
+        suspects = whole_switches(suspects, probes.between)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(beside, series, accused)
@@ -73,6 +76,8 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     by_tier = between.spreads or live.paths is None or bool(known_paths.problem)
     of_tiers = judged_tiers(aligned, twin, between, options.practical) if by_tier else {}
     own = {(f.component.direction, rank) for f in findings for rank in f.component.ranks}
+    if probes is not None:
+        own |= {probes.host_links[link] for each in probed for link in each.links if link in probes.host_links}
     nics = nics_of(aligned, bounds, own, options.practical)
     judged = coverage_of(live, aligned, bounds, nics, links, known_paths, between, of_tiers)
     again, ended_early = sent_again(live, aligned), cut_short(live)

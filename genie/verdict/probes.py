@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import log1p
 from pathlib import Path
@@ -16,6 +16,7 @@ from genie.page.words import percent, rate
 from genie.record.reading import read_object
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
+from genie.verdict.probed_faults import ProbedFault, fault_suspects
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import JudgedLinks
@@ -26,6 +27,8 @@ SLOW_SHARE = 0.8  # of a slow path's measurements are below the limit
 QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: its least time, and over any other
 # Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
 VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
+VICTIMS_LEAST = 0.25  # slow-down, where probes have found loss or delay: by how much these slow the traffic is unknown
+SLOWING = ("loss", "delay", "unreachable")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Probes:
     """All paths that were probed."""
 
     paths: tuple[ProbedPath, ...] = ()
+    faults: tuple[ProbedFault, ...] = ()
+    host_links: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # link -> (direction, rank) of its NIC
+    between: frozenset[str] = frozenset()  # links between switches that probes have crossed
 
     def passed(self, practical: float) -> dict[str, float]:
         """Link -> upper bound of its slow-down, for links on a path that reached its rate."""
@@ -84,8 +90,20 @@ class _Test(Struct):
     hops_ns: list[int] = []
 
 
+class _Fault(Struct):
+    kind: str
+    words: str
+    links: list[str]
+    ranks: list[int] = []
+    size: float = 0.0
+    paths: int = 0
+
+
 class _Info(Struct):
     tests: list[_Test] = []
+    faults: list[_Fault] = []
+    host_links: dict[str, tuple[str, int]] = {}
+    crossed: list[str] = []
 
 
 def read_probes(path: Path) -> Probes:
@@ -94,13 +112,30 @@ def read_probes(path: Path) -> Probes:
 
 
 def probes_of(info: dict[str, Any]) -> Probes:
-    """Return the measurements of a probe, of the rounds in which some path came near its rate."""
+    """Return the measurements of a probe; rates only of the rounds in which some path came near its rate."""
+    host_links = {str(link): (str(own[0]), int(own[1])) for link, own in info.get("host_links", {}).items()}
+    other = Probes(
+        (),
+        tuple(
+            ProbedFault(
+                each["kind"],
+                each["words"],
+                tuple(each["links"]),
+                tuple(each.get("ranks") or ()),
+                each.get("size", 0.0),
+                each.get("paths", 0),
+            )
+            for each in info.get("faults", [])
+        ),
+        host_links,
+        frozenset(info.get("crossed", [])) - set(host_links),
+    )
     tests = [test for test in info.get("tests", []) if test["expected_bps"] > 0 and test["links"]]
     rounds = min((len(test["rates_bps"]) for test in tests), default=0)
     best = [max(test["rates_bps"][at] / test["expected_bps"] for test in tests) for at in range(rounds)]
     kept = [at for at in range(rounds) if best[at] >= BEST_MIN]
     if len(kept) < ROUNDS_MIN:
-        return Probes()
+        return other
     paths = []
     for test in tests:
         shares = [test["rates_bps"][at] / test["expected_bps"] for at in kept]
@@ -114,7 +149,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 queue_at(test.get("beside") or [], test.get("hops_ns") or []),
             )
         )
-    return Probes(tuple(paths))
+    return replace(other, paths=tuple(paths))
 
 
 def relative_to(before: Probes, after: Probes) -> Probes:
@@ -194,6 +229,7 @@ def with_probes(links: JudgedLinks, probes: Probes, practical: float) -> JudgedL
     """The judged links, with those that probes settle."""
     passed = {link: bound for link, bound in probes.passed(practical).items() if link not in links.accused}
     slow = {link for each in slow_links(probes, practical) for link in (*each.links, *each.also)}
+    slow |= {link for fault in probes.faults for link in fault.links} & set(probes.between)
     # A link whose path is slow because of another link on it has not reached its own rate: it stays open.
 
     def left(names: Sequence[str]) -> tuple[str, ...]:
@@ -211,7 +247,14 @@ def with_probes(links: JudgedLinks, probes: Probes, practical: float) -> JudgedL
 
 
 def suspects_from(probes: Probes, practical: float) -> list[Suspect]:
-    """The links that probes have found slow."""
+    """The parts of the network that probes have found faulty: faults of other kinds first, then slow links."""
+    others = fault_suspects(probes.faults, probes.host_links)
+    lossy = {link for each in others if each.fault in ("loss", "unreachable") for link in each.links}
+    slow = [each for each in _slow_suspects(probes, practical) if not lossy & set(each.links)]
+    return [*others, *slow]
+
+
+def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
     found: list[Suspect] = []
     for slow in slow_links(probes, practical):
         path = min(slow.paths, key=lambda each: each.share)
@@ -248,5 +291,7 @@ def with_probed_suspects(known: Sequence[Suspect], probed: Sequence[Suspect]) ->
     if not links:
         return list(known)
     least = VICTIMS_SHARE * max(log1p(suspect.slow_down) for suspect in probed)
+    if any(suspect.fault in SLOWING for suspect in probed):
+        least = max(least, log1p(VICTIMS_LEAST))
     others = [each for each in known if not links & set(each.links) and log1p(each.slow_down) >= least]
     return [*probed, *others]

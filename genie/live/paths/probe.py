@@ -28,6 +28,7 @@ PER_BURST = 64  # probes; then pending answers are read, since hops limit their 
 BURST_S = 0.002
 TRAIN_TTL = 64
 TRIAL_WAIT_S = 0.25
+SEND_TRIES = 8
 
 Flow = tuple[str, int]  # destination address, source port
 
@@ -43,6 +44,12 @@ class Answer:
     ttl: int
     trial: int
     time_ns: int  # kernel timestamp, real-time clock
+
+
+def ns_of(timestamp: bytes) -> int:
+    """Return the ns of a kernel timestamp (SO_TIMESTAMPNS)."""
+    seconds, ns = TIMESPEC.unpack_from(timestamp)
+    return int(seconds) * 10**9 + int(ns)
 
 
 class PathProber:
@@ -80,15 +87,19 @@ class PathProber:
         """Release all ports."""
         self.open(())
 
-    def send(self, flow: Flow, payload: bytes, ttl: int) -> None:
-        """Send a datagram of a flow. A pending error of an earlier datagram fails the first try only."""
+    def send(self, flow: Flow, payload: bytes, ttl: int, tos: int = 0) -> bool:
+        """Send a datagram of a flow; return whether it was sent. Each pending error of an earlier one fails one try.
+
+        `tos`: over IPv4.
+        """
         level, kind = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT) if self._six else (socket.IPPROTO_IP, socket.IP_TTL)
-        for _ in range(3):
+        more = [(level, kind, struct.pack("i", ttl))]
+        more += [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("i", tos))] if tos and not self._six else []
+        for _ in range(SEND_TRIES):
             with suppress(OSError):
-                self._sockets[flow[1]].sendmsg(
-                    [payload], [(level, kind, struct.pack("i", ttl))], 0, (flow[0], self._udp_port)
-                )
-                return
+                self._sockets[flow[1]].sendmsg([payload], more, 0, (flow[0], self._udp_port))
+                return True
+        return False
 
     def hear(self, limit_s: float) -> list[Answer]:
         """Return the answers that are there, or arrive within the limit."""
@@ -110,8 +121,7 @@ class PathProber:
         hop, is_end, time_ns = "", False, time.time_ns()
         for level, kind, value in extra:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
-                seconds, ns = TIMESPEC.unpack_from(value)
-                time_ns = seconds * 10**9 + ns
+                time_ns = ns_of(value)
             elif (message := message_of(level, kind, value)) is not None:
                 hop, is_end = message.by, not message.is_time_exceeded
         ttl = trial = -1

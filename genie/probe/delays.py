@@ -1,0 +1,102 @@
+"""Links that delay packets, from the least latencies of paths. Pure.
+
+A link is accused if every path over it is slower than paths of the same length are, and if no other link explains
+those paths. Clocks of two machines differ: their difference makes one direction longer and the other shorter. For a
+host's own link only the sum of both directions counts, and the direction stays open.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from genie.check.blame import Layout, blame
+from genie.check.settings import Flow, Latency
+
+Links = tuple[str, ...]
+
+LEAST_NS = 100_000  # shorter delays are the noise of hosts
+NOISES = 3.0
+# Most paths of one length avoid a slow link, if fewer than half of them are slow.
+USUAL, LOW, HIGH = 0.2, 0.05, 0.4  # quantiles: the usual latency, and the spread of sound paths around it
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A part of the network that delays packets."""
+
+    links: Links  # directed; several where no path distinguishes them
+    ranks: tuple[int, ...]  # the host whose link it is; both hosts of a path
+    kind: str  # as of a Blame
+    delay_ns: int
+    paths: int  # slow ones
+
+
+@dataclass(frozen=True)
+class Excess:
+    """The latency of each path beyond that of paths of its length, in ns, and the least one that counts."""
+
+    of: Mapping[Flow, float]
+    least_ns: float
+
+
+def clocks_ahead_ns(latencies: Sequence[Latency], clocks: Mapping[int, str]) -> dict[int, float]:
+    """Return how far each rank's clock is ahead of the typical one, if both directions of its paths take as long.
+
+    `clocks`: by rank, the name of its clock. Ranks of one clock are not compared with each other.
+    """
+    if len(set(clocks.values())) < 2:
+        return {}
+    least: dict[tuple[int, int], int] = {}
+    for each in latencies:
+        pair = (each.source, each.target)
+        least[pair] = min(each.ns, least.get(pair, each.ns))
+    ahead = defaultdict(list)
+    for (source, target), ns in least.items():
+        if clocks[source] != clocks[target] and (target, source) in least:
+            ahead[target].append((ns - least[target, source]) / 2)
+    return {rank: float(np.median(each)) for rank, each in ahead.items()}
+
+
+def excess_of(latencies: Sequence[Latency], paths: Mapping[Flow, Links], clocks: Mapping[int, str]) -> Excess:
+    """Compare each latency with those of paths over as many links. `clocks`: by rank, the name of its clock."""
+    ahead = clocks_ahead_ns(latencies, clocks)
+    by_length: dict[int, dict[Flow, float]] = defaultdict(dict)
+    for each in latencies:
+        flow = Flow(each.source, each.target, each.path)
+        if links := paths.get(flow):
+            by_length[len(links)][flow] = each.ns - ahead.get(each.target, 0.0) + ahead.get(each.source, 0.0)
+    found: dict[Flow, float] = {}
+    spread = 0.0
+    for took in by_length.values():
+        low, usual, high = np.quantile(list(took.values()), [LOW, USUAL, HIGH])
+        spread = max(spread, float(high - low)) if len(took) > 1 else spread
+        found |= {flow: ns - float(usual) for flow, ns in took.items()}
+    return Excess(found, max(LEAST_NS, NOISES * spread))
+
+
+def delays_of(
+    latencies: Sequence[Latency],
+    paths: Mapping[Flow, Links],
+    layout: Layout,
+    names: Mapping[str, str],
+    clocks: Mapping[int, str],
+) -> list[Delay]:
+    """Return the parts of the network that delay packets, those of most paths first.
+
+    `layout`: of the same paths. `names`: the link that ends at an address. `clocks`: by rank, the name of its clock.
+    """
+    excess = excess_of(latencies, paths, clocks)
+    slow = {(flow.source, flow.target, flow.path) for flow, ns in excess.of.items() if ns > excess.least_ns}
+    found = []
+    for cause in blame(slow, layout):
+        flows = [Flow(*path) for path in cause.paths]
+        delay_ns = int(np.median([excess.of[flow] for flow in flows]))
+        links = tuple(names.get(address, address) for address in cause.links)
+        if cause.kind in ("from", "to"):
+            links = tuple({paths[flow][0 if cause.kind == "from" else -1] for flow in flows})
+        found.append(Delay(links, cause.ranks, cause.kind, delay_ns, len(flows)))
+    return found

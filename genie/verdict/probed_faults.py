@@ -1,0 +1,102 @@
+"""Faults that probes have shown after a run, as suspects: loss, delay, MTU, header bits, congestion control."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from genie.verdict.links import cable_of
+from genie.verdict.model import Suspect
+
+
+@dataclass(frozen=True)
+class ProbedFault:
+    """A fault of a probe's run.json: see genie/probe/faults.py."""
+
+    kind: str
+    words: str
+    links: tuple[str, ...]
+    ranks: tuple[int, ...]
+    size: float
+    paths: int
+
+
+def fault_suspects(faults: Sequence[ProbedFault], host_links: Container[str]) -> list[Suspect]:
+    """Return one suspect per part of the network and kind of fault; both directions of a cable are one.
+
+    `host_links`: directed links of hosts.
+    """
+    groups: dict[tuple[str, str], list[ProbedFault]] = defaultdict(list)
+    for fault in faults:
+        place = cable_of(fault.links[0]) if fault.links else str(fault.ranks)
+        groups[fault.kind, place].append(fault)
+    return [_suspect(group, host_links) for group in groups.values()]
+
+
+def _suspect(group: Sequence[ProbedFault], host_links: Container[str]) -> Suspect:
+    first = group[0]
+    links = tuple(dict.fromkeys(fault.links[0] for fault in group if fault.links))
+    name = cable_of(links[0]) if len(links) > 1 else links[0] if links else ""
+    direction = "both" if len(links) > 1 else "one way"
+    also = list(dict.fromkeys(link for fault in group for link in fault.links[1:]))
+    if links and len(first.ranks) == 1 and links[0] in host_links:
+        kind, who = "nic", f"rank {first.ranks[0]}: its NIC or link ({name})"
+    elif links:
+        kind, who = "link", f"link {name}"
+    elif len(first.ranks) == 1:
+        kind, who = "host", f"rank {first.ranks[0]}: its host"
+    elif first.ranks:
+        kind, who = "link", f"the path from rank {first.ranks[0]} to rank {first.ranks[1]}"
+    else:
+        kind, who = "switch", "the network"
+    both = " in both directions" if len(links) > 1 else ""
+    evidence = f"{who} {first.words}{both} in probes after the run"
+    if first.paths:
+        evidence += f"; on {sum(fault.paths for fault in group)} paths"
+    return Suspect(
+        kind=kind,
+        name=name or who,
+        ranks=list(first.ranks),
+        score=0.0,
+        evidence=evidence,
+        also=also,
+        direction=direction,
+        slow_down=0.0,
+        since_iteration=0,
+        until_iteration=None,
+        hits=[0, 0],
+        links=list(links),
+        fault=first.kind,
+    )
+
+
+def whole_switches(suspects: Sequence[Suspect], cables: Iterable[str]) -> list[Suspect]:
+    """Return the suspects, with those of one fault on all cables of a switch as one suspect, the switch.
+
+    `cables`: the directed links between switches.
+    """
+    of_switch: dict[str, set[str]] = defaultdict(set)
+    for link in cables:
+        for end in link.split("->"):
+            of_switch[end].add(cable_of(link))
+    found = list(suspects)
+    for switch, own in sorted(of_switch.items()):
+        for fault in sorted({each.fault for each in found}):
+            parts = [
+                each for each in found if each.kind == "link" and each.fault == fault and cable_of(each.name) in own
+            ]
+            if len(own) < 2 or {cable_of(each.name) for each in parts} != own:
+                continue
+            first = parts[0]
+            whole = replace(
+                first,
+                kind="switch",
+                name=switch,
+                also=list(dict.fromkeys(name for each in parts for name in each.also)),
+                evidence=f"switch {switch}, all {len(own)} cables: {first.evidence}",
+                direction="both",
+                links=[link for each in parts for link in each.links],
+            )
+            found = [whole, *(each for each in found if each not in parts)]
+    return found
