@@ -36,6 +36,8 @@ genie lab set FABRIC.toml leaf0-spine1 --rate 40%    # both directions
 genie lab set FABRIC.toml 'leaf0->spine1' --loss 1%  # one direction
 genie lab set FABRIC.toml host3-leaf0 --mtu 1500     # drops longer packets
 genie lab set FABRIC.toml leaf0-spine1 --ecn 10%     # marks packets
+genie lab set FABRIC.toml leaf0-spine1 --delay 300us --reorder 1%
+genie lab set FABRIC.toml leaf0-spine1 --dscp 0      # rewrites header bits
 genie lab set FABRIC.toml leaf0-spine1 --down        # --up restores it
 genie lab set FABRIC.toml leaf0-spine1 --clear
 ```
@@ -165,6 +167,12 @@ def lab_set(
         str | None, typer.Option(help="Share of the ECN-capable packets that the link marks, such as 10%.")
     ] = None,
     mtu: Annotated[str | None, typer.Option(help="Size in bytes. The link silently drops longer IP packets.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Time by which the link delays packets, such as 300us.")] = None,
+    reorder: Annotated[
+        str | None,
+        typer.Option(help="Share of the packets, such as 1%, that are held for 2 ms. Later packets overtake them."),
+    ] = None,
+    dscp: Annotated[str | None, typer.Option(help="DSCP that the link writes into all packets, such as 0.")] = None,
     is_down: Annotated[
         bool, typer.Option("--down", help="Cut the link. Switches then use other paths, if there are any.")
     ] = False,
@@ -176,8 +184,9 @@ def lab_set(
     """Change a link of a lab while the lab runs. The other faults of the link stay."""
     lab = _found(fabric)
     flags = {"down": is_down, "up": is_up, "clear": clear}
-    given = {key: "" for key, is_given in flags.items() if is_given}
-    lab.set([change_of(link, lab.plan.links, rate=rate, loss=loss, ecn=ecn, mtu=mtu, **given)])
+    given: dict[str, str | None] = {key: "" if is_given else None for key, is_given in flags.items()}
+    given |= {"rate": rate, "loss": loss, "ecn": ecn, "mtu": mtu, "delay": delay, "reorder": reorder, "dscp": dscp}
+    lab.set([change_of(link, lab.plan.links, values=given)])
     print("\n".join(_faults(lab)) or f"{lab.name}: no faults")
     return 0
 

@@ -172,13 +172,17 @@ def filters(plan: Plan, node: int, faults: Faults) -> str:
 
 def _arrival_rules(fault: Fault) -> list[str]:
     """Return rules for arriving packets, so that packets that a link loses have used its capacity."""
-    rules = ["counter drop"] if fault.is_down else []
+    # Packets that are held come a second time, with a mark: the other rules are for these.
+    unheld = "ether saddr & 04:00:00:00:00:00 == 00:00:00:00:00:00 counter drop"
+    rules = ["counter drop"] if fault.is_down else [unheld] if fault.is_held else []
     if fault.mtu_bytes is not None:
         rules.append(f"ip length > {fault.mtu_bytes} counter drop")
     if fault.loss:
         rules.append(f"{_draw(fault.loss)} counter drop")
     if fault.ecn:
         rules.append(f"ip ecn {{ ect0, ect1 }} {_draw(fault.ecn)} counter ip ecn set ce")
+    if fault.dscp is not None:
+        rules.append(f"ip dscp != {fault.dscp:#04x} counter ip dscp set {fault.dscp:#04x}")
     return rules
 
 

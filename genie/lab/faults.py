@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
-from genie.config.units import RATE_MAX_BPS, format_rate, parse_rate
+from genie.config.units import RATE_MAX_BPS, format_rate, parse_duration, parse_rate
 from genie.lab.failure import LabError
 from genie.lab.plan import DEVICE_MTU_BYTES, LabLink
 
 MTU_MIN_BYTES = 68  # RFC 791
 RATE_MIN_BPS = 8000
-GRAMMAR = "rate=40% (or 80Mb/s), loss=1%, ecn=10%, mtu=1500, down, up or clear"
+DELAY_MAX_NS, DSCP_MAX = 10**9, 63
+KEYS = ("rate", "loss", "ecn", "mtu", "delay", "reorder", "dscp")
+GRAMMAR = "rate=40% (or 80Mb/s), loss=1%, ecn=10%, mtu=1500, delay=300us, reorder=1%, dscp=0, down, up or clear"
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 
 
@@ -26,7 +28,15 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     loss: float = 0.0  # share of the packets
     ecn: float = 0.0  # share of the ECN-capable packets that are marked
     mtu_bytes: int | None = None  # larger IP packets are dropped silently
+    delay_ns: int = 0
+    reorder: float = 0.0  # share of the packets that later ones overtake
+    dscp: int | None = None  # in all packets
     is_down: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether packets are held: see forwarder.py."""
+        return bool(self.delay_ns or self.reorder)
 
     def words(self) -> str:
         """Return the fault in one line; "" where there is none."""
@@ -39,6 +49,12 @@ class Fault(Struct, frozen=True, omit_defaults=True):
             said.append(f"ECN marks {self.ecn * 100:.4g} %")
         if self.mtu_bytes is not None:
             said.append(f"packets above {self.mtu_bytes} B dropped")
+        if self.delay_ns:
+            said.append(f"delay {self.delay_ns / 1000:g} us")
+        if self.reorder:
+            said.append(f"{self.reorder * 100:.4g} % of the packets overtaken")
+        if self.dscp is not None:
+            said.append(f"DSCP {self.dscp}")
         if self.is_down:
             said.append("down")
         return ", ".join(said)
@@ -56,6 +72,9 @@ class Change:
     loss: float | None = None
     ecn: float | None = None
     mtu_bytes: int | None = None
+    delay_ns: int | None = None
+    reorder: float | None = None
+    dscp: int | None = None
     is_down: bool | None = None
     clears: bool = False  # clear all faults first
 
@@ -71,17 +90,17 @@ def parse_change(text: str, links: Sequence[LabLink]) -> Change:
     given: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
-        if key in given or (sign and key not in ("rate", "loss", "ecn", "mtu")):
+        if key in given or (sign and key not in KEYS):
             raise LabError(f'"{text}": {word}: give {GRAMMAR}, each once')
         if not sign and key not in ("down", "up", "clear"):
             raise LabError(f'"{text}": {word}: give {GRAMMAR}')
         given[key] = value
-    return change_of(name, links, where=f'"{text}": ', **given)
+    return change_of(name, links, given, where=f'"{text}": ')
 
 
-def change_of(name: str, links: Sequence[LabLink], *, where: str = "", **given: str | None) -> Change:
-    """Return a change from the values given for rate, loss, ecn, mtu, down, up, clear. Raise LabError."""
-    words = {key: value for key, value in given.items() if value is not None}
+def change_of(name: str, links: Sequence[LabLink], values: Mapping[str, str | None], *, where: str = "") -> Change:
+    """Return a change from the values given for KEYS, down, up and clear. Raise LabError."""
+    words = {key: value for key, value in values.items() if value is not None}
     if not words:
         raise LabError(f"{where}{name}: nothing to set: give {GRAMMAR}")
     if "down" in words and "up" in words:
@@ -97,6 +116,9 @@ def change_of(name: str, links: Sequence[LabLink], *, where: str = "", **given: 
         _share(where, "loss", words.get("loss")),
         _share(where, "ecn", words.get("ecn")),
         _mtu_bytes(where, words.get("mtu")),
+        _delay_ns(where, words.get("delay")),
+        _share(where, "reorder", words.get("reorder")),
+        _dscp(where, words.get("dscp")),
         True if "down" in words else False if "up" in words else None,
         "clear" in words,
     )
@@ -147,7 +169,14 @@ def changed(faults: Faults, changes: Iterable[Change], links: Sequence[LabLink])
             if change.mtu_bytes is not None:
                 whole = change.mtu_bytes == DEVICE_MTU_BYTES
                 fault = structs.replace(fault, mtu_bytes=None if whole else change.mtu_bytes)
-            given = {"loss": change.loss, "ecn": change.ecn, "is_down": change.is_down}
+            given = {
+                "loss": change.loss,
+                "ecn": change.ecn,
+                "delay_ns": change.delay_ns,
+                "reorder": change.reorder,
+                "dscp": change.dscp,
+                "is_down": change.is_down,
+            }
             fault = structs.replace(fault, **{key: value for key, value in given.items() if value is not None})
             after[name] = fault
     return {name: fault for name, fault in after.items() if fault != Fault()}
@@ -167,4 +196,24 @@ def _mtu_bytes(where: str, text: str | None) -> int | None:
         return None
     if not text.isdecimal() or not MTU_MIN_BYTES <= int(text) <= DEVICE_MTU_BYTES:
         raise LabError(f"{where}mtu {text}: give bytes of an IP packet, {MTU_MIN_BYTES} to {DEVICE_MTU_BYTES}")
+    return int(text)
+
+
+def _delay_ns(where: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        delay_ns = int(parse_duration(text)) // 1000
+    except ValueError as error:
+        raise LabError(f"{where}delay {text}: {error}: give a time such as 300us") from error
+    if delay_ns > DELAY_MAX_NS:
+        raise LabError(f"{where}delay {text}: give at most {DELAY_MAX_NS // 10**9}s")
+    return delay_ns
+
+
+def _dscp(where: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) > DSCP_MAX:
+        raise LabError(f"{where}dscp {text}: give a number from 0 to {DSCP_MAX}")
     return int(text)

@@ -22,6 +22,15 @@ LOCK_S = 60.0  # longer than a lab takes to build
 MARK = "GENIE_LAB"  # in the environment of processes started in a lab
 
 
+class Forwarder(Struct):
+    """A process that holds the packets of a link."""
+
+    pid: int
+    started: str
+    delay_ns: int
+    reorder: float
+
+
 class State(Struct, kw_only=True):
     """The contents of a lab's file."""
 
@@ -39,6 +48,7 @@ class State(Struct, kw_only=True):
     missing_settings: list[str] = []  # paths below /proc/sys that this kernel does not have
     faults: dict[str, Fault] = {}
     is_in_doubt: bool = False  # a change of faults was cut short: links may have other faults
+    forwarders: dict[str, Forwarder] = {}  # by link name
     calibration: Calibration | None = None  # of its hosts, measured without faults
 
 
