@@ -352,7 +352,8 @@ class LabOptions:
         tuple[str, ...],
         Option(
             "Fault of a link of the lab during this run, such as `'leaf0-spine1 rate=40%'`. May be repeated. The keys "
-            "are the options of `genie lab set`. The twin does not get the fault.",
+            "are the options of `genie lab set`; `from=2s until=8s` and `period=2s on=20%` say when it is there. "
+            "The twin does not get the fault.",
             FAULTS,
             default="none",
             metavar="'LINK KEY=VALUE'",

@@ -5,17 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import Struct, structs
 
 from genie.config.units import RATE_MAX_BPS, format_rate, parse_duration, parse_rate
 from genie.lab.failure import LabError
 from genie.lab.plan import DEVICE_MTU_BYTES, LabLink
+from genie.lab.timetable import NEVER_S, Timetable
 
 MTU_MIN_BYTES = 68  # RFC 791
 RATE_MIN_BPS = 8000
 DELAY_MAX_NS, DSCP_MAX = 10**9, 63
+PERIOD_MIN_S = 0.2  # a change takes a tenth of a second
+TIMES = ("from", "until", "period", "on")  # keys of a timetable
 KEYS = ("rate", "loss", "ecn", "mtu", "delay", "reorder", "dscp")
 GRAMMAR = "rate=40% (or 80Mb/s), loss=1%, ecn=10%, mtu=1500, delay=300us, reorder=1%, dscp=0, down, up or clear"
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
@@ -77,25 +80,31 @@ class Change:
     dscp: int | None = None
     is_down: bool | None = None
     clears: bool = False  # clear all faults first
+    times: Timetable | None = None  # None: always
 
 
 def parse_change(text: str, links: Sequence[LabLink]) -> Change:
     """Return a change from "leaf0-spine1 rate=40% loss=1%", or "leaf0->spine1 down" for one direction.
 
-    Raise LabError.
+    "leaf0-spine1 rate=40% from=2s until=8s" or "... period=2s on=20%" has a timetable. Raise LabError.
     """
     if not text.split():
         raise LabError(f"give a link and what is wrong with it: leaf0-spine1 and {GRAMMAR}")
     name, *words = text.split()
     given: dict[str, str] = {}
+    times: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
+        if sign and key in TIMES and key not in times:
+            times[key] = value
+            continue
         if key in given or (sign and key not in KEYS):
             raise LabError(f'"{text}": {word}: give {GRAMMAR}, each once')
         if not sign and key not in ("down", "up", "clear"):
             raise LabError(f'"{text}": {word}: give {GRAMMAR}')
         given[key] = value
-    return change_of(name, links, given, where=f'"{text}": ')
+    change = change_of(name, links, given, where=f'"{text}": ')
+    return replace(change, times=_timetable(f'"{text}": ', times)) if times else change
 
 
 def change_of(name: str, links: Sequence[LabLink], values: Mapping[str, str | None], *, where: str = "") -> Change:
@@ -180,6 +189,29 @@ def changed(faults: Faults, changes: Iterable[Change], links: Sequence[LabLink])
             fault = structs.replace(fault, **{key: value for key, value in given.items() if value is not None})
             after[name] = fault
     return {name: fault for name, fault in after.items() if fault != Fault()}
+
+
+def _timetable(where: str, given: Mapping[str, str]) -> Timetable:
+    seconds = {}
+    for key in ("from", "until", "period"):
+        if key in given:
+            try:
+                seconds[key] = int(parse_duration(given[key])) / 1e12
+            except ValueError as error:
+                raise LabError(f"{where}{key} {given[key]}: {error}: give a time such as 2s") from error
+    share = _share(where, "on", given.get("on"))
+    if ("period" in seconds) != (share is not None):
+        raise LabError(f"{where}give period and on together, such as period=2s on=20%")
+    if seconds.get("period", 1.0) < PERIOD_MIN_S:
+        raise LabError(f"{where}period {given['period']}: give {PERIOD_MIN_S * 1000:g}ms or more")
+    if seconds.get("until", NEVER_S) <= seconds.get("from", 0.0):
+        raise LabError(f"{where}until {given['until']}: give a time after {given.get('from', '0s')}")
+    return Timetable(
+        seconds.get("from", 0.0),
+        seconds.get("until", NEVER_S),
+        seconds.get("period", 0.0),
+        1.0 if share is None else share,
+    )
 
 
 def _share(where: str, key: str, text: str | None) -> float | None:

@@ -17,6 +17,7 @@ from genie.lab.failure import EXIT_ENVIRONMENT, LabError
 from genie.lab.faults import Change, Fault, Faults, changed
 from genie.lab.plan import Plan
 from genie.lab.state import MARK, State
+from genie.lab.timetable import followed
 
 COMMAND_S = 30.0
 _MARKER = (sys.executable, "-I", "-S", marker.__file__)
@@ -81,10 +82,22 @@ class Lab:
         """Inject faults for the duration of the context; afterwards the changed links have their former faults."""
         before = dict(self.faults)
         names = {name for change in changes for name in change.links}
+        timed = [change.times for change in changes if change.times is not None]
+
+        def switch(is_on: list[bool]) -> None:
+            """Set the changes whose time it is."""
+            states = iter(is_on)
+            now = [change for change in changes if change.times is None or next(states)]
+            self._set(lambda faults: changed(_with(faults, before, names), now, self.plan.links))
+
         try:
-            if changes or self.state.is_in_doubt:
-                self.set(changes)
-            yield
+            if timed:
+                with followed(timed, switch):
+                    yield
+            else:
+                if changes or self.state.is_in_doubt:
+                    self.set(changes)
+                yield
         finally:
             if changes:
                 self._set(lambda faults: _with(faults, before, names))

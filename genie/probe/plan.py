@@ -50,17 +50,25 @@ def planned(
 
 
 def batches_of(tests: Sequence[PathTest]) -> list[list[PathTest]]:
-    """Return the tests in batches whose tests share no link and no host."""
+    """Return the tests in batches whose tests share no cable and no host.
+
+    The acknowledgements of a flow cross the other direction of its cables, and would wait there behind another test.
+    """
     batches: list[list[PathTest]] = []
     for test in tests:
         for batch in batches:
-            flows = [flow for each in batch for flow in each.flows]
-            if not any(test.crossed & each.crossed for each in batch) and are_disjoint([*flows, *test.flows]):
+            if not any(_shares(test, each) for each in batch):
                 batch.append(test)
                 break
         else:
             batches.append([test])
     return batches
+
+
+def _shares(one: PathTest, other: PathTest) -> bool:
+    cables = [{frozenset(link.split("->")) for link in test.crossed} for test in (one, other)]
+    hosts = [{host for flow in test.flows for host in (flow.source, flow.target)} for test in (one, other)]
+    return bool(cables[0] & cables[1] or hosts[0] & hosts[1])
 
 
 def _disjoint(flows: Sequence[Flow], count: int) -> list[Flow]:

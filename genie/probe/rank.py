@@ -12,6 +12,8 @@ import msgspec
 
 from genie.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.check.congestion_findings import bleached_pairs, congestion_faults
+from genie.check.findings import layout_of
+from genie.check.loss_findings import is_hampered, lossy_parts
 from genie.check.phases import Phases
 from genie.check.probes import tos_of
 from genie.check.rate_plans import sound_pairs
@@ -35,7 +37,9 @@ from genie.record import PROBE, marked_json
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
-ROUNDS_MIN, ROUNDS_MAX = 3, 9  # measurements of each test
+ROUNDS_MIN, ROUNDS_MAX, ROUNDS_LIMIT = 3, 9, 60  # measurements of each test; the limit: of unsteady ones
+UNSTEADY_MIN = 3  # slow rounds of a path that is slow at times
+LOCATE_TRIES, QUEUE_NS = 8, 3_000_000  # of a path that is slow at times, until its routers answer this late
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
 
@@ -110,7 +114,7 @@ class LinkProbeRank:
     def _rates(self, seen: Observed, sound: Sound, budget_s: float) -> tuple[list[PathRate], list[dict[str, int]]]:
         """Return the rates of the planned flows, with the place of the queue on slow paths, and the NICs' counters."""
         streams = Streams(self.meet, self.settings, seen.stations, sound)
-        found = self.tests = self._measured(streams, self._planned(), budget_s)
+        found = self.tests = self._measured(streams, self._planned(seen), budget_s)
         counters = self.meet.agree(streams.counters())
         streams.close()
         return [self._located(test, sound) for test in found], counters
@@ -123,11 +127,17 @@ class LinkProbeRank:
                 paths[Flow(each.source, each.target, each.path)] = links
         return paths
 
-    def _planned(self) -> list[list[PathRate]]:
+    def _planned(self, seen: Observed) -> list[list[PathRate]]:
         """Return the tests, in batches, as rank 0 plans them."""
         plain: Any = None
         if self.rank == 0:
-            paths = {flow: links for flow, links in self.paths.items() if flow.path < self.settings.stream_paths}
+            layout = layout_of(self.settings, seen)
+            lossy = lossy_parts(seen.tallies, layout)  # their flows are slow for another reason than the links' rates
+            paths = {
+                flow: links
+                for flow, links in self.paths.items()
+                if flow.path < self.settings.stream_paths and not is_hampered(flow, lossy, layout)
+            }
             between = {link for links in paths.values() for link in links[1:-1]}
             tests = planned(paths, self.settings.targets, self.settings.flows, between)
             plain = [[self._test(test) for test in batch] for batch in batches_of(tests)]
@@ -143,13 +153,19 @@ class LinkProbeRank:
         return flows * self.settings.rate_bps * mtu_bytes / (mtu_bytes + headers)
 
     def _measured(self, streams: Streams, batches: list[list[PathRate]], budget_s: float) -> list[PathRate]:
-        """Measure all batches in turn, until each has ROUNDS_MAX values or the time is over."""
+        """Measure all batches in turn, until each has ROUNDS_MAX values or the time is over.
+
+        If a path is slow in some of these rounds only, measure on until the time is over.
+        """
         deadline = time.monotonic() + budget_s
-        for number in range(ROUNDS_MAX):
+        for number in range(ROUNDS_LIMIT):
+            tests = [test for batch in batches for test in batch]
+            if number == ROUNDS_MAX and not any(slow_rounds(test, tests) for test in tests):
+                break
             for batch in batches:
                 is_late = streams.together(number >= ROUNDS_MIN and time.monotonic() > deadline)
                 if any(is_late):
-                    return [test for each in batches for test in each]
+                    return tests
                 rated = streams.measure([flow for test in batch for flow in test.flows], FLOW_S)
                 rates = {each.flow: each.rate_bps for each in rated}
                 for test in batch:
@@ -165,21 +181,39 @@ class LinkProbeRank:
         taking_part = sorted({rank for each in test.flows for rank in (each.source, each.target)})
         streams = Streams(self.meet, self.settings, taking_part, sound)
         times: list[int] = []
+        trains: list[list[int]] = []
 
         def observe() -> None:
             if self.rank == flow.source:
                 time.sleep(QUEUE_S)
-                times.extend(self._answers(flow, len(links) - 1))
+                times.extend(self._answers(flow, len(links) - 1, TRIALS))
 
-        streams.measure(test.flows, LOCATE_S, observe)
-        every = streams.together(times)
+        def observe_often() -> None:
+            deadline = time.monotonic() + LOCATE_S
+            while self.rank == flow.source and time.monotonic() < deadline:
+                trains.append(self._answers(flow, len(links) - 1, 1))
+
+        if is_slow(test, self.tests):
+            streams.measure(test.flows, LOCATE_S, observe)
+            every = streams.together(times)
+            streams.close()
+            return msgspec.structs.replace(test, beside=links, hops_ns=every[flow.source])
+        found: list[list[int]] = []
+        for _ in range(LOCATE_TRIES):
+            trains.clear()
+            streams.measure(test.flows, LOCATE_S, observe_often)
+            found += streams.together(trains)[flow.source]
+            if sum(each[-1] > QUEUE_NS for each in found) >= TRIALS:
+                break
         streams.close()
-        return msgspec.structs.replace(test, beside=links, hops_ns=every[flow.source])
+        return msgspec.structs.replace(test, beside=links, trains_ns=found)
 
     def _observer(self, test: PathRate) -> list[Any] | None:
-        """Return a flow of other hosts through the links of a slow test, and its links; None for a test that is not."""
-        best = max(median(each.rates_bps) / each.expected_bps for each in self.tests)
-        if median(test.rates_bps) / test.expected_bps > SLOW_SHARE * best:
+        """Return a flow of other hosts through the links of a test that is slow, or is slow at times, and its links.
+
+        None for other tests.
+        """
+        if not is_slow(test, self.tests) and len(slow_rounds(test, self.tests)) < UNSTEADY_MIN:
             return None
         busy = {rank for each in test.flows for rank in (each.source, each.target)}
         free = (
@@ -190,11 +224,11 @@ class LinkProbeRank:
         flow = min(free, key=lambda each: (each.source, each.target, each.path), default=None)
         return None if flow is None else [msgspec.to_builtins(flow), list(self.paths[flow])]
 
-    def _answers(self, flow: Flow, routers: int) -> list[int]:
+    def _answers(self, flow: Flow, routers: int, trials: int) -> list[int]:
         prober = PathProber(self.settings.addresses[self.rank], self.settings.udp_port)
         try:
             to = (self.settings.addresses[flow.target], self.settings.probe_ports[flow.path])
-            return train(prober, to, routers, count=0, size_bytes=0, trials=TRIALS)
+            return train(prober, to, routers, count=0, size_bytes=0, trials=trials)
         finally:
             prober.close()
 
@@ -229,6 +263,23 @@ class LinkProbeRank:
         problem = self.meet.agree(problem)[0]
         if problem:
             raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+
+
+def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:
+    """Whether a path is slower than the best one of all tests in most rounds."""
+    best = max(median(each.rates_bps) / each.expected_bps for each in tests)
+    return median(test.rates_bps) / test.expected_bps <= SLOW_SHARE * best
+
+
+def slow_rounds(test: PathRate, tests: Sequence[PathRate]) -> list[int]:
+    """Return the rounds in which a path was slower than the best one."""
+    return [
+        number
+        for number, rate_bps in enumerate(test.rates_bps)
+        if rate_bps / test.expected_bps
+        <= SLOW_SHARE
+        * max(each.rates_bps[number] / each.expected_bps for each in tests if number < len(each.rates_bps))
+    ]
 
 
 def run_probe(settings: LinkProbeSettings, rendezvous: Rendezvous) -> int:

@@ -29,3 +29,5 @@ class PathRate(Struct, frozen=True):
     # after this time. The link at which the time grows has the queue.
     beside: list[str] = []
     hops_ns: list[int] = []
+    # Of a path that is slow at times: the same, each time that the routers were asked.
+    trains_ns: list[list[int]] = []

@@ -34,7 +34,7 @@ class Suspect:
     until_iteration: int | None  # None: to the end of the run
     hits: list[int]  # [iterations in which it is slower than every peer, iterations of the window]
     links: list[str]  # directed links that it consists of, or that its NIC cannot be told from
-    fault: str = "rate"  # rate, loss, delay, mtu, dscp, ecn, unreachable or congestion
+    fault: str = "rate"  # rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion
 
 
 @dataclass(frozen=True)

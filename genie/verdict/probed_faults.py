@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import log1p
 
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
+
+ALIKE_SHARE = 0.5  # least slow-down of a switch's cables, as a share of the largest (both logarithms)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,12 @@ def _suspect(group: Sequence[ProbedFault], host_links: Container[str]) -> Suspec
     )
 
 
+def _are_alike(parts: Sequence[Suspect]) -> bool:
+    """Whether the slow-downs of several cables may have one cause."""
+    sizes = [log1p(each.slow_down) for each in parts]
+    return min(sizes) >= ALIKE_SHARE * max(sizes)
+
+
 def whole_switches(suspects: Sequence[Suspect], cables: Iterable[str]) -> list[Suspect]:
     """Return the suspects, with those of one fault on all cables of a switch as one suspect, the switch.
 
@@ -86,7 +95,7 @@ def whole_switches(suspects: Sequence[Suspect], cables: Iterable[str]) -> list[S
             parts = [
                 each for each in found if each.kind == "link" and each.fault == fault and cable_of(each.name) in own
             ]
-            if len(own) < 2 or {cable_of(each.name) for each in parts} != own:
+            if len(own) < 2 or {cable_of(each.name) for each in parts} != own or not _are_alike(parts):
                 continue
             first = parts[0]
             whole = replace(

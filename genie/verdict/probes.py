@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import log1p
+from math import comb, log1p
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 ROUNDS_MIN = 3  # measurements of a path, for a result
 BEST_MIN = 0.85  # of the expected rate: where no path reaches it, hosts are too busy, or slow, to show anything
 SLOW_SHARE = 0.8  # of a slow path's measurements are below the limit
+UNSTEADY_MIN, UNSTEADY_CHANCE, UNSTEADY_ODDS = 3, 0.02, 0.001
+UNSTEADY_BELOW = 0.87  # of the round's best path
+QUEUES_MIN, QUEUES_SHARE = 2, 0.6  # trains that found a queue before a link, and their share of those that found any
 QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: its least time, and over any other
 # Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
 VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
@@ -41,6 +45,7 @@ class ProbedPath:
     shares: tuple[float, ...]  # of the expected rate
     beside: tuple[float, ...]  # of the share of the round's best path: the load of the hosts cancels
     queue_at: str = ""  # the link before which packets queue while the flows run; "" where that is not known
+    at_times: bool = False  # slow in some rounds, which chance does not explain
 
     @property
     def share(self) -> float:
@@ -61,7 +66,7 @@ class Probes:
         found: dict[str, float] = {}
         for path in self.paths:
             bound = max(0.0, 1 / path.share - 1) if path.share > 0 else float("inf")
-            if bound < practical:
+            if bound < practical and not path.at_times:
                 for link in path.links:
                     found[link] = min(bound, found.get(link, bound))
         return found
@@ -72,8 +77,10 @@ class Probes:
         found = [
             path
             for path in self.paths
-            if path.share < limit
-            and sum(each < limit for each in path.beside) >= SLOW_SHARE * len(path.beside)
+            if (
+                path.at_times
+                or (path.share < limit and sum(each < limit for each in path.beside) >= SLOW_SHARE * len(path.beside))
+            )
             and not set(path.links) <= set(passed)
         ]
         return sorted(found, key=lambda path: path.share)
@@ -88,6 +95,7 @@ class _Test(Struct):
     rates_bps: list[Annotated[float, Meta(ge=0, le=1e15)]]
     beside: list[str] = []
     hops_ns: list[int] = []
+    trains_ns: list[list[int]] = []
 
 
 class _Fault(Struct):
@@ -146,10 +154,43 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 test["expected_bps"],
                 tuple(shares),
                 tuple(share / best[at] for share, at in zip(shares, kept, strict=True)),
-                queue_at(test.get("beside") or [], test.get("hops_ns") or []),
+                queue_at(test.get("beside") or [], test.get("hops_ns") or [])
+                or queue_often_at(test.get("beside") or [], test.get("trains_ns") or []),
             )
         )
-    return replace(other, paths=tuple(paths))
+    return replace(other, paths=tuple(with_unsteady(paths)))
+
+
+def with_unsteady(paths: Sequence[ProbedPath]) -> list[ProbedPath]:
+    """Return the paths, with those marked that are slow in some rounds, which chance does not explain.
+
+    Chance: a path is slow as often as the other paths are, and at least in UNSTEADY_CHANCE of the rounds.
+    """
+    slow = [sum(each < UNSTEADY_BELOW for each in path.beside) for path in paths]
+    found = []
+    for number, path in enumerate(paths):
+        rounds = len(path.beside)
+        # The other direction of a cable and paths that share a link with this one are no witnesses.
+        own = {cable_of(link) for link in path.links}
+        others = [at for at, each in enumerate(paths) if not own & {cable_of(link) for link in each.links}]
+        usual = sum(slow[at] for at in others) / max(1, sum(len(paths[at].beside) for at in others))
+        chance = min(1.0, max(usual, UNSTEADY_CHANCE))
+        tail = sum(comb(rounds, k) * chance**k * (1 - chance) ** (rounds - k) for k in range(slow[number], rounds + 1))
+        is_unsteady = slow[number] >= UNSTEADY_MIN and tail < UNSTEADY_ODDS and slow[number] < SLOW_SHARE * rounds
+        found.append(replace(path, at_times=is_unsteady))
+    return found
+
+
+def queue_often_at(links: Sequence[str], trains_ns: Sequence[Sequence[int]]) -> str:
+    """Return the link before which packets queued in most of the trains that found a queue; "" where none stands out.
+
+    `trains_ns`: see queue_at() for each.
+    """
+    found = Counter(link for train in trains_ns if (link := queue_at(links, train)))
+    if not found:
+        return ""
+    link, times = found.most_common(1)[0]
+    return link if times >= QUEUES_MIN and times >= QUEUES_SHARE * found.total() else ""
 
 
 def relative_to(before: Probes, after: Probes) -> Probes:
@@ -198,7 +239,7 @@ class SlowLinks:
 
     @property
     def slow_down(self) -> float:
-        return 1 / min(path.share for path in self.paths) - 1
+        return 1 / min(min(path.beside) if path.at_times else path.share for path in self.paths) - 1
 
 
 def slow_links(probes: Probes, practical: float) -> list[SlowLinks]:
@@ -258,11 +299,14 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
     found: list[Suspect] = []
     for slow in slow_links(probes, practical):
         path = min(slow.paths, key=lambda each: each.share)
-        low = sum(each < 1 / (1 + practical) for each in path.beside)
+        below = [share for share, beside in zip(path.shares, path.beside, strict=True) if beside < 1 / (1 + practical)]
+        low, share = len(below), median(below if path.at_times else path.shares)
+        carried = f"{rate(share * path.expected_bps)} of {rate(path.expected_bps)}"
+        of = f"{low} of {len(path.beside)}"
+        carries = f"is slow at times: {carried} in {of} probes" if path.at_times else f"carries {carried} in probes"
         evidence = (
-            f"link {slow.name} carries {rate(median(path.shares) * path.expected_bps)} of {rate(path.expected_bps)} in "
-            f"probes after the run; {path.flows} flows at once, below {percent(1 / (1 + practical))} of the best path "
-            f"in {low} of {len(path.beside)} rounds"
+            f"link {slow.name} {carries} after the run; {path.flows} flows at once, below "
+            f"{percent(1 / (1 + practical))} of the best path in {of} rounds"
         )
         if path.queue_at:
             evidence += f"; packets queue before {path.queue_at}"
@@ -280,6 +324,7 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
                 until_iteration=None,
                 hits=[low, len(path.beside)],
                 links=list(slow.links),
+                fault="intermittent" if path.at_times else "rate",
             )
         )
     return found

@@ -56,8 +56,10 @@ def test_plans_of_any_fabric(leaves: int, spines: int, hosts: int, ports: int, n
         assert all(set(test.links) <= set(paths[flow]) for flow in test.flows)
         assert test.links
     for batch in batches_of(found):
-        assert are_disjoint([flow for test in batch for flow in test.flows])
-        assert len({link for test in batch for link in test.crossed}) == sum(len(test.crossed) for test in batch)
+        hosts = [{host for flow in test.flows for host in (flow.source, flow.target)} for test in batch]
+        cables = [{frozenset(link.split("->")) for link in test.crossed} for test in batch]
+        for own in (hosts, cables):
+            assert len(set[object]().union(*own)) == sum(map(len, own)), "tests of a batch share a host or a cable"
     assert sorted(str(test) for batch in batches_of(found) for test in batch) == sorted(map(str, found))
     served = {link for test in found for link in test.links}
     crossing = {link: {(flow.source, flow.target) for flow in paths if link in paths[flow]} for link in between}
