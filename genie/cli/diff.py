@@ -52,7 +52,7 @@ def diff(
     """
     if out is not None and out.is_dir():
         lock_folder(out)
-    from genie.verdict.probes import read_probes
+    from genie.verdict.probed.probes import read_probes
 
     probe = live / ".." / "probe" / "run.json"  # of a validation
     probes = read_probes(probe) if probe.is_file() else None

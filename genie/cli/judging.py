@@ -13,8 +13,9 @@ from genie.job.warnings import warn
 from genie.record import RecordError, Run, marked_json, open_run, replace_own, unwritable
 
 if TYPE_CHECKING:
+    from genie.job.job import Job
     from genie.verdict import Verdict
-    from genie.verdict.probes import Probes
+    from genie.verdict.probed.probes import Probes
 
 VERDICT_KIND = "verdict"
 LAST = "last"  # --baseline: the newest validation of the same job that passed
@@ -27,7 +28,7 @@ def judged(
 
     `archive`: the folder in which `last` looks for earlier validations. Raises RecordError, VerdictError.
     """
-    verdict = conclude(live, twin, out, wanted.require_coverage, probes)
+    verdict = conclude(live, twin, out, wanted, probes)
     code, found = verdict.exit_code, []
     try:
         before = None if wanted.baseline is None else _baseline(wanted.baseline, live, out, archive)
@@ -51,7 +52,7 @@ def judged(
 def told_of_failed_run(probes: Probes | None, wanted: VerdictOptions) -> None:
     """Say which faults probes have found after a live run that did not end, which no verdict can judge."""
     from genie.verdict import Options
-    from genie.verdict.probes import suspects_from
+    from genie.verdict.probed.probes import suspects_from
 
     found = suspects_from(probes, Options().practical) if probes is not None else []
     for suspect in found:
@@ -72,6 +73,15 @@ def check_baseline(given: str | None, out: Path) -> None:
     if out.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise UsageError(f"--baseline {given}: is replaced by this run: choose another -o")
     opened(folder)
+
+
+def check_known(path: Path | None, job: Job) -> None:
+    """Check, before anything runs, a file of known faults against the fabric. Raises SettingsError, UsageError."""
+    if path is not None:
+        from genie.verdict.known import check_components, load_known
+
+        network = job.network
+        check_components(load_known(path), path, network.node_names, network.link_names, job.ranks)
 
 
 def unjudged_links(live: Run, twin: Run) -> list[str]:
@@ -108,7 +118,7 @@ class Played:
 
 def opened(path: Path) -> Played:
     """Return the run in a folder, or the live run of a validation's folder. Raises RecordError."""
-    from genie.verdict.probes import read_probes
+    from genie.verdict.probed.probes import read_probes
 
     if not (path / "live" / "run.json").is_file():
         return Played(open_run(path))
@@ -121,14 +131,19 @@ def opened(path: Path) -> Played:
 
 
 def conclude(
-    live: Run, twin: Run, out: Path | None, require: str | None = None, probes: Probes | None = None
+    live: Run, twin: Run, out: Path | None, wanted: VerdictOptions | None = None, probes: Probes | None = None
 ) -> Verdict:
     """Judge, write the files of the verdict, and print its line. Raises RecordError, RecordWriteError, VerdictError."""
     from genie.report.page import write_report
     from genie.report.perfetto_trace import write_perfetto
     from genie.verdict import Options, judge
+    from genie.verdict.by_tier.imbalance import imbalances
+    from genie.verdict.known import load_known
 
-    verdict = judge(live, twin, Options(require_coverage=require), probes)  # type: ignore[arg-type]
+    wanted = wanted or VerdictOptions()
+    known = None if wanted.known is None else load_known(wanted.known)
+    options = Options(require_coverage=wanted.require_coverage, known=known)  # type: ignore[arg-type]
+    verdict = judge(live, twin, options, probes)
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -143,6 +158,8 @@ def conclude(
             print_verdict(verdict.line())
             raise unwritable(out, error) from error
     print_verdict(verdict.line())
+    for text in imbalances(live, twin):
+        print(f"note: {text}")
     if verdict.result != "pass":
         print(f"next: {verdict.action}")
     if out is not None:

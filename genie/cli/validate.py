@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import check_baseline, judged, told_of_failed_run, unjudged_links
+from genie.cli.judging import check_baseline, check_known, judged, told_of_failed_run, unjudged_links
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
@@ -102,6 +102,7 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
     if generated is not None:
         job = job.of(generated, str(out / COLLECTIVES))
     settings = msgspec.structs.replace(_settings(job, out), collectives=collectives or "")
+    check_known(wanted.known, job)
     refuse_running(out)
     prepare_folder(out, VALIDATION)
     if generated is not None:

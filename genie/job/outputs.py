@@ -46,6 +46,14 @@ class VerdictOptions:
             default="none",
         ),
     ] = None
+    known: Annotated[
+        Path | None,
+        Option(
+            "TOML file of known faults. A suspect that it names is reported as known, and does not fail the run.",
+            OUTPUT,
+            default="none",
+        ),
+    ] = None
     junit: Annotated[
         Path | None,
         Option("NAME.xml: the result as JUnit XML, with a test case for each component.", OUTPUT, default="none"),

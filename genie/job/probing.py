@@ -17,7 +17,7 @@ from genie.live.settings import RunSettings
 from genie.live.transport import VERBS
 from genie.probe.settings import LinkProbeSettings
 from genie.record import PROBE, launch_mark, prepare_folder
-from genie.verdict.probes import Probes, read_probes
+from genie.verdict.probed.probes import Probes, read_probes
 
 MODULE = "genie.probe.rank"
 ROCE_CLASS = 104  # DSCP 26, as in most RoCE clusters: a job of class 0 cannot show that its DSCP is rewritten

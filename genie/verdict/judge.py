@@ -11,6 +11,7 @@ import polars as pl
 from genie.page.words import duration, percent, times
 from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
+from genie.verdict.by_tier.imbalance import imbalances
 from genie.verdict.by_tier.tiers import between_switches, judged_tiers
 from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
@@ -22,8 +23,8 @@ from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
-from genie.verdict.probed_faults import whole_switches
-from genie.verdict.probes import Probes, suspects_from, with_probed_suspects, with_probes
+from genie.verdict.probed.faults import whole_switches
+from genie.verdict.probed.probes import Probes, suspects_from, with_probed_suspects, with_probes
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import suspects_of
 
@@ -66,6 +67,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     suspects = with_probed_suspects(suspects, probed)
     if probes is not None:
         suspects = whole_switches(suspects, probes.between)
+    suspects, known = known_apart(suspects, options)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(beside, series, accused)
@@ -98,7 +100,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         summary="",
         action="",
         suspects=suspects,
-        cost=cost_of(findings, bool(probed), aligned, iterations, collectives, fleet),
+        cost=cost_of(findings, bool(probed), aligned, iterations, collectives, fleet) if suspects else None,
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
@@ -110,15 +112,28 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=[*notes(live, aligned, bounds, again, ended_early), *links.notes()],
+        notes=[*notes(live, aligned, bounds, again, ended_early), *links.notes(), *imbalances(live, twin)],
         warnings=warnings_of(live, twin),
         little=bounds.little,
         not_judged=bounds.not_judged,
         cut_short=ended_early,
         sent_again=again,
+        known=known,
         given=given_options(live),
     )
     return conclude(verdict)
+
+
+def known_apart(suspects: list[Suspect], options: Options) -> tuple[list[Suspect], list[Suspect]]:
+    """Return the suspects that no known fault explains, and the others with the notes of their faults."""
+    if options.known is None:
+        return suspects, []
+    faults = [options.known.of(suspect) for suspect in suspects]
+    pairs = list(zip(suspects, faults, strict=True))
+    return (
+        [suspect for suspect, fault in pairs if fault is None],
+        [replace(suspect, note=fault.note) for suspect, fault in pairs if fault is not None],
+    )
 
 
 def without_links(aligned: Aligned, live: Run, links: list[str]) -> Aligned:

@@ -35,6 +35,7 @@ class Suspect:
     hits: list[int]  # [iterations in which it is slower than every peer, iterations of the window]
     links: list[str]  # directed links that it consists of, or that its NIC cannot be told from
     fault: str = "rate"  # rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion
+    note: str = ""  # of the file of known faults
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Verdict:
     not_judged: tuple[NotJudged, ...] = ()  # moved payload, but have no bound
     sent_again: str = ""  # rank that retransmitted more packets than in the twin; "" if none did
     cut_short: str = ""  # why the live run ended early; "" if it did not
+    known: list[Suspect] = field(default_factory=list)  # suspects that a file of known faults explains
     given: frozenset[str] = frozenset()  # options of the live run that the next step need not advise
 
     @property
@@ -114,6 +116,7 @@ class Verdict:
             "summary": self.line(),
             "action": self.action,
             "suspects": [asdict(suspect) for suspect in self.suspects],
+            "known": [asdict(suspect) for suspect in self.known],
             "cost": asdict(self.cost) if self.cost else None,
             "fleet": asdict(self.fleet),
             "noise": asdict(self.noise),
@@ -126,6 +129,6 @@ class Verdict:
             "late": self.late,
             "notes": self.notes,
             "warnings": self.warnings,
-            "options": asdict(self.options),
+            "options": {key: value for key, value in asdict(self.options).items() if key != "known"},
             "collectives": [item.to_dict() for item in self.collectives],
         }

@@ -14,9 +14,10 @@ from genie.verdict.words import cost_in_words
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
     from genie.verdict.coverage import Require
-    from genie.verdict.model import Verdict
+    from genie.verdict.model import Suspect, Verdict
 
 RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
+OTHERS_MAX = 2  # suspects that the headline names beside the first
 PINNED_PORTS, TRACED_PATHS = "--source-ports pinned", "--trace-paths on"
 
 
@@ -35,6 +36,7 @@ def conclude(verdict: Verdict) -> Verdict:
     if not verdict.has_traffic:
         return _without_traffic(verdict)
     blocking, aside = _open_questions(verdict)
+    aside = [*(_known(suspect) for suspect in verdict.known), *aside]
     if blocking:
         summary = "; ".join([verdict.judged.words(), *blocking, *aside, _detectable(verdict)])
         return replace(verdict, result="inconclusive", summary=summary, action=_next_step(verdict))
@@ -48,15 +50,25 @@ def required(verdict: Verdict) -> Require:
 
 def _accused(verdict: Verdict) -> Verdict:
     first = verdict.suspects[0]
-    others = f" (and {len(verdict.suspects) - 1} more)" if len(verdict.suspects) > 1 else ""
+    more = [f"{suspect.kind} {suspect.name} ({suspect.fault})" for suspect in verdict.suspects[1:]]
+    others = f" (and {', '.join(more[:OTHERS_MAX])}" if more else ""
+    others += f" and {len(more) - OTHERS_MAX} more)" if len(more) > OTHERS_MAX else ")" if more else ""
     cost = [cost_in_words(verdict.cost)] if verdict.cost else []
     rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
     return replace(
         verdict,
         result="fail",
-        summary="; ".join([first.evidence.split(";")[0] + others, *cost, verdict.judged.words()]),
+        summary="; ".join(
+            [first.evidence.split(";")[0] + others, *map(_known, verdict.known), *cost, verdict.judged.words()]
+        ),
         action=f"Check {first.name}{rivals}, then run again to confirm.",
     )
+
+
+def _known(suspect: Suspect) -> str:
+    """`known (OPS-12): link leaf0->spine1 loses 0.5 % of its packets in probes after the run`."""
+    note = f" ({suspect.note})" if suspect.note else ""
+    return f"known{note}: {suspect.evidence.split(';')[0]}"
 
 
 def _without_traffic(verdict: Verdict) -> Verdict:

@@ -15,7 +15,7 @@ from genie.verdict.compatibility import VerdictError, communication
 from genie.verdict.history.reference import as_measured, ended_iterations, reference_of
 from genie.verdict.judge import judge, noise_model
 from genie.verdict.options import Options
-from genie.verdict.probes import Probes, relative_to
+from genie.verdict.probed.probes import Probes, relative_to
 from genie.verdict.series import both_directions
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from genie.page.words import percent, rate
 from genie.record.reading import read_object
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
-from genie.verdict.probed_faults import ProbedFault, fault_suspects
+from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import JudgedLinks

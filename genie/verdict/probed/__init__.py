@@ -1,0 +1,1 @@
+"""Probes after a run, as evidence."""
