@@ -42,7 +42,7 @@ WAITS_S = (0.06, 0.15, 0.4)  # for a partner's probes, by try
 AGAIN_COPIES = 3  # so that a path that loses a fifth of its packets is not taken for one that loses all
 DRAIN_S = 0.02  # for late probes at the end of a try
 RECEIVE_BYTES = 4 << 20
-FIRST_TIMED = 1 << 24  # `what` of the first round of latency probes; lower numbers test other things
+FIRST_TIMED = 1 << 24  # the number of the first round of latency probes; lower numbers test other things
 
 
 class Prober:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie.cli.output import print_verdict
+from genie.config.known_faults import check_components, load_known
 from genie.errors import EXIT_FAILED, UsageError
 from genie.job.outputs import VerdictOptions
 from genie.job.warnings import warn
@@ -78,8 +79,6 @@ def check_baseline(given: str | None, out: Path) -> None:
 def check_known(path: Path | None, job: Job) -> None:
     """Check, before anything runs, a file of known faults against the fabric. Raises SettingsError, UsageError."""
     if path is not None:
-        from genie.verdict.known import check_components, load_known
-
         network = job.network
         check_components(load_known(path), path, network.node_names, network.link_names, job.ranks)
 
@@ -138,11 +137,12 @@ def conclude(
     from genie.report.perfetto_trace import write_perfetto
     from genie.verdict import Options, judge
     from genie.verdict.by_tier.imbalance import imbalances
-    from genie.verdict.known import load_known
+    from genie.verdict.known import KnownFault
 
     wanted = wanted or VerdictOptions()
-    known = None if wanted.known is None else load_known(wanted.known)
-    options = Options(require_coverage=wanted.require_coverage, known=known)  # type: ignore[arg-type]
+    known = () if wanted.known is None else load_known(wanted.known)
+    faults = tuple(KnownFault(each.component, each.fault, each.note) for each in known)
+    options = Options(require_coverage=wanted.require_coverage, known=faults)  # type: ignore[arg-type]
     verdict = judge(live, twin, options, probes)
     if out is not None:
         try:

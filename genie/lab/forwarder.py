@@ -1,7 +1,7 @@
 """A link that delays or reorders packets: they are taken from its end, held, and sent over it again.
 
-It runs as a script (`python -I -S forwarder.py`) in the network namespace of the link's target, with one line of JSON
-as input, and answers with one line when it is ready. A packet socket gets a copy of each frame that arrives. The
+It runs as a script (`python -I -S forwarder.py`) in the network namespace of the link's target. Its input is one line
+of JSON. It answers with one line when it is ready. A packet socket gets a copy of each frame that arrives. The
 namespace's filter drops the frame itself (see commands.py), unless it has the mark of a frame that was held: a bit of
 its source address. Held frames leave by the device of the link's source, past its token bucket, so that the link's
 capacity is used once. This works in every kernel and in a user namespace, where netem is missing.

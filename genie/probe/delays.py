@@ -1,7 +1,7 @@
 """Links that delay packets, from the least latencies of paths. Pure.
 
-A link is accused if every path over it is slower than paths of the same length are, and if no other link explains
-those paths. Clocks of two machines differ: their difference makes one direction longer and the other shorter. For a
+A link is accused if every path over it is slower than paths of the same length are. No other link may explain these
+paths. Clocks of two machines differ: their difference makes one direction longer and the other shorter. For a
 host's own link only the sum of both directions counts, and the direction stays open.
 """
 
@@ -44,21 +44,25 @@ class Excess:
 
 
 def clocks_ahead_ns(latencies: Sequence[Latency], clocks: Mapping[int, str]) -> dict[int, float]:
-    """Return how far each rank's clock is ahead of the typical one, if both directions of its paths take as long.
+    """Return how far each rank's clock is ahead of their mean, if both directions of a path take as long.
 
     `clocks`: by rank, the name of its clock. Ranks of one clock are not compared with each other.
     """
-    if len(set(clocks.values())) < 2:
+    numbers = {name: number for number, name in enumerate(sorted(set(clocks.values())))}
+    if len(numbers) < 2:
         return {}
     least: dict[tuple[int, int], int] = {}
     for each in latencies:
         pair = (each.source, each.target)
         least[pair] = min(each.ns, least.get(pair, each.ns))
-    ahead = defaultdict(list)
-    for (source, target), ns in least.items():
-        if clocks[source] != clocks[target] and (target, source) in least:
-            ahead[target].append((ns - least[target, source]) / 2)
-    return {rank: float(np.median(each)) for rank, each in ahead.items()}
+    apart = [pair for pair in least if pair[0] < pair[1] and pair[::-1] in least and clocks[pair[0]] != clocks[pair[1]]]
+    equations = np.zeros((len(apart), len(numbers)))
+    measured = np.zeros(len(apart))
+    for row, (source, target) in enumerate(apart):
+        equations[row, numbers[clocks[target]]], equations[row, numbers[clocks[source]]] = 1, -1
+        measured[row] = (least[source, target] - least[target, source]) / 2
+    ahead = np.linalg.lstsq(equations, measured, rcond=None)[0] if apart else np.zeros(len(numbers))
+    return {rank: float(ahead[numbers[name]]) for rank, name in clocks.items()}
 
 
 def excess_of(latencies: Sequence[Latency], paths: Mapping[Flow, Links], clocks: Mapping[int, str]) -> Excess:

@@ -1,8 +1,8 @@
 """Links that no path between hosts distinguishes, told apart by probes whose TTL ends between them.
 
 A probe with TTL k crosses the first k links of its path, and router k answers. The first router whose answers show the
-fault comes behind the faulty link. Answers take another way back, which may have the fault too: a router before all
-candidates is asked first, and if its answers show the fault, nothing is decided.
+fault comes behind the faulty link. Answers take another way back, which may have the fault too. So a router before all
+candidates is asked first. If its answers show the fault, nothing is decided.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TtlProbes:
         """Return the index of the first candidate link that shows a fault, -1 where that cannot be told.
 
         `ttls`: of the router before all candidates (0: there is none), then of the router behind each candidate but
-        the last, which the fault is on if none of these shows it.
+        the last. If none of these shows the fault, the last candidate has it.
         """
         if self.to[1] not in self.prober.open([self.to[1]]):
             return -1

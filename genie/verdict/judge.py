@@ -18,6 +18,7 @@ from genie.verdict.components import attachments, components
 from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import Window, e_value, lag_correlation, sign_e_value
+from genie.verdict.known import explanation_of
 from genie.verdict.links import known_paths_of, one_way, tier_series
 from genie.verdict.locate import Finding, locate
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
@@ -126,9 +127,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
 
 def known_apart(suspects: list[Suspect], options: Options) -> tuple[list[Suspect], list[Suspect]]:
     """Return the suspects that no known fault explains, and the others with the notes of their faults."""
-    if options.known is None:
-        return suspects, []
-    faults = [options.known.of(suspect) for suspect in suspects]
+    faults = [explanation_of(suspect, options.known) for suspect in suspects]
     pairs = list(zip(suspects, faults, strict=True))
     return (
         [suspect for suspect, fault in pairs if fault is None],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from genie.verdict.coverage import Require
-    from genie.verdict.known import Known
+    from genie.verdict.known import KnownFault
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ class Options:
     time_of: str = "the twin's time"
     # Coverage that a pass needs. None: all that the fabric has, links between switches included.
     require_coverage: Require | None = None
-    # Faults that are reported and fail no run; None: none.
-    known: Known | None = None
+    # Faults that are reported and fail no run.
+    known: tuple[KnownFault, ...] = ()

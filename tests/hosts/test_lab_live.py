@@ -89,6 +89,54 @@ def test_loss(lab: Lab) -> None:
     assert 1380 < came < 1620
 
 
+def test_a_delay_holds_every_packet_of_one_direction(lab: Lab) -> None:
+    plain = [send(lab, *ends, size=100, count=50, pause_s=0.001) for ends in (("host0", "host1"), ("host1", "host0"))]
+    with lab.faults_injected([parse_change("host0->leaf0 delay=3ms", lab.plan.links)]):
+        slow, back = (
+            send(lab, *ends, size=100, count=50, pause_s=0.001) for ends in (("host0", "host1"), ("host1", "host0"))
+        )
+        whole = send(lab, "host0", "host1", size=4000, count=200)
+        assert lab.state.forwarders["host0->leaf0"].delay_ns == 3_000_000
+    assert (slow["packets"], back["packets"], whole["packets"]) == (50, 50, 200)
+    assert 2_900_000 < slow["least_ns"] - plain[0]["least_ns"] < 4_500_000
+    assert back["least_ns"] - plain[1]["least_ns"] < 1_000_000
+    assert slow["overtaken"] == 0
+    assert not lab.state.forwarders
+    after = send(lab, "host0", "host1", size=100, count=50, pause_s=0.001)
+    assert after["packets"] == 50
+    assert after["least_ns"] - plain[0]["least_ns"] < 1_000_000
+
+
+def test_a_delayed_link_keeps_its_rate_and_its_other_faults(lab: Lab) -> None:
+    with lab.faults_injected([parse_change("host0->leaf0 delay=1ms loss=25%", lab.plan.links)]):
+        came = send(lab, "host0", "host1", size=100, count=2000)["packets"]
+    assert 1380 < came < 1620, "lost once, and not once more after the delay"
+
+
+def test_reordered_packets_are_overtaken_and_not_lost(lab: Lab) -> None:
+    with lab.faults_injected([parse_change("leaf0->host1 reorder=5%", lab.plan.links)]):
+        came = send(lab, "host0", "host1", size=100, count=1000)
+    assert came["packets"] == 1000
+    assert 15 < came["overtaken"] < 120
+
+
+def test_dscp_is_rewritten_and_the_ecn_bits_stay(lab: Lab) -> None:
+    with lab.faults_injected([parse_change("leaf0->host1 dscp=8", lab.plan.links)]):
+        assert send(lab, "host0", "host1", count=20, tos=26 << 2 | 3) | {"took_s": 0, "least_ns": 0} == {
+            "packets": 20, "marks": 20, "payload": 19000, "took_s": 0, "least_ns": 0, "overtaken": 0, "dscp": [8],
+        }  # fmt: skip
+        assert send(lab, "host1", "host0", count=20, tos=26 << 2)["dscp"] == [26]
+
+
+def test_a_timetable_of_a_fault(lab: Lab) -> None:
+    change = parse_change("host0->leaf0 loss=100% period=400ms on=50%", lab.plan.links)
+    with lab.faults_injected([change]):
+        came = send(lab, "host0", "host1", size=100, count=400, pause_s=0.01, patience_s=3.0)["packets"]
+    assert 80 < came < 320, "some came, some not"
+    assert lab.faults == {}
+    assert send(lab, "host0", "host1", count=20)["packets"] == 20
+
+
 def test_marks_on_packets_that_can_have_them(lab: Lab) -> None:
     with lab.faults_injected([parse_change("leaf0->host1 ecn=25%", lab.plan.links)]):
         capable = send(lab, "host0", "host1", size=100, count=2000, tos=2)

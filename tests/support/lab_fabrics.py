@@ -35,7 +35,7 @@ buffer = "256KiB"
 
 
 SEND = """
-import socket, sys, time
+import socket, struct, sys, time
 _, address, port, source, size, count, tos, pause = sys.argv
 it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 it.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(tos))
@@ -43,12 +43,12 @@ it.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, never fragment
 it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30000)  # it blocks when the host's own queue is as long
 it.bind(("", int(source)))
 for number in range(int(count)):
-    it.sendto(bytes(int(size)), (address, int(port)))
+    it.sendto(struct.pack("=qq", time.monotonic_ns(), number).ljust(int(size), b"\\0"), (address, int(port)))
     time.sleep(float(pause))
 """
 
 RECEIVE = """
-import json, socket, sys, time
+import json, socket, struct, sys, time
 _, port, count, patience = sys.argv
 it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
@@ -56,18 +56,24 @@ it.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
 it.bind(("", int(port)))
 print("ready", flush=True)
 it.settimeout(float(patience))
-times, sizes, marks = [], [], 0
+times, sizes, marks, latencies, numbers, classes = [], [], 0, [], [], set()
 try:
     while len(times) < int(count):
         data, more, _, _ = it.recvmsg(9000, 100)
         times.append(time.monotonic())
         sizes.append(len(data))
         marks += more[0][2][0] & 3 == 3
+        classes.add(more[0][2][0] >> 2)
+        sent_ns, number = struct.unpack("=qq", data[:16])
+        latencies.append(time.monotonic_ns() - sent_ns)
+        numbers.append(number)
         it.settimeout(0.4)
 except TimeoutError:
     pass
 took = times[-1] - times[0] if times else 0.0
-print(json.dumps({"packets": len(times), "marks": marks, "payload": sum(sizes[1:]), "took_s": took}))
+overtaken = sum(later < sooner for sooner, later in zip(numbers, numbers[1:]))
+print(json.dumps({"packets": len(times), "marks": marks, "payload": sum(sizes[1:]), "took_s": took,
+    "least_ns": min(latencies, default=0), "overtaken": overtaken, "dscp": sorted(classes)}))
 """
 
 PORT = 9999
@@ -77,7 +83,7 @@ def send(
     lab: Lab, source: str, target: str, *, size: int = 1000, count: int = 100, tos: int = 0, source_port: int = 7777,
     pause_s: float = 0.0, patience_s: float = 1.5,
 ) -> dict[str, Any]:  # fmt: skip
-    """Datagrams from one host of a lab to another: how many came, how many marked, in how long."""
+    """Datagrams from one host of a lab to another: how many came, how many marked or overtaken, and in how long."""
     receive = lab.inside(target, sys.executable, "-I", "-S", "-c", RECEIVE, *map(str, (PORT, count, patience_s)))
     with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genie.record import RecordError, marked_json
-from genie.verdict.probes import (
+from genie.verdict.probed.probes import (
     Probes,
     probes_of,
     queue_at,
@@ -82,7 +82,7 @@ def test_without_a_clear_queue_both_links_are_named(hops: list[int]) -> None:
 
 
 def test_a_path_that_is_slow_now_and_then_stays_open() -> None:
-    found = probed({2: [0.7, 0.97, 0.7, 0.97, 0.7]})
+    found = probed({2: [0.7, 0.88, 0.7, 0.97, 0.97]})
     assert not slow_links(found, 0.1)
     assert not set(PATHS[2]) & set(found.passed(0.1))
 

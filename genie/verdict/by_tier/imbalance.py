@@ -21,7 +21,7 @@ def imbalances(live: Run, twin: Run) -> list[str]:
     """
     if live.paths is None:
         return []
-    loads = {str(entry["link"]): int(entry["size_bytes"]) for entry in twin.counters.get("links") or []}
+    loads = {str(entry["link"]): int(entry.get("size_bytes", 0)) for entry in twin.counters.get("links") or []}
     hosts = {str(entry.get("host") or "") for entry in twin.info.get("hosts") or []}
     level = _levels(list(loads), hosts)
     beside: dict[str, list[str]] = defaultdict(list)
