@@ -37,8 +37,8 @@ SIMULATE_EXAMPLES = """
 Examples:
 
 ```text
-genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/simulated
-genie simulate TRACE --fabric FABRIC.toml --report -o runs/simulated
+genie simulate TRACE --fabric hosts/fabrics/leaf-spine.toml -o runs/sim
+genie simulate TRACE --fabric FABRIC.toml --report -o runs/sim
 genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/series
