@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from genie.check.facts import facts_of
-from genie.check.latencies import least_latencies
 from genie.check.losses import HOST_PACKETS, count_losses
 from genie.check.probes import Prober, merged, partners_of, probe
-from genie.check.settings import CheckSettings, Facts, Latency, Observed, Sound, Tally
+from genie.check.settings import CheckSettings, Facts, Observed, Sound, Tally
 from genie.check.stations import local_pairs, mtu_of, stations_of
 from genie.check.traces import traces_to
 from genie.errors import EXIT_ENVIRONMENT, RankError
@@ -41,7 +40,7 @@ class Phases:
 
         Return, by station to which a probe of this rank was lost, its other UDP port.
         """
-        prober = self._prober(seen)
+        prober = self.prober(seen)
         try:
             seen.probed, lossy = probe(self.meet, prober, self.settings, self.partners, seen.mtu_bytes)
         finally:
@@ -68,7 +67,7 @@ class Phases:
 
     def losses(self, seen: Observed, sound: Sound, host_packets: int = HOST_PACKETS) -> None:
         """Count lost packets; `seen` gets the counts of all ranks on rank 0, [] elsewhere."""
-        prober = self._prober(seen)
+        prober = self.prober(seen)
         try:
             own = count_losses(self.meet, prober, self.settings, self.partners, sound, host_packets)
         finally:
@@ -78,19 +77,7 @@ class Phases:
         payloads = self.meet.collect(msgspec.msgpack.encode(own)) or []
         seen.tallies = [each for rank, payload in enumerate(payloads) for each in decoded(rank, payload, list[Tally])]
 
-    def latencies(self, seen: Observed) -> list[Latency]:
-        """Return the least latencies of all paths on rank 0, [] elsewhere."""
-        prober = self._prober(seen)
-        try:
-            own = least_latencies(self.meet, prober, self.settings, self.partners)
-        finally:
-            if prober:
-                prober.close()
-        self.meet.agree(None)  # all ports are free again
-        payloads = self.meet.collect(msgspec.msgpack.encode(own)) or []
-        return [each for rank, payload in enumerate(payloads) for each in decoded(rank, payload, list[Latency])]
-
-    def _prober(self, seen: Observed) -> Prober | None:
+    def prober(self, seen: Observed) -> Prober | None:
         """Return the sockets of a rank that sends. Raise RankError on all ranks when one cannot open them."""
         prober, problem = None, ""
         if self.rank in seen.stations:

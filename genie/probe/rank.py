@@ -27,9 +27,10 @@ from genie.live.paths.mtu import HEADER_BYTES
 from genie.live.paths.probe import PathProber, train
 from genie.live.rank.process import start
 from genie.live.rendezvous.channel import RendezvousError
-from genie.live.rendezvous.meeting import Rendezvous
+from genie.live.rendezvous.meeting import Rendezvous, decoded
 from genie.plan.facts import facts_of_build
 from genie.probe.faults import Fault, faults_of, host_links_of
+from genie.probe.latencies import least_latencies
 from genie.probe.plan import PathTest, batches_of, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
@@ -63,7 +64,7 @@ class LinkProbeRank:
         plain = [[*pair, mtu] for pair, mtu in sound_pairs(seen).items()] if self.rank == 0 else []
         sound = {(one, other): mtu for one, other, mtu in self.meet.agree(plain)[0]}
         self.paths = self._paths_of(seen.probed.traces) if self.rank == 0 else {}
-        latencies = phases.latencies(seen)
+        latencies = self._latencies(phases, seen)
         phases.losses(seen, sound, LOSS_PACKETS)
         left_s = settings.budget_s - (time.monotonic() - began)
         found, counters = self._rates(seen, sound, left_s) if settings.targets else ([], [])
@@ -110,6 +111,18 @@ class LinkProbeRank:
         flows = (flow for flow, crossed in self.paths.items() if set(links) <= set(crossed))
         flow = min(flows, key=lambda each: (each.source, each.target, each.path), default=None)
         return None if flow is None else [msgspec.to_builtins(flow), list(self.paths[flow])]
+
+    def _latencies(self, phases: Phases, seen: Observed) -> list[Latency]:
+        """Return the least latencies of all paths on rank 0, [] elsewhere."""
+        prober = phases.prober(seen)
+        try:
+            own = least_latencies(self.meet, prober, self.settings, phases.partners)
+        finally:
+            if prober:
+                prober.close()
+        self.meet.agree(None)  # all ports are free again
+        payloads = self.meet.collect(msgspec.msgpack.encode(own)) or []
+        return [each for rank, payload in enumerate(payloads) for each in decoded(rank, payload, list[Latency])]
 
     def _rates(self, seen: Observed, sound: Sound, budget_s: float) -> tuple[list[PathRate], list[dict[str, int]]]:
         """Return the rates of the planned flows, with the place of the queue on slow paths, and the NICs' counters."""

@@ -1,7 +1,7 @@
 """The least latency of each path: small datagrams with the time of sending, and the receiving kernel's timestamps.
 
 Hosts meet in pairs. The least of many trials is the latency of idle hosts and queues. Clocks of two machines differ:
-see genie/probe/delays.py.
+see delays.py.
 """
 
 from __future__ import annotations
