@@ -16,7 +16,7 @@ from genie.cli.output import out_folder
 from genie.cli.simulation_progress import Progress, StopSignals
 from genie.config.congestion import Hpcc
 from genie.errors import UsageError
-from genie.invocation import note
+from genie.invocation import is_quiet, note
 from genie.job.job import Job, resolve
 from genie.job.levels import level_of, model_of
 from genie.job.option import OUTPUT, WORKLOAD
@@ -27,6 +27,7 @@ from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
+from simtwin.fabric.network import Network
 from simtwin.levels.names import PACKET, Level
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
@@ -44,6 +45,10 @@ genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/series
 ```
 """
+
+
+COLLECTIVES_PRINTED = 8
+PRINTED_ROWS_MAX = 2_000_000  # rows of a timeline: more take seconds, and --report shows the same
 
 
 def register(app: typer.Typer) -> None:
@@ -163,7 +168,33 @@ def simulate(
         if stop_after_ps is not None and run.info["complete"]:
             note("no iteration took as long as --stop-after")
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
+        if run.info["complete"] and not is_quiet():
+            _print_collectives(run, twin.network)
     return 0
+
+
+def _print_collectives(run: Run, network: Network) -> None:
+    """Print the collectives of most time, and the critical path of the longest iteration."""
+    from simtwin.report.collectives import HEADER, collective_rows, words_of
+    from simtwin.report.critical_path import critical_path, in_words
+    from simtwin.report.loads import iteration_ends
+    from simtwin.report.rank_time import longest_iteration
+    from simtwin.report.sentence import left_out
+
+    if run.timeline.height > PRINTED_ROWS_MAX:
+        return
+    rows = collective_rows(run, network)
+    cells = [list(HEADER), *(words_of(row) for row in rows[:COLLECTIVES_PRINTED])]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells if rows else []:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if len(rows) > COLLECTIVES_PRINTED:
+        print(f"{len(rows) - COLLECTIVES_PRINTED} more collectives, by operation, group and size: --report shows them")
+    longest = longest_iteration(iteration_ends(run))
+    if path := in_words(critical_path(run, longest), longest):
+        print(path)
+    if left := left_out(run):
+        print(left)
 
 
 def _run_to_follow(folder: Path) -> Run:

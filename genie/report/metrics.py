@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from genie.record import METRICS_FILE, RecordError, Run, mark, open_run, read_object, replace_own
-from genie.verdict.decompose import bus_bytes
+from genie.record.bus_bandwidth import bus_bytes
 
 # Name -> help text. Names of counters get the suffix `_total`.
 METRICS = {

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from genie.record.bus_bandwidth import bus_bytes
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -136,22 +138,6 @@ class _Overshoot:
         ends = self._ends.get((iteration, rank), np.zeros(0, np.int64))
         done = int(np.searchsorted(ends, start_ns, side="right"))
         return int(ends[done - 1]) if done else 0
-
-
-def bus_bytes(op: str, size_bytes: int, members: int) -> float:
-    """Bytes that count for bus bandwidth (nccl-tests). Sizes follow the trace's convention: an all-gather's is one
-    rank's.
-    """
-    share = (members - 1) / members
-    factor = {
-        "all_reduce": 2 * share,
-        "all_gather": members * share,
-        "gather": members * share,
-        "reduce_scatter": share,
-        "scatter": share,
-        "all_to_all": share,
-    }
-    return size_bytes * factor.get(op, 1.0)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from simtwin.report.collectives import table_of
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
-from simtwin.report.sentence import has_packets, no_links
+from simtwin.report.sentence import has_packets, left_out, no_links
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
     from simtwin.fabric.schema import Fabric
+    from simtwin.report.collectives import CollectiveRow
 
+COLLECTIVES_MAX = 50
 STATE_COLOURS = ("var(--comp)", "var(--wire)", "var(--wait)", "var(--ground)")
 METRICS = {
     "mean": "mean utilisation",
@@ -69,6 +72,25 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
             ("Simulated", f"level {info.get('level', 'packet')}", f"{played}; seed {info.get('seed')}"),
         )
     )
+
+
+def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
+    """Return the section with collectives by operation, group and size, and the critical path in words."""
+    words = [f"{path}."] if path else []
+    if not rows:
+        return section("Collectives", " ".join([*words, "The workload has no collectives."]), name="collectives")
+    words.append(
+        "Times go from the last member's start to the last end (median). Exposed is the part of a member's time in "
+        "which its rank computes nothing."
+    )
+    if left := left_out(run):
+        words.append(f"{left[:1].upper()}{left[1:]}.")
+    if any(row.link for row in rows):
+        words.append("The limiting link needs most time for the bytes of one collective.")
+    shown = rows[:COLLECTIVES_MAX]
+    if len(rows) > len(shown):
+        words.append(f"{len(rows) - len(shown)} more are not shown.")
+    return section("Collectives", " ".join(words), table_of(shown), name="collectives")
 
 
 def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
@@ -263,7 +285,7 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     )
     return section(
         "Ranks over time",
-        f"{which}Each rank has two lanes: computation above, communication below.",
+        f"{which}Each rank has two lanes: computation above, communication below. The last row is the critical path.",
         overview,
         few,
         f'<div class="key">{legend}</div><figure id="lanes-figure"></figure>',

@@ -36,6 +36,19 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     return "; ".join(said)
 
 
+LEFT_OUT = {
+    "flow": "packets: queues, drops, marks, pauses and congestion control",
+    "analytic": "packets, and contention between collectives",
+}
+
+
+def left_out(run: Run) -> str:
+    """Return the effects that the level of a simulation leaves out; "" at level packet."""
+    level = str(run.info.get("level", "packet"))
+    what = LEFT_OUT.get(level, "")
+    return f"level {level} leaves out {what}" if what else ""
+
+
 def no_links(run: Run) -> str:
     """Return why there is no hottest link."""
     told = has_packets(run) or not run.transfers["size_bytes"].sum()

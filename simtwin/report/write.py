@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genie.page import document
-from genie.page.lanes import lane_slices
+from genie.page.lanes import SHORTEST_PART, lane_slices
 from genie.record import RecordError, mark, open_run, replace_own
 from simtwin.fabric.queues import queues_of
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.topology import build_network
 from simtwin.levels.idle_network import IdleNetwork
 from simtwin.report import sections
+from simtwin.report.collectives import collective_rows
+from simtwin.report.critical_path import critical_path, in_words, slices_of
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import queue_depths
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
     from simtwin.fabric.schema import Fabric
+    from simtwin.report.critical_path import Segment
     from simtwin.report.rank_time import RankTime
 
 PAGE, PAGE_KIND = "report.html", "simulation-page"
@@ -68,11 +71,14 @@ def simulation_report(folder: Path) -> str:
     spent = rank_time(run)
     shares = spent.shares(ends_ns, int(run.info["ranks"]))
     hot = hottest(loads, HOTTEST_MAX)
+    rows = collective_rows(run, network)
+    longest = longest_iteration(ends_ns)
+    path = critical_path(run, longest)
     data: dict[str, Any] = {
         "packets": has_packets(run),
         "topology": drawing(network, loads) if loads["size_bytes"].sum() else None,
         "flows": drawn_flows,
-        "lanes": _lanes(run, spent, ends_ns),
+        "lanes": _lanes(run, spent, ends_ns, path),
     }
     if run.series is not None:
         interval_ns = int(run.info.get("series_interval_ns") or 0)
@@ -81,6 +87,7 @@ def simulation_report(folder: Path) -> str:
     body = (
         sections.head(summary),
         sections.facts_of(run, ends_ns, shares, loads),
+        sections.collectives(run, rows, in_words(path, longest)),
         sections.topology(run, data["topology"], hot, network),
         sections.queues(run, data.get("queues"), hot),
         sections.flows(data["flows"]),
@@ -119,8 +126,11 @@ def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
     }
 
 
-def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int]) -> dict[str, Any]:
-    """Return swim lanes of the longest iteration: of all ranks, or one strip a few ranks and the lanes of a few."""
+def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], path: list[Segment]) -> dict[str, Any]:
+    """Return swim lanes of the longest iteration: of all ranks, or one strip a few ranks and the lanes of a few.
+
+    The last row is the critical path.
+    """
     import polars as pl
 
     iteration = longest_iteration(ends_ns)
@@ -133,7 +143,8 @@ def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int]) -> dict[str, Any]
         last = played.sort("end_ns", descending=True)["rank"][0]
         shown = sorted({last, *(ranks[at] for at in np.linspace(0, len(ranks) - 1, LANE_RANKS_MAX // 2).astype(int))})
     slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))
-    result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices[:SLICES_MAX]}
+    slices = slices[:SLICES_MAX] + slices_of(path, len(shown), end_ns // SHORTEST_PART)[:SLICES_MAX]
+    result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices}
     if len(ranks) > LANE_RANKS_MAX:
         rows = rows_of_ranks(len(ranks), STRIPS_MAX)
         result["strips"] = strips(spent, iteration, end_ns, rows, STRIP_BINS)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from tables import run_of
 
+from genie.record.bus_bandwidth import bus_bytes
 from genie.verdict.align import align
-from genie.verdict.decompose import bus_bytes, decompose, totals
+from genie.verdict.decompose import decompose, totals
 
 
 def coll(rank: int, start: int, end: int, **more: object) -> dict[str, object]:

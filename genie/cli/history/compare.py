@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,10 @@ def compare(
     if again := next((path for path in runs[1:] if path.resolve() == runs[0].resolve()), None):
         raise UsageError(f"{again}: is the first run itself: give another one")
     first, *others = [opened(path) for path in runs]
-    found = [compared(first.run, other.run, (first.twin, other.twin), (first.probes, other.probes)) for other in others]
+    found = [
+        _explained(compared(first.run, other.run, (first.twin, other.twin), (first.probes, other.probes)))
+        for other in others
+    ]
     for each in found:
         print_verdict(each.line())
         if each.result in ("slower", "faster"):
@@ -80,6 +84,17 @@ def compare(
         write_junit(junit, "genie", cases_of_comparisons(found))
     codes = {each.exit_code for each in found}
     return next((code for code in (EXIT_FAILED, EXIT_INCONCLUSIVE) if code in codes), EXIT_OK)
+
+
+def _explained(found: Comparison) -> Comparison:
+    """Return the comparison; of simulations that are the same, with a note on what differs between their fabrics."""
+    folders = Path(found.before), Path(found.after)
+    if found.result != "same" or not all((folder / "fabric.toml").is_file() for folder in folders):
+        return found
+    from simtwin.report.fabric_change import why_equal
+
+    why = why_equal(*folders)
+    return replace(found, notes=[*found.notes, why]) if why else found
 
 
 def print_table(found: Comparison) -> None:

@@ -3,6 +3,7 @@ const STATES = [["computing", "--comp"], ["waiting for the network", "--wire"], 
 
 function drawRanks() {
   const rows = data.lanes.ranks.map(rank => ({ name: `rank ${rank}` }));
+  rows.push({ name: "critical", strong: true });
   const lanes = [{ name: "compute", slices: "compute" }, { name: "network", slices: "network" }];
   drawLanes("lanes-figure", "Swim lanes of ranks", rows, lanes, data.lanes.slices, data.lanes.end);
 }

@@ -1,0 +1,157 @@
+"""Collectives of a simulation, by operation, group and size: times, bandwidths, exposed time, and the limiting link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genie.page import amount, as_table, duration, percent
+from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
+from simtwin.report.rank_time import COMPUTE_KINDS
+
+if TYPE_CHECKING:
+    from genie.record import Run
+    from simtwin.fabric.network import Network
+
+LIMITED_MAX = 24  # rows whose limiting link is looked for, those of most time first
+BITS = 8
+NOTHING = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """Collectives of one operation, group and size.
+
+    `time_ns`: from the last member's start to the last end, median. `exposed_ns`: the part of a member's time in it,
+    waiting included, in which its rank computes nothing; mean over members, median over collectives. `link`: the link
+    that needs most time for the bytes of one collective, `link_share` of `time_ns`; "" where paths are not known.
+    """
+
+    op: str
+    group: str
+    members: int
+    size_bytes: int
+    count: int
+    time_ns: float
+    total_ns: float
+    algorithm_bytes_per_s: float
+    bus_bytes_per_s: float
+    exposed_ns: float
+    link: str = ""
+    link_share: float = 0.0
+
+
+HEADER = (
+    "collective", "group", "ranks", "size", "count", "time", "algbw", "busbw", "exposed", "limiting link", "busy",
+)  # fmt: skip
+
+
+def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
+    """Return the rows, those of most time first."""
+    import polars as pl
+
+    played = run.timeline.filter((pl.col("kind") == "coll") & (pl.col("end_ns") >= pl.col("start_ns")))
+    if played.is_empty():
+        return []
+    computed = _computed(run)
+    parts = []
+    for (iteration, rank), part in played.group_by("iteration", "rank", maintain_order=True):
+        until = computed.get((iteration, rank), (NOTHING, NOTHING))
+        overlap = np.interp(part["end_ns"].to_numpy(), *until) - np.interp(part["start_ns"].to_numpy(), *until)
+        parts.append(part.with_columns(exposed=pl.col("end_ns") - pl.col("start_ns") - pl.Series(overlap)))
+    played = pl.concat(parts)
+    each = played.group_by("iteration", "group", "seq", "op", "size_bytes").agg(
+        members=pl.len(),
+        took=pl.col("end_ns").max() - pl.col("start_ns").max(),
+        exposed=pl.col("exposed").mean(),
+    )
+    table = (
+        each.group_by("op", "group", "size_bytes", "members")
+        .agg(
+            count=pl.len(),
+            time=pl.col("took").median(),
+            total=pl.col("took").sum(),
+            exposed=pl.col("exposed").median(),
+            iteration=pl.col("iteration").sort_by("took", "iteration", "seq").get(pl.len() // 2),
+            seq=pl.col("seq").sort_by("took", "iteration", "seq").get(pl.len() // 2),
+        )
+        .sort("total", "op", "group", "size_bytes", descending=[True, False, False, False])
+    )
+    rows = []
+    for at, it in enumerate(table.iter_rows(named=True)):
+        op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], max(float(it["time"]), 1e-9)
+        link, busy_ns = ("", 0.0)
+        if at < LIMITED_MAX:
+            link, busy_ns = _busiest(run, network, it["iteration"], it["group"], it["seq"])
+        rows.append(
+            CollectiveRow(
+                op, it["group"] or "", members, size, it["count"], float(it["time"]), float(it["total"]),
+                algorithm_bytes(op, size, members) / time_ns * 1e9, bus_bytes(op, size, members) / time_ns * 1e9,
+                float(it["exposed"]), link, busy_ns / time_ns,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _computed(run: Run) -> dict[tuple[object, ...], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return (iteration, rank) -> moments in ns, and the time that the rank has computed until each of them."""
+    import polars as pl
+
+    found = {}
+    table = run.timeline.filter(pl.col("kind").is_in(COMPUTE_KINDS) & (pl.col("end_ns") > pl.col("start_ns")))
+    for key, part in table.group_by("iteration", "rank"):
+        starts, ends = part.sort("start_ns").select("start_ns", "end_ns").to_numpy().T
+        # Spans of several streams may overlap: each counts from where those before it have ended.
+        reached = np.maximum.accumulate(np.concatenate(([starts[0]], ends[:-1])))
+        begin = np.maximum(starts, reached)
+        took = np.maximum(ends - begin, 0)
+        corners = np.column_stack((begin, begin + took)).ravel()
+        found[key] = (corners, np.column_stack((np.cumsum(took) - took, np.cumsum(took))).ravel())
+    return found
+
+
+def _busiest(run: Run, network: Network, iteration: int, group: str, seq: int) -> tuple[str, float]:
+    """Return the link that needs most time for the bytes of a collective, and this time in ns; ("", 0) if unknown."""
+    import polars as pl
+
+    if run.paths is None:
+        return "", 0.0
+    moved = (
+        run.transfers.filter(
+            (pl.col("iteration") == iteration) & pl.col("group").eq_missing(pl.lit(group)) & (pl.col("seq") == seq)
+        )
+        .group_by("src", "dst")
+        .agg(pl.col("size_bytes").sum())
+    )
+    ports = run.paths.group_by("src", "dst").agg(ports=pl.col("source_port").n_unique())
+    rates = pl.DataFrame({"link": list(network.link_names), "rate_bps": network.rate_bps})
+    loads = (
+        run.paths.join(moved, on=["src", "dst"])
+        .join(ports, on=["src", "dst"])
+        .group_by("link")
+        .agg(bytes=(pl.col("size_bytes") / pl.col("ports")).sum())
+        .join(rates.filter(pl.col("rate_bps") > 0), on="link")
+        .with_columns(busy=pl.col("bytes") * BITS * 1e9 / pl.col("rate_bps"))
+        .sort("busy", "link", descending=[True, False])
+    )
+    if loads.is_empty():
+        return "", 0.0
+    first = loads.row(0, named=True)
+    return str(first["link"]), float(first["busy"])
+
+
+def words_of(row: CollectiveRow) -> list[str]:
+    """Return the cells of a row, in the order of HEADER."""
+    return [
+        row.op, row.group, str(row.members), amount(row.size_bytes), str(row.count), duration(row.time_ns),
+        f"{amount(round(row.algorithm_bytes_per_s))}/s", f"{amount(round(row.bus_bytes_per_s))}/s",
+        duration(row.exposed_ns), row.link or "–", percent(row.link_share) if row.link else "–",
+    ]  # fmt: skip
+
+
+def table_of(rows: list[CollectiveRow]) -> str:
+    """Return the rows as a table of a page."""
+    return as_table(list(HEADER), [words_of(row) for row in rows])
