@@ -174,9 +174,9 @@ class TrafficOptions:
     dilation: Annotated[
         int,
         Option(
-            "Factor by which a live run on softroce is slowed down, for rates that the hosts cannot reach. Genie "
-            "multiplies all times by this factor, and divides the rate by the factor. Genie then divides the recorded "
-            "times by the factor.",
+            "Factor by which a live run on softroce is slowed down, for rates that the hosts cannot reach. During the "
+            "run, times are longer and the rate is lower by this factor. The records have the times and the rate "
+            "without it.",
             ADVANCED,
             minimum=1,
             maximum=1000,
@@ -255,7 +255,7 @@ class LiveOptions:
         Option(
             "Check of the ICRC (invariant CRC of RoCE) in packets that softroce receives. `strict`: softroce reads the "
             "IP header too, and checks the whole ICRC. `strict` needs CAP_NET_RAW. `plain`: softroce does not see the "
-            "IP header. softroce then checks 16 of the 32 bits in IPv4 packets of RDMA devices. `auto`: `strict` if "
+            "IP header. In packets of RDMA devices over IPv4, softroce then checks 16 of the 32 bits. `auto`: `strict` if "
             "the run mixes softroce and verbs and has CAP_NET_RAW, otherwise `plain`.",
             WIRE,
             choices=ICRC_CHECKS,

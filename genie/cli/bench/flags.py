@@ -135,7 +135,8 @@ class NcclTestsOptions:
     datatype: Annotated[
         str,
         Option(
-            "Element type of nccl-tests, such as float, half, bfloat16 or int8. The type decides the column `count`.",
+            "Element type of nccl-tests, such as float, half, bfloat16 or int8. The column `count` "
+            "has the number of elements of this type.",
             PANEL,
             ("-d", "--datatype"),
         ),
@@ -143,7 +144,8 @@ class NcclTestsOptions:
     op: Annotated[
         str,
         Option(
-            "Reduction in the column `redop`: sum, prod, min, max, avg or mulsum. The bench reduces nothing.",
+            "Text of the column `redop`: sum, prod, min, max, avg or mulsum. The option has no other effect, because "
+            "the bench reduces nothing.",
             PANEL,
             ("-o", "--op"),
         ),
