@@ -58,8 +58,8 @@ def calibrate(
             min=2,
             max=RANKS_MAX,
             help="Number of ranks that take part. They are the first ranks of the hosts file or of the lab. Without "
-            "`--hosts` and `--lab`, the ranks run on loopback, and this option is required.  [default: all ranks of the "
-            "hosts file or of the lab]",
+            "`--hosts` and `--lab`, the ranks run on loopback, and this option is required.  [default: all "
+            "ranks of the hosts file or of the lab]",
         ),
     ] = None,
 ) -> int:

@@ -255,8 +255,8 @@ class LiveOptions:
         Option(
             "Check of the ICRC (invariant CRC of RoCE) in packets that softroce receives. `strict`: softroce reads the "
             "IP header too, and checks the whole ICRC. `strict` needs CAP_NET_RAW. `plain`: softroce does not see the "
-            "IP header. In packets of RDMA devices over IPv4, softroce then checks 16 of the 32 bits. `auto`: `strict` if "
-            "the run mixes softroce and verbs and has CAP_NET_RAW, otherwise `plain`.",
+            "IP header. In packets of RDMA devices over IPv4, softroce then checks 16 of the 32 bits. `auto`: `strict` "
+            "if the run mixes softroce and verbs and has CAP_NET_RAW, otherwise `plain`.",
             WIRE,
             choices=ICRC_CHECKS,
         ),
