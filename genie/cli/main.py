@@ -53,7 +53,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         WITHOUT,
         "Convert traces, experiments, algorithms and fabrics of other tools into files of Genie.",
     ),
-    "metrics": ("metrics", WITHOUT, "Write the results of a run or of a verdict as metrics for Prometheus."),
+    "schema": ("results.schema", WITHOUT, "Print the JSON Schema of a JSON file that Genie writes."),
+    "metrics": ("results.metrics", WITHOUT, "Write the results of a run or of a verdict as metrics for Prometheus."),
 }
 _HELP = {"--help", "-h"}
 

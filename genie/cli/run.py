@@ -8,8 +8,8 @@ import typer
 
 from genie.cli.groups import flattened
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
-from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
+from genie.cli.results.metrics import MetricsAtTheEnd
 from genie.job.job import Job, resolve
 from genie.job.live_settings import live_settings
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions

@@ -12,8 +12,8 @@ import typer
 from genie.cli.groups import flattened
 from genie.cli.judging import check_baseline, check_known, judged, told_of_failed_run, unjudged_links
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
-from genie.cli.metrics import MetricsAtTheEnd
 from genie.cli.output import out_folder
+from genie.cli.results.metrics import MetricsAtTheEnd
 from genie.errors import EXIT_FAILED, UsageError
 from genie.invocation import note
 from genie.job.collectives import save_traces, workload_of

@@ -18,7 +18,7 @@ from genie.cli.convert.command import CONVERT_EXAMPLES, NS3_EXAMPLES
 from genie.cli.convert.fabric import FABRIC_EXAMPLES
 from genie.cli.convert.workloads import AICB_EXAMPLES, MSCCL_EXAMPLES
 from genie.cli.lab import DOWN_EXAMPLES, EXEC_EXAMPLES, SET_EXAMPLES, STATUS_EXAMPLES, UP_EXAMPLES
-from genie.cli.metrics import METRICS_EXAMPLES
+from genie.cli.results.metrics import METRICS_EXAMPLES
 from genie.cli.run import RUN_EXAMPLES
 from genie.cli.simulate import SIMULATE_EXAMPLES
 from genie.cli.sweep import SWEEP_EXAMPLES

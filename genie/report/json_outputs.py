@@ -1,0 +1,345 @@
+"""Types of the JSON files that Genie writes, from which `genie schema` makes JSON Schemas.
+
+Files may have more keys than these: a reader ignores the ones that it does not know. The version in `schema` grows when
+a key goes or changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+import msgspec
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+Direction = Literal["egress", "ingress", "both", "one way"]
+
+
+class SuspectFields(TypedDict):
+    """A component that a verdict accuses. Slow-downs are fractions: 1.0 is twice the time."""
+
+    kind: Literal["host", "nic", "link", "switch"]
+    name: str
+    ranks: list[int]
+    score: float
+    evidence: str
+    also: list[str]
+    direction: Direction
+    slow_down: float
+    since_iteration: int
+    until_iteration: int | None
+    hits: list[int]
+    links: list[str]
+    fault: Literal["rate", "intermittent", "loss", "delay", "mtu", "dscp", "ecn", "unreachable", "congestion"]
+    note: str
+
+
+class CarrierFields(TypedDict):
+    """A collective, and the time that it adds to an iteration."""
+
+    op: str
+    group: str
+    seq: int
+    size_bytes: int
+    extra_ns: int
+    share: float
+
+
+class CostFields(TypedDict):
+    """The time that suspects add to an iteration."""
+
+    iteration_ns: int
+    iteration_without_ns: int
+    fraction: float
+    carriers: list[CarrierFields]
+
+
+class FleetFields(TypedDict):
+    """All ranks against the twin."""
+
+    result: Outcome
+    slow_down: float
+    tolerance: float
+    words: str
+
+
+class NoiseFields(TypedDict):
+    """Chance, estimated from a run's own repetitions."""
+
+    units: int
+    phases: int
+    spread: float
+    tail: float
+    lag_correlation: float
+    blocked: bool
+
+
+class PartFields(TypedDict):
+    """Judged components of a kind, all of them, and reasons -> names of the others."""
+
+    judged: int
+    total: int
+    not_judged: NotRequired[dict[str, list[str]]]
+
+
+class CoverageFields(TypedDict):
+    """Numbers of what was aligned and judged."""
+
+    iterations: int
+    collectives: int
+    transfers: int
+    ranks: int
+    components_tested: int
+    ranks_judged: dict[str, int]
+    follow: bool
+    nics: PartFields
+    links: PartFields
+    by_tier: str
+    iteration_ns: dict[str, int]
+    clock_bound_ns: int
+
+
+class VerdictFile(TypedDict):
+    """verdict.json of `genie validate` and `genie diff`."""
+
+    schema: str
+    result: Outcome
+    summary: str
+    action: str
+    suspects: list[SuspectFields]
+    known: list[SuspectFields]
+    cost: CostFields | None
+    fleet: FleetFields
+    noise: NoiseFields
+    smallest_detectable: dict[str, float | None]
+    upper_bound: dict[str, float | None]
+    little_traffic: list[str]
+    not_judged: list[dict[str, Any]]
+    coverage: CoverageFields
+    iterations: list[dict[str, float]]
+    late: list[dict[str, int]]
+    notes: list[str]
+    warnings: list[str]
+    options: dict[str, Any]
+    collectives: list[dict[str, Any]]
+    runs: dict[str, str]
+
+
+class ChangeFields(TypedDict):
+    """A time in two runs."""
+
+    before_ns: float
+    after_ns: float
+    fraction: float
+    noise: float
+    iterations: list[int]
+
+
+class CollectiveChangeFields(TypedDict):
+    """A collective in two runs."""
+
+    op: str
+    group: str
+    seq: int
+    size_bytes: int
+    name: str
+    change: ChangeFields
+
+
+class ComparisonFields(TypedDict):
+    """Two runs."""
+
+    result: Literal["same", "slower", "faster", "inconclusive"]
+    summary: str
+    before: str
+    after: str
+    iteration: ChangeFields
+    fleet: float
+    suspects: list[SuspectFields]
+    coverage: str
+    collectives: list[CollectiveChangeFields]
+    notes: list[str]
+
+
+class ComparisonFile(TypedDict):
+    """compare.json of `genie compare`."""
+
+    schema: str
+    comparisons: list[ComparisonFields]
+
+
+class EntryFields(TypedDict):
+    """A run of the archive."""
+
+    folder: str
+    command: str
+    recorded_at: str
+    workload: str
+    fabric: str
+    ranks: int
+    iterations: int
+    iteration_ns: int
+    result: str
+    job: str
+    problem: str
+    change: float | None
+
+
+class ArchiveFile(TypedDict):
+    """The file of `genie runs --json`."""
+
+    schema: str
+    runs: list[EntryFields]
+
+
+class RunFields(TypedDict):
+    """The fields that run.json of a live run and of a simulation have in common."""
+
+    schema: str
+    complete: bool
+    recorded_at: str
+    commit: str
+    versions: dict[str, str]
+    native: str
+    kernel: str
+    cores: int
+    load: list[float]
+    command: str
+    workload: str
+    ranks: int
+    iterations: int
+    warmup: int
+    seed: int
+    lowering: dict[str, Any]
+    warnings: list[str]
+    hosts: list[dict[str, Any]]
+
+
+class LiveRunFile(RunFields):
+    """run.json of a live run."""
+
+    world: Literal["live"]
+    transport: str
+    problem: str | None
+    rate_bps: int
+    dilation: int
+    clock_bound_ns: list[int]
+    clock_offset_ns: list[int]
+    faults: dict[str, list[Any]]
+    settings: dict[str, Any]
+
+
+class TwinRunFile(RunFields):
+    """run.json of a simulation."""
+
+    world: Literal["twin"]
+    level: str
+    threads: int
+    follow: bool
+    fabric: str
+    load_balancing: str
+    events: int
+    wall_s: float
+    error_bound: float
+
+
+class CountersFile(TypedDict):
+    """counters.json of a run: of ranks and devices in a live run, of links in a simulation."""
+
+    schema: str
+    ranks: NotRequired[list[dict[str, int]]]
+    devices: NotRequired[list[dict[str, Any]]]
+    warnings: NotRequired[list[Any]]
+    dropped: NotRequired[int]
+    links: NotRequired[list[dict[str, Any]]]
+
+
+class FaultFields(TypedDict):
+    """A fault that probes have located."""
+
+    kind: Literal["loss", "delay", "mtu", "dscp", "ecn", "unreachable", "congestion"]
+    words: str
+    links: list[str]
+    ranks: list[int]
+    size: float
+    paths: int
+
+
+class PathRateFields(TypedDict):
+    """Flows over some links, and their rates."""
+
+    links: list[str]
+    flows: list[dict[str, int]]
+    expected_bps: float
+    rates_bps: list[float]
+    beside: list[str]
+    hops_ns: list[int]
+    trains_ns: list[list[int]]
+
+
+class ProbeFile(TypedDict):
+    """run.json of the probes after a run."""
+
+    schema: str
+    world: Literal["live"]
+    probe: Literal[True]
+    settings: dict[str, Any]
+    tests: list[PathRateFields]
+    faults: list[FaultFields]
+    paths: int
+    host_links: dict[str, list[Any]]
+    crossed: list[str]
+    observed: dict[str, Any]
+    latencies: list[dict[str, int]]
+    counters: list[dict[str, int]]
+
+
+class FindingFields(TypedDict):
+    """A fault that a check has found."""
+
+    kind: str
+    text: str
+
+
+class CheckFile(TypedDict):
+    """The file of `genie check --json`, and run.json of a check."""
+
+    schema: str
+    hosts: int
+    pairs: int
+    rounds: int
+    took_s: float
+    notes: list[str]
+    findings: list[FindingFields]
+    observed: dict[str, Any]
+
+
+class LabFile(TypedDict):
+    """lab.json of a run in a lab."""
+
+    schema: str
+    name: str
+    fabric: str
+    nodes: dict[str, Literal["host", "switch"]]
+    addresses: dict[str, list[str]]
+    links: dict[str, dict[str, Any]]
+    faults: dict[str, str]
+    cannot: list[str]
+
+
+OUTPUTS: dict[str, type] = {
+    "verdict": VerdictFile,
+    "comparison": ComparisonFile,
+    "archive": ArchiveFile,
+    "live": LiveRunFile,
+    "twin": TwinRunFile,
+    "counters": CountersFile,
+    "probe": ProbeFile,
+    "check": CheckFile,
+    "lab": LabFile,
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of an output. Raises KeyError."""
+    schema = msgspec.json.schema(OUTPUTS[name])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"genie {name}", **schema}
