@@ -61,9 +61,11 @@ def _head(verdict: Verdict) -> str:
             left = verdict.cost.iteration_ns - sum(it.extra_ns for it in verdict.cost.carriers)
             rows.append(["all others", duration(left), percent(left / max(1, verdict.cost.iteration_ns))])
             cost += table(["Of this in", "Longer than in the twin", "Share"], rows)
+    first, _, rest = verdict.summary.partition("; ")
+    beside = f"<p>{escape(rest[:1].upper() + rest[1:])}.</p>" if rest else ""
     return (
         f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
-        f"<h1>{escape(verdict.summary[:1].upper() + verdict.summary[1:])}</h1>"
+        f"<h1>{escape(first[:1].upper() + first[1:])}</h1>{beside}"
         f'<p class="action"><b>What to do:</b> {escape(verdict.action)}</p>{cost}</header>'
     )
 
@@ -75,17 +77,17 @@ def _facts(verdict: Verdict) -> str:
     return facts(
         (
             (
-                "Smallest slow-down it would see",
-                percent(seen["whole"]),
-                f"of a NIC that sends, all the time; {percent(seen['second_half'])} in the second half only",
-            ),
-            (
                 "NICs judged",
                 f"{verdict.judged.nics.judged} of {verdict.judged.nics.total}",
                 f"{coverage['iterations']} iterations, {coverage['collectives']} collectives, {coverage['transfers']} "
                 f"transfers; {unmatched or 'none'} without a partner",
             ),
             *_links_judged(verdict),
+            (
+                "Smallest slow-down it would see",
+                percent(seen["whole"]),
+                f"of a NIC that sends, all the time; {percent(seen['second_half'])} in the second half only",
+            ),
             (
                 "Noise",
                 f"{100 * noise.spread:.1f} %",
@@ -116,14 +118,20 @@ def _links_judged(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 
 def _suspects(verdict: Verdict) -> str:
-    if not verdict.suspects:
-        return ""
     rows = [
-        [suspect.name, suspect.kind, ", ".join(map(str, suspect.ranks)), suspect.evidence, "; ".join(suspect.also)]
-        for suspect in verdict.suspects
+        [
+            suspect.name,
+            suspect.kind,
+            f"{suspect.fault}, known{f': {suspect.note}' if suspect.note else ''}" if is_known else suspect.fault,
+            ", ".join(map(str, suspect.ranks)),
+            suspect.evidence,
+            "; ".join(suspect.also),
+        ]
+        for is_known, suspects in ((False, verdict.suspects), (True, verdict.known))
+        for suspect in suspects
     ]
-    header = ["suspect", "kind", "ranks", "evidence", "would look the same"]
-    return section("Suspects", "", table(header, rows), name="suspects")
+    header = ["suspect", "kind", "fault", "ranks", "evidence", "would look the same"]
+    return section("Suspects", "", table(header, rows), name="suspects") if rows else ""
 
 
 def _bandwidth(verdict: Verdict) -> str:
@@ -172,9 +180,19 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
     return section(
         "Wait, wire and excess of each collective",
         "Wait: for the last rank to arrive, the mean over ranks. Wire: the twin's time once all have arrived. "
-        "Excess: the time that the network added to that (dashed: it was faster).",
+        f"Excess: the time that the network added to that (dashed: it was faster).{_of_a_pass(verdict)}",
         f'<div class="key">{choice}{legend}</div><figure id="parts"></figure>',
         as_table(header, rows, REST_IS_IN),
+    )
+
+
+def _of_a_pass(verdict: Verdict) -> str:
+    """A sentence on the excess of a run that passed; "" for other results."""
+    if verdict.result != "pass":
+        return ""
+    return (
+        f" In this run no judged component is slower than its peers by {percent(verdict.options.practical)} or more: "
+        f"the excess comes and goes, or all ranks share it. They take {times(verdict.fleet.slow_down)} the twin's time."
     )
 
 
