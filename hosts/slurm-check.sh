@@ -2,15 +2,24 @@
 # genie check over the nodes of a Slurm job, as a gate: 0 lets the job start.
 #
 #   bash hosts/slurm-check.sh --rate 25Gb/s || exit 1           in a batch script, before the job
-#   PrologSlurmctld=.../hosts/slurm-check.sh                    in slurm.conf: for every job, once its nodes are known
+#   PrologSlurmctld=/opt/genie/hosts/slurm-check.sh             in slurm.conf: for every job, once its nodes are known
 #
-# GENIE_DOMAIN=-ib0 looks up gpu01-ib0 for gpu01, where the network under test has names of its own.
-# GENIE_OUT is a folder that all nodes see (runs/check-JOB).
+# A prolog of the controller gets few variables, no options and no working folder. It reads /etc/genie/slurm-check.conf,
+# a file of the shell, which may set:
+#   GENIE=/opt/genie/bin/genie         the command (genie, as the PATH has it)
+#   GENIE_OPTIONS="--rate 25Gb/s"      options of genie check, without quotes inside
+#   GENIE_RUNS=/shared/genie           a folder that all nodes see (runs); results are in GENIE_RUNS/check-JOB
+#   GENIE_LIMIT_S=120                  seconds for the check; then the job does not start
+#   GENIE_DOMAIN=-ib0                  looks up gpu01-ib0 for gpu01, where the network under test has names of its own
+# The output of a prolog goes to check.log in that folder.
 set -euo pipefail
 
-out=${GENIE_OUT:-runs/check-$SLURM_JOB_ID}
+conf=${GENIE_CONF:-/etc/genie/slurm-check.conf}
+[ ! -r "$conf" ] || . "$conf"
+out=${GENIE_OUT:-${GENIE_RUNS:-runs}/check-$SLURM_JOB_ID}
 mkdir -p "$out"
 hosts=$out/hosts.toml
+case ${SLURM_SCRIPT_CONTEXT:-} in prolog*) exec > "$out/check.log" 2>&1 ;; esac
 
 rank=0
 : > "$hosts"
@@ -24,4 +33,12 @@ for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
   rank=$((rank + 1))
 done
 [ "$rank" -gt 1 ] || exit 0
-exec genie check --hosts "$hosts" --out "$out" --json "$out/check.json" "$@"
+code=0
+# shellcheck disable=SC2086  # GENIE_OPTIONS holds several words
+timeout --kill-after=10 "${GENIE_LIMIT_S:-120}" \
+  "${GENIE:-genie}" check --hosts "$hosts" --out "$out" --json "$out/check.json" ${GENIE_OPTIONS:-} "$@" || code=$?
+if [ "$code" = 124 ]; then
+  echo "slurm-check.sh: the check took more than ${GENIE_LIMIT_S:-120} s" >&2
+  exit 3
+fi
+exit "$code"

@@ -131,12 +131,40 @@ def test_the_batch_script_stops_at_a_node_without_address(tmp_path: Path) -> Non
     assert done.stdout == ""
 
 
+def test_the_batch_script_plays_another_command_and_ends_with_its_code(tmp_path: Path) -> None:
+    done = batch(tmp_path, GENIE_COMMAND="validate")
+    assert done.stdout.startswith("rank 3 of 8 at gpu01: validate my job.et --hosts runs/slurm-77.hosts.toml")
+
+
+def test_a_check_that_takes_too_long_does_not_start_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAKES, "genie", "exec sleep 600")
+    done = batch(tmp_path, "slurm-check.sh", GENIE_LIMIT_S="0.2")
+    assert done.returncode == 3
+    assert done.stderr == "slurm-check.sh: the check took more than 0.2 s\n"
+
+
+@pytest.mark.parametrize("code", [1, 3])
+def test_a_check_that_finds_something_ends_with_its_code(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAKES, "genie", f"exit {code}")
+    assert batch(tmp_path, "slurm-check.sh").returncode == code
+
+
 def test_the_check_before_a_job_has_a_rank_on_each_node(tmp_path: Path) -> None:
     done = batch(tmp_path, "slurm-check.sh")
     assert done.returncode == 0, done.stderr
     assert "check --hosts runs/check-77/hosts.toml --out runs/check-77 --json runs/check-77/check.json" in done.stdout
     written = load_hosts(tmp_path / "runs" / "check-77" / "hosts.toml")
     assert [(place.rank, place.host) for place in written.places] == [(0, "gpu01"), (1, "gpu02")]
+    (tmp_path / "prolog").mkdir()
+    (tmp_path / "genie.conf").write_text(f"GENIE_RUNS={tmp_path}/shared\nGENIE_OPTIONS='--rate 25Gb/s'\n")
+    context = {"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "GENIE_CONF": str(tmp_path / "genie.conf")}
+    prolog = batch(tmp_path / "prolog", "slurm-check.sh", **context)
+    assert (prolog.returncode, prolog.stdout, prolog.stderr) == (0, "", ""), "nobody reads it"
+    log = (tmp_path / "shared" / "check-77" / "check.log").read_text()
+    assert f"--out {tmp_path}/shared/check-77" in log
+    assert " --rate 25Gb/s my job.et" in log
     failed = batch(tmp_path / "runs", "slurm-check.sh", GENIE_DOMAIN="-ib0")
     assert (failed.returncode, failed.stdout) == (3, "")
     assert "no IPv4 address for gpu02-ib0" in failed.stderr
