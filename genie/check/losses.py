@@ -1,7 +1,7 @@
 """Packet loss between each two hosts, counted over many datagrams: probes are too few, and are sent again.
 
 Batches go back and forth, each with one datagram on each path; nothing is sent again. The next batch waits for the
-partner's, so that no buffer of a slow host or a switch overflows.
+partner's, until no more of it arrives. So no buffer of a slow host, a slow link or a switch overflows.
 """
 
 from __future__ import annotations
@@ -40,21 +40,24 @@ def count_losses(
     All ranks call it together, each with a prober that has received nothing. `sound`: pairs that take part, with their
     path MTU. `host_packets`: that each host sends, and receives.
     """
-    met = [(each, size) for each in partners if each is not None and (size := sound.get(pair_of(meet.rank, each), 0))]
-    hosts = sum(meet.agree(prober is not None))
-    batches = batches_of(hosts, settings.paths, host_packets)
+    rounds: list[int] = meet.agree(len(partners) if prober is not None else 0)
+    batches = batches_of(sum(each > 0 for each in rounds), settings.paths, host_packets)
+    met = {}
     if prober is not None:
         prober.send_as(tos_of(settings, ECT0))
-        for partner, mtu in met:
+    for number in range(max(rounds)):
+        partner = partners[number] if prober is not None and number < len(partners) else None
+        mtu = 0 if partner is None else sound.get(pair_of(meet.rank, partner), 0)
+        if prober is not None and partner is not None and mtu:
+            met[partner] = mtu
             _exchange(prober, partner, batches, min(mtu, MTU_MAX) + TRANSPORT_BYTES)
-            meet.alive()
-    meet.agree(None)  # all ranks have sent everything
+        meet.agree(None)  # a partner that is not there yet would look like one that is gone
     if prober is None:
         return []
     prober.drain(LAST_S)
     return [
         Tally(partner, meet.rank, batches, [_lost(prober, partner, path, batches) for path in range(settings.paths)])
-        for partner, _ in sorted(met)
+        for partner in sorted(met)
     ]
 
 
@@ -67,10 +70,14 @@ def _exchange(prober: Prober, partner: int, batches: int, size_bytes: int) -> No
             prober.send_one(partner, settings.udp_port, what, path, size_bytes)
         expected = {(partner, what, path) for path in paths}
         for wait_s in waits_s:
-            if prober.receive(expected, wait_s) != expected:
+            if (missing := prober.receive(expected, wait_s)) != expected:
                 break
         else:
             waits_s = (0.0,)  # do not wait again for a partner that is gone
+            continue
+        # While datagrams arrive, the rest waits at a slow link: another batch would overflow the queue there.
+        while missing and (fewer := prober.receive(missing, waits_s[0])) != missing:
+            missing = fewer
     for path in paths:
         prober.hear(path)
 

@@ -10,6 +10,7 @@ from genie.cli.output import print_verdict
 from genie.config.known_faults import check_components, load_known
 from genie.errors import EXIT_FAILED, UsageError
 from genie.job.outputs import VerdictOptions
+from genie.job.probing import Targets
 from genie.job.warnings import warn
 from genie.record import RecordError, Run, marked_json, open_run, replace_own, unwritable
 
@@ -83,14 +84,17 @@ def check_known(path: Path | None, job: Job) -> None:
         check_components(load_known(path), path, network.node_names, network.link_names, job.ranks)
 
 
-def unjudged_links(live: Run, twin: Run) -> list[str]:
-    """Return the links between switches that the traffic of a run cannot judge, where its paths are known."""
+def probe_targets(live: Run, twin: Run) -> Targets:
+    """Return what the probes after a run are to settle, by a first verdict on its traffic."""
     from genie.verdict import judge
 
-    links = judge(live, twin).judged.links
+    verdict = judge(live, twin)
+    slow = {rank for suspect in verdict.suspects if suspect.kind in ("nic", "host") for rank in suspect.ranks}
+    links = verdict.judged.links
     if links is None or live.paths is None:
-        return []
-    return [name for names in links.not_judged.values() for name in names if "->" in name]
+        return Targets((), tuple(sorted(slow)))
+    names = [name for names in links.not_judged.values() for name in names if "->" in name]
+    return Targets(tuple(names), tuple(sorted(slow)))
 
 
 def _baseline(given: str, live: Run, out: Path | None, archive: Path) -> Played | None:

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import check_baseline, check_known, judged, told_of_failed_run, unjudged_links
+from genie.cli.judging import check_baseline, check_known, judged, probe_targets, told_of_failed_run
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.output import out_folder
 from genie.cli.results.metrics import MetricsAtTheEnd
@@ -24,7 +24,7 @@ from genie.job.option import WORKLOAD
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
 from genie.job.outputs import OutputOptions, VerdictOptions
 from genie.job.playing import run_live, twin_of_run
-from genie.job.probing import probed_links
+from genie.job.probing import Targets, probed_links
 from genie.job.site import ExecutionSite, execution_site
 from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
@@ -120,7 +120,7 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
         outcome = run_live(settings, job.hosts, site)
         if outcome.code != 0:
             if outcome.code == EXIT_FAILED and wanted.probe_time > 0:
-                probes = probed_links(job, site, settings, out / "probe", (), wanted.probe_time)
+                probes = probed_links(job, site, settings, out / "probe", Targets(), wanted.probe_time)
                 told_of_failed_run(probes, wanted)
             return outcome.code
         begin_record()
@@ -128,8 +128,7 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
         runs = twin_of_run(job, out)
         probes = None
         if wanted.probe_time > 0:
-            targets = unjudged_links(*runs)
-            probes = probed_links(job, site, settings, out / "probe", targets, wanted.probe_time)
+            probes = probed_links(job, site, settings, out / "probe", probe_targets(*runs), wanted.probe_time)
     return judged(*runs, out, wanted, out.parent, probes)
 
 

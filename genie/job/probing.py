@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,16 +24,24 @@ ROCE_CLASS = 104  # DSCP 26, as in most RoCE clusters: a job of class 0 cannot s
 PATHS = 16  # UDP source ports from each host to each other: they show 4 equally likely paths with P = 0.96
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Links whose rates are to be measured, and ranks whose NICs are slow: their flows would show their own rate."""
+
+    links: tuple[str, ...] = ()
+    slow_ranks: tuple[int, ...] = ()
+
+
 def probed_links(
-    job: Job, site: ExecutionSite, played: RunSettings, out: Path, targets: Collection[str], budget_s: float
+    job: Job, site: ExecutionSite, played: RunSettings, out: Path, targets: Targets, budget_s: float
 ) -> Probes | None:
-    """Test all paths for faults, and measure the rates of these links, within the budget.
+    """Test all paths for faults, and measure the rates of the links, within the budget.
 
     Return None where it cannot. `played`: the settings of the run that is judged.
     """
     if budget_s <= 0 or VERBS in played.kinds or not played.rate_bps or played.trace is None:
         return None
-    beside = f", and the rates of {len(targets)} links that its traffic cannot judge" if targets else ""
+    beside = f", and the rates of {len(targets.links)} links that its traffic cannot judge" if targets.links else ""
     note(f"probing the paths after the run{beside}")
     rates = _needed(job, played.rate_bps)
     fabric = job.fabric
@@ -49,8 +57,9 @@ def probed_links(
         "incasts": fabric.ecn is not None and bool(played.congestion) and played.congestion != plain(NoControl()),
         "paths": PATHS,
         "source_ports": "pair",
-        "targets": sorted(targets),
-        "flows": {link: rates[link] for link in targets if link in rates},
+        "targets": sorted(targets.links),
+        "slow_ranks": list(targets.slow_ranks),
+        "flows": {link: rates[link] for link in targets.links if link in rates},
         "budget_s": budget_s,
     }
     settings = LinkProbeSettings(**fields)

@@ -21,14 +21,14 @@ def least_latencies(
     meet: Rendezvous, prober: Prober | None, settings: CheckSettings, partners: Sequence[int | None]
 ) -> list[Latency]:
     """Return the least latencies of packets to this rank. All ranks call it together, each with a new prober."""
-    meet.agree(None)  # all sockets are open
+    rounds: list[int] = meet.agree(len(partners) if prober is not None else 0)  # all sockets are open
     if prober is not None:
         prober.send_as(settings.traffic_class)
-        for partner in partners:
-            if partner is not None:
-                _exchange(prober, partner)
-                meet.alive()
-    meet.agree(None)  # all ranks have sent everything
+    for number in range(max(rounds)):
+        partner = partners[number] if prober is not None and number < len(partners) else None
+        if prober is not None and partner is not None:
+            _exchange(prober, partner)
+        meet.agree(None)
     if prober is None:
         return []
     prober.drain(LATE_S)

@@ -146,10 +146,13 @@ class LinkProbeRank:
         if self.rank == 0:
             layout = layout_of(self.settings, seen)
             lossy = lossy_parts(seen.tallies, layout)  # their flows are slow for another reason than the links' rates
+            slow = set(self.settings.slow_ranks)
             paths = {
                 flow: links
                 for flow, links in self.paths.items()
-                if flow.path < self.settings.stream_paths and not is_hampered(flow, lossy, layout)
+                if flow.path < self.settings.stream_paths
+                and not {flow.source, flow.target} & slow
+                and not is_hampered(flow, lossy, layout)
             }
             between = {link for links in paths.values() for link in links[1:-1]}
             tests = planned(paths, self.settings.targets, self.settings.flows, between)
