@@ -56,6 +56,7 @@ VOLATILE = {
     "text",
     "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
+ADDED = {"fault", "known", "note"}  # fields of verdict.json since the hashes were recorded
 # Fields of records, and keys of TOML files: the name now -> the name when the hashes were recorded.
 RENAMED = {"fabric.transport.congestion": "fabric.transport.congestion_control"}
 RENAMED_KEYS = {r"\bcongestion =": "congestion_control =", r"(?m)^\[congestion\]": "[congestion_control]"}
@@ -269,7 +270,7 @@ def canonical(path: Path, work: Path) -> bytes | None:
 def without_volatile(value: Any, work: Path) -> Any:
     if isinstance(value, dict):
         return {
-            RENAMED.get(key, key): without_volatile(item, work) for key, item in value.items() if key not in VOLATILE
+            RENAMED.get(key, key): without_volatile(item, work) for key, item in value.items() if key not in VOLATILE | ADDED
         }
     if isinstance(value, list):
         return [without_volatile(item, work) for item in value]
