@@ -224,7 +224,7 @@ def main() -> None:
     (scratch / "fabric.toml").write_text(FABRIC.read_text())
     (scratch / "marking.toml").write_text(FABRIC.read_text() + MARKING)
     for rank in range(HOSTS):
-        (scratch / f"plan-{rank}.toml").write_text(f"[[congestion]]\nrank = {rank}\n")
+        (scratch / f"plan-{rank}.toml").write_text(f"[[congestion]]\nrank = {rank}\ncontrol = false\n")
     runs = [(name, at) for name in arguments.conditions for at in range(arguments.runs * CONDITIONS[name][0])]
     random.Random(SEED).shuffle(runs)
     labs = {"marking.toml" if name == "congestion" else "fabric.toml" for name in arguments.conditions}

@@ -270,7 +270,9 @@ def canonical(path: Path, work: Path) -> bytes | None:
 def without_volatile(value: Any, work: Path) -> Any:
     if isinstance(value, dict):
         return {
-            RENAMED.get(key, key): without_volatile(item, work) for key, item in value.items() if key not in VOLATILE | ADDED
+            RENAMED.get(key, key): without_volatile(item, work)
+            for key, item in value.items()
+            if key not in VOLATILE | ADDED
         }
     if isinstance(value, list):
         return [without_volatile(item, work) for item in value]

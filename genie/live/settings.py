@@ -182,7 +182,7 @@ def load_faults(path: Path, ranks: int) -> Faults:
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # too long, not text, not TOML, or not a fault plan
-        raise ValueError(f"{path}: {error}; see genie run --help for what a fault plan holds") from error
+        raise ValueError(f"{path}: {error}; docs/reference-files.md lists the keys of a fault plan") from error
     named: list[tuple[str, int, int | None]] = [("rate", entry.rank, None) for entry in faults.rate]
     named += [("loss", entry.rank, entry.peer) for entry in faults.loss]
     named += [("delay", entry.rank, entry.peer) for entry in faults.delay]
