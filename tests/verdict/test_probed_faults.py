@@ -133,6 +133,11 @@ def test_victims_of_a_lossy_link_are_not_accused_and_a_second_large_fault_is() -
     assert [each.name for each in with_probed_suspects([small, large], lossy)] == ["leaf0->spine1", "rank 3"]
 
 
+def test_a_host_without_congestion_control_is_a_suspect_although_no_link_is() -> None:
+    probed = fault_suspects([fault("congestion", ranks=(5,), words="does not slow down")], HOST_LINKS)
+    assert [each.fault for each in with_probed_suspects([], probed)] == ["congestion"]
+
+
 KNOWN = """
 [[known]]
 component = "spine1-leaf0"

@@ -333,7 +333,7 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
 def with_probed_suspects(known: Sequence[Suspect], probed: Sequence[Suspect]) -> list[Suspect]:
     """Suspects of probes, and those of the run's traffic that are not the same links or victims of a slow link."""
     links = {link for suspect in probed for link in suspect.links}
-    if not links:
+    if not probed:
         return list(known)
     least = VICTIMS_SHARE * max(log1p(suspect.slow_down) for suspect in probed)
     if any(suspect.fault in SLOWING for suspect in probed):
