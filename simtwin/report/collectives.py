@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.page import amount, as_table, duration, percent
+from genie.page import amount, duration, percent, table
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
 from simtwin.report.rank_time import COMPUTE_KINDS
 
@@ -154,4 +154,4 @@ def words_of(row: CollectiveRow) -> list[str]:
 
 def table_of(rows: list[CollectiveRow]) -> str:
     """Return the rows as a table of a page."""
-    return as_table(list(HEADER), [words_of(row) for row in rows])
+    return table(list(HEADER), [words_of(row) for row in rows])
