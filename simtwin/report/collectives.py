@@ -154,4 +154,4 @@ def words_of(row: CollectiveRow) -> list[str]:
 
 def table_of(rows: list[CollectiveRow]) -> str:
     """Return the rows as a table of a page."""
-    return table(list(HEADER), [words_of(row) for row in rows])
+    return f'<div class="wide" tabindex="0">{table(list(HEADER), [words_of(row) for row in rows])}</div>'
