@@ -323,7 +323,7 @@ def test_few_hosts_are_drawn_one_by_one(tmp_path: Path, opened: Opened) -> None:
     assert leaf["y"] + leaf["height"] < host["y"]
     assert "genie simulate ... --series 10us" in tab.inner_text("#queues")
     assert tab.locator("#queue-figure").count() == 0
-    assert tab.locator("#lanes-figure .slice.network").count() == 6
+    assert tab.locator("#lanes-figure .slice.network").count() == 6 + 1, "six nodes, and one on the critical path"
     assert tab.locator("#strips").count() == 0
 
 
@@ -344,7 +344,7 @@ def test_a_level_without_links_draws_none(tmp_path: Path, opened: Opened) -> Non
     assert "; what links carry is not known at level analytic; level analytic has no packets" in tab.inner_text("h1")
     assert "What links carry is not known at level analytic." in tab.inner_text("#topology")
     assert tab.locator("#topology svg").count() == 0
-    assert tab.locator("#lanes-figure .slice").count() == 6
+    assert tab.locator("#lanes-figure .slice").count() == 6 + 1, "six nodes, and one on the critical path"
 
 
 def test_a_run_that_moved_nothing_has_a_page_too(tmp_path: Path, opened: Opened) -> None:

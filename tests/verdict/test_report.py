@@ -37,9 +37,9 @@ def test_the_verdict_comes_first_with_one_action(page) -> None:
     assert shown[0] == "FAIL"
     assert "ank 5: its NIC (host5/nic0) or link" in shown[1]
     assert "since iteration 7" in shown[1]
-    assert "iterations take" in shown[1]
-    assert shown[1].endswith("of 8 NICs judged")
-    assert shown[2].startswith("What to do: Check host5/nic0")
+    assert shown[2].startswith("Iterations take ")
+    assert shown[2].endswith("of 8 NICs judged.")
+    assert shown[3].startswith("What to do: Check host5/nic0")
     assert page.locator("#verdict").bounding_box()["y"] < 40
     assert "FAIL rank 5" in page.title()
 
@@ -48,6 +48,7 @@ def test_order_of_the_page(page) -> None:
     text = page.inner_text("body")
     order = [
         "What to do",
+        "NICs judged\n",
         "Smallest slow-down",
         "Suspects",
         "Warnings",
