@@ -200,9 +200,9 @@ def _next_step(verdict: Verdict) -> str:
             return f"Run again with {TRACED_PATHS} where the network answers it, {enough}"
         missing = verdict.judged.links.not_judged
         if FEW_PAIRS in missing or UNTESTED in missing:
-            pinned = "" if PINNED_PORTS in verdict.given else f"with {PINNED_PORTS}, or "
+            pinned = "" if PINNED_PORTS in verdict.given else f"{PINNED_PORTS}, or "
             return (
-                f"Run again {pinned}with a workload in which more pairs of ranks use each link, such as an "
+                f"Run again with {pinned}a workload in which more pairs of ranks use each link, such as an "
                 f"all-to-all, {enough}"
             )
         if NOT_CROSSED in missing:
