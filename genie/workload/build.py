@@ -54,6 +54,7 @@ RECORD = np.dtype(
 )
 PACK = Struct("<QBqqqqqiiiib?").pack
 # In the order of the layout, so that a node's own columns merge into them.
+NO_OPERATION = int(Op.NONE)
 DEFAULTS: dict[str, int] = {
     "duration_ns": 0,
     "size_bytes": -1,
@@ -107,7 +108,7 @@ class RankBuilder:
         on_cpu: bool = False,
     ) -> None:
         """Append a node that communicates with no rank. Most nodes of a trace are such, so this one is fast."""
-        row = PACK(node_id, kind, duration_ns, -1, 0, num_ops, tensor_bytes, -1, 0, -1, stream, Op.NONE, on_cpu)
+        row = PACK(node_id, kind, duration_ns, -1, 0, num_ops, tensor_bytes, -1, 0, -1, stream, NO_OPERATION, on_cpu)
         self._append(name, deps, row)
 
     def _append(self, name: str, deps: Iterable[int], row: bytes) -> None:

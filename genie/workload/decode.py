@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,6 @@ USED_ATTRIBUTES = frozenset(
 Attributes = dict[str, Any]
 
 
-COMMUNICATES = (Kind.COLL, Kind.SEND, Kind.RECV)
-
-
 class NodeDecoder:
     """Decodes one rank's nodes into a RankBuilder; `notes` counts the assumptions that it made."""
 
@@ -76,10 +73,13 @@ class NodeDecoder:
 
     def _add(self, node: Node, attributes: Attributes) -> None:
         kind = self._kind(node, attributes)
+        add: Callable[..., object] = self._builder.add_compute
         if kind is Kind.COLL:
             columns = self._collective(attributes)
+            add = self._builder.add
         elif kind is Kind.SEND or kind is Kind.RECV:
             columns = self._point_to_point("comm_dst" if kind is Kind.SEND else "comm_src", attributes)
+            add = self._builder.add
         elif kind is Kind.META:
             columns = {}
         else:
@@ -93,7 +93,6 @@ class NodeDecoder:
         if "is_cpu_op" in attributes:
             columns["on_cpu"] = _truth(attributes["is_cpu_op"])
         deps: Iterable[int] = chain(node.data_deps, node.ctrl_deps) if node.ctrl_deps else node.data_deps
-        add = self._builder.add if kind in COMMUNICATES else self._builder.add_compute
         add(node.id, node.name, kind, deps, **columns)
 
     def _kind(self, node: Node, attributes: Attributes) -> Kind:
