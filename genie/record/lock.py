@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -53,7 +54,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     descriptor = None
     try:  # before the folder is made, because a signal may come at any time
         while True:
-            made.append(Path(tempfile.mkdtemp(prefix=prefix)))
+            made.append(Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}")
+            made[-1].mkdir(mode=0o700)
             with suppress(BlockingIOError, FileNotFoundError):  # another process may remove it before it is locked
                 descriptor = _locked(made[-1])
                 if made[-1].is_dir():
