@@ -10,6 +10,7 @@
 #   GENIE_OPTIONS="--rate 25Gb/s"      options of genie check, without quotes inside
 #   GENIE_RUNS=/shared/genie           a folder that all nodes see (runs); results are in GENIE_RUNS/check-JOB
 #   GENIE_LIMIT_S=120                  seconds for the check; then the job does not start
+#   GENIE_OUT=FOLDER                   in place of GENIE_RUNS/check-JOB
 #   GENIE_DOMAIN=-ib0                  looks up gpu01-ib0 for gpu01, where the network under test has names of its own
 # The output of a prolog goes to check.log in that folder.
 set -euo pipefail

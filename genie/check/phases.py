@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,19 @@ from genie.check.traces import traces_to
 from genie.errors import EXIT_ENVIRONMENT, RankError
 from genie.live.parts import FACTS, PARTS
 from genie.live.rendezvous.meeting import Rendezvous, decoded
+from genie.record import marked_json
+
+
+def write_record(meet: Rendezvous, settings: CheckSettings, kind: str, info: Mapping[str, Any] | None) -> None:
+    """Write run.json on the rank that has its contents. Raise RankError on all ranks when it cannot be written."""
+    path, problem = settings.out_path / "run.json", ""
+    if info is not None:
+        try:
+            path.write_text(marked_json(kind, info))
+        except OSError as error:
+            problem = f"{path} cannot be written: {error.strerror}"
+    if problems := [text for text in meet.agree(problem) if text]:
+        raise RankError(problems[0], EXIT_ENVIRONMENT, agreed=True)
 
 
 class Phases:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 import genie_core
 import msgspec
@@ -13,22 +14,20 @@ from genie.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.check.congestion_findings import bleached_pairs, congestion_findings
 from genie.check.findings import apart_of, findings_of, unasked
 from genie.check.names import Names
-from genie.check.phases import Phases
+from genie.check.phases import Phases, write_record
 from genie.check.probes import partners_of
 from genie.check.rate_plans import sound_pairs
 from genie.check.rates import measure_rates
 from genie.check.settings import CheckSettings, Observed, Sound
 from genie.check.stations import local_pairs, rails_of
 from genie.check.streams import Streams
-from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, RankError
-from genie.live.launch.endings import check_size, heed_signals, leave, reserve, unexpected
+from genie.live.launch.endings import check_size, run_to_the_end
 from genie.live.parts import FACTS, PARTS
 from genie.live.rank.process import start
-from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
-from genie.record import CHECK, marked_json
+from genie.record import CHECK
 
 REAL_TIME_PRIORITY = 10
 TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all other phases
@@ -100,7 +99,7 @@ class CheckRank:
     def _finish(self, seen: Observed) -> None:
         """Judge, and write run.json, on rank 0. Raise RankError on all ranks when it cannot be written."""
         scheduling = self.meet.agree(self.scheduling)
-        problem = ""
+        info: dict[str, Any] | None = None
         if self.rank == 0:
             count = len(seen.stations)
             info = {
@@ -117,27 +116,12 @@ class CheckRank:
                 "findings": msgspec.to_builtins(findings_of(self.settings, seen)),
                 "observed": msgspec.to_builtins(seen, str_keys=True),
             }
-            try:
-                (self.settings.out_path / "run.json").write_text(marked_json(CHECK, info))
-            except OSError as error:
-                problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
-        problem = self.meet.agree(problem)[0]
-        if problem:
-            raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+        write_record(self.meet, self.settings, CHECK, info)
 
 
 def run_check(settings: CheckSettings, rendezvous: Rendezvous) -> int:
     """Run one rank of a check to its end and return its exit code."""
-    heed_signals()
-    try:
-        reserve(settings, rendezvous.rank)
-        CheckRank(settings, rendezvous).check()
-        rendezvous.channel.close()
-        return EXIT_OK
-    except (RankError, RendezvousError, OSError) as error:
-        return leave(settings, rendezvous, error, -1)
-    except BaseException as error:  # an error of Genie: the other ranks must learn of it
-        return leave(settings, rendezvous, unexpected(error), -1)
+    return run_to_the_end(settings, rendezvous, lambda: CheckRank(settings, rendezvous).check())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import judged
+from genie.cli.judging import check_known_of_run, judged
 from genie.job.outputs import VerdictOptions
 from genie.live.launch.merge import open_live_run
 from genie.record import lock_folder, open_run
@@ -56,4 +56,6 @@ def diff(
 
     probe = live / ".." / "probe" / "run.json"  # of a validation
     probes = read_probes(probe) if probe.is_file() else None
-    return judged(open_live_run(live), open_run(twin), out, wanted, live.resolve().parent.parent, probes)
+    simulated = open_run(twin)
+    check_known_of_run(wanted.known, simulated)
+    return judged(open_live_run(live), simulated, out, wanted, live.resolve().parent.parent, probes)

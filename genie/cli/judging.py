@@ -57,6 +57,8 @@ def told_of_failed_run(probes: Probes | None, wanted: VerdictOptions) -> None:
     from genie.verdict.probed.probes import suspects_from
 
     found = suspects_from(probes, Options().practical) if probes is not None else []
+    if probes is not None and not found:
+        print("note: probes of all paths found no fault after the run")
     for suspect in found:
         print_verdict(f"FAIL {suspect.evidence}; the live run died: no verdict on the other components")
         print(f"next: Check {suspect.name}, then run again.")
@@ -82,6 +84,14 @@ def check_known(path: Path | None, job: Job) -> None:
     if path is not None:
         network = job.network
         check_components(load_known(path), path, network.node_names, network.link_names, job.ranks)
+
+
+def check_known_of_run(path: Path | None, twin: Run) -> None:
+    """Check a file of known faults against the links of a simulation. Raises SettingsError, UsageError."""
+    links = [str(entry["link"]) for entry in twin.counters.get("links") or []]
+    if path is not None and links:
+        nodes = {end for link in links for end in link.split("->")}
+        check_components(load_known(path), path, nodes, links, int(twin.info.get("ranks", 0)))
 
 
 def probe_targets(live: Run, twin: Run) -> Targets:

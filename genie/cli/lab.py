@@ -13,7 +13,7 @@ import typer
 from genie.cli.exits import counted, text_of
 from genie.config.units import format_rate, format_size
 from genie.errors import UsageError, exit_code_of
-from genie.lab import Lab, LabError, change_of, down, find, lab_named, names_of, up
+from genie.lab import Fault, Lab, LabError, change_of, down, find, lab_named, names_of, up
 from genie.lab.state import all_names, load
 from simtwin.fabric.reading import FabricError
 
@@ -251,8 +251,9 @@ def _described(lab: Lab) -> Iterator[str]:
     for name, addresses in lab.addresses.items():
         yield f"  {name}: {' '.join(addresses)}"
     for link in plan.links:
+        delay = "" if lab.faults.get(link.name, Fault()).delay_ns else ", no delay"
         limits = "" if link.rate_bps == 0 else f", burst {link.burst_bytes} B, queue {format_size(link.queue_bytes)}"
-        yield f"  {link.name}: {format_rate(link.rate_bps)}{limits}, no delay"
+        yield f"  {link.name}: {format_rate(link.rate_bps)}{limits}{delay}"
     for line in _faults(lab):
         yield f"  {line}"
     if lab.state.is_in_doubt:

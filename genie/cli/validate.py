@@ -119,9 +119,13 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
     with site.faults_injected():
         outcome = run_live(settings, job.hosts, site)
         if outcome.code != 0:
-            if outcome.code == EXIT_FAILED and wanted.probe_time > 0:
-                probes = probed_links(job, site, settings, out / "probe", Targets(), wanted.probe_time)
-                told_of_failed_run(probes, wanted)
+            may_be_network = outcome.code == EXIT_FAILED and wanted.probe_time > 0
+            told_of_failed_run(
+                probed_links(job, site, settings, out / "probe", Targets(), wanted.probe_time)
+                if may_be_network
+                else None,
+                wanted,
+            )
             return outcome.code
         begin_record()
         _warn(job)
@@ -164,6 +168,7 @@ def _as_a_rank(
         end.check()
         check_live(live, given)
         jobs.append(resolve(traffic, live, default_rate=DEFAULT_RATE))
+        check_known(wanted.known, jobs[0])
         return _settings(jobs[0], out)
 
     rank, code = be_a_rank(live, ready, out)

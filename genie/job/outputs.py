@@ -30,7 +30,8 @@ class VerdictOptions:
     probe_time: Annotated[
         float,
         Option(
-            "Time limit in seconds for probes of the links that the traffic of the run could not judge. 0: no probes.",
+            "Time in seconds for probes after the run. Genie first tests all paths, whatever time this takes. It then "
+            "measures the rates of links that the traffic could not judge, until the time is over. 0: no probes.",
             OUTPUT,
             minimum=0,
             maximum=3600,

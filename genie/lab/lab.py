@@ -12,7 +12,7 @@ from typing import Any
 
 from genie.config.hosts import Calibration, Hosts, Place
 from genie.config.units import format_rate
-from genie.lab import commands, forwarders, marker, state
+from genie.lab import commands, forwarder_processes, marker, state
 from genie.lab.failure import EXIT_ENVIRONMENT, LabError
 from genie.lab.faults import Change, Fault, Faults, changed
 from genie.lab.plan import Plan
@@ -122,13 +122,14 @@ class Lab:
             now.is_in_doubt = True  # on disk first: if this is cut short, the next change sets everything anew
             state.save(now)
             try:
-                forwarders.start_missing(self.plan, now, after, self.inside)
+                forwarder_processes.start_missing(self.plan, now, after, self.inside)
                 self._apply(known, after)
-                forwarders.end_others(now, after)
+                forwarder_processes.end_others(now, after)
             except BaseException:
                 with suppress(LabError):
+                    forwarder_processes.start_missing(self.plan, now, now.faults, self.inside)
                     self._apply(None, now.faults)
-                    forwarders.end_others(now, now.faults)
+                    forwarder_processes.end_others(now, now.faults)
                     now.is_in_doubt = False
                     state.save(now)
                 raise

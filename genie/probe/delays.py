@@ -2,7 +2,7 @@
 
 A link is accused if every path over it is slower than paths of the same length are. No other link may explain these
 paths. Clocks of two machines differ: their difference makes one direction longer and the other shorter. For a
-host's own link only the sum of both directions counts, and the direction stays open.
+host's own link, only the sum of both directions counts then, and the direction stays open.
 """
 
 from __future__ import annotations
@@ -103,4 +103,15 @@ def delays_of(
         if cause.kind in ("from", "to"):
             links = tuple({paths[flow][0 if cause.kind == "from" else -1] for flow in flows})
         found.append(Delay(links, cause.ranks, cause.kind, delay_ns, len(flows)))
+    return found if len(set(clocks.values())) < 2 else _with_open_directions(found)
+
+
+def _with_open_directions(delays: Sequence[Delay]) -> list[Delay]:
+    """Return the delays; of a host's own link, both directions as one, because its clock has split their sum."""
+    found = [each for each in delays if each.kind not in ("from", "to")]
+    for rank in dict.fromkeys(each.ranks[0] for each in delays if each.kind in ("from", "to")):
+        own = [each for each in delays if each.kind in ("from", "to") and each.ranks == (rank,)]
+        links = tuple(link for each in own for link in each.links)
+        whole_ns = sum(each.delay_ns for each in own) if len(own) > 1 else 2 * own[0].delay_ns
+        found.append(Delay(links, (rank,), "from", whole_ns, sum(each.paths for each in own)))
     return found

@@ -40,10 +40,10 @@ def faults_of(
     places = _Places(seen, paths)
     lost = {(each.source, each.target, each.path) for each in seen.probed.lost if each.what == ROCE}
     others = {(each.source, each.target, each.path): each.hops for each in seen.probed.other_traces}
-    passing = Counter((each.source, each.target) for each in seen.probed.lost if each.what == OTHER)
+    others_lost = Counter((each.source, each.target) for each in seen.probed.lost if each.what == OTHER)
     found = []
     for cause in unseen(blame(lost, layout), layout, others):
-        some = "" if any(passing[path[:2]] for path in cause.paths) else " to the UDP port of RoCE"
+        some = "" if any(others_lost[path[:2]] for path in cause.paths) else " to the UDP port of RoCE"
         found.append(places.fault("unreachable", f"passes no packets{some}", cause))
     found += _sizes(seen, places, lost, layout)
     found += _header_bits(seen, places, layout)
@@ -57,7 +57,7 @@ def faults_of(
         words = f"delays packets by {delay.delay_ns / 1e6:.2g} ms"
         found.append(Fault("delay", words, list(delay.links), list(delay.ranks), float(delay.delay_ns), delay.paths))
     for rank, said in congestion_faults(seen.incasts or [], bleached_pairs(seen)):
-        words = f"does not control congestion: {said}"
+        words = f"marks packets: {said}" if rank is None else f"does not control congestion: {said}"
         found.append(Fault("congestion", words, [], [] if rank is None else [rank]))
     return found
 
@@ -96,7 +96,7 @@ def _sizes(seen: Observed, places: _Places, gone: set[Path], layout: Layout) -> 
             lost[each.source, each.target, each.path].add(each.what)
     for cause in blame(set(lost) - gone, layout):
         largest = max(max(lost[path]) for path in cause.paths)
-        yield places.fault("mtu", f"drops packets of path MTU {largest}, and passes shorter ones", cause, largest)
+        yield places.fault("mtu", f"drops packets of path MTU {largest} and not shorter ones", cause, largest)
 
 
 def _header_bits(seen: Observed, places: _Places, layout: Layout) -> Iterator[Fault]:

@@ -14,19 +14,17 @@ from genie.check.congestion import controlled, measure_incasts, why_no_incast
 from genie.check.congestion_findings import bleached_pairs, congestion_faults
 from genie.check.findings import layout_of
 from genie.check.loss_findings import is_hampered, lossy_parts
-from genie.check.phases import Phases
+from genie.check.phases import Phases, write_record
 from genie.check.probes import tos_of
 from genie.check.rate_plans import sound_pairs
 from genie.check.settings import ECT0, Flow, Latency, Observed, Sound, Trace
 from genie.check.streams import Streams
-from genie.errors import EXIT_ENVIRONMENT, EXIT_OK, RankError
-from genie.live.launch.endings import check_size, heed_signals, leave, reserve, unexpected
+from genie.live.launch.endings import check_size, run_to_the_end
 from genie.live.path_names import Graph, TracePlan
 from genie.live.paths.icmp import version_of
 from genie.live.paths.mtu import HEADER_BYTES
 from genie.live.paths.probe import PathProber, train
 from genie.live.rank.process import start
-from genie.live.rendezvous.channel import RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous, decoded
 from genie.plan.facts import facts_of_build
 from genie.probe.faults import Fault, faults_of, host_links_of
@@ -34,7 +32,7 @@ from genie.probe.latencies import least_latencies
 from genie.probe.plan import PathTest, batches_of, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
-from genie.record import PROBE, marked_json
+from genie.record import PROBE
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
@@ -256,7 +254,7 @@ class LinkProbeRank:
         faults: list[Fault],
         counters: list[dict[str, int]],
     ) -> None:
-        problem = ""
+        info: dict[str, Any] | None = None
         if self.rank == 0:
             info = {
                 "world": "live",
@@ -272,13 +270,7 @@ class LinkProbeRank:
                 "latencies": msgspec.to_builtins(latencies),
                 "counters": counters,
             }
-            try:
-                (self.settings.out_path / "run.json").write_text(marked_json(PROBE, info))
-            except OSError as error:
-                problem = f"{self.settings.out_path / 'run.json'} cannot be written: {error.strerror}"
-        problem = self.meet.agree(problem)[0]
-        if problem:
-            raise RankError(problem, EXIT_ENVIRONMENT, agreed=True)
+        write_record(self.meet, self.settings, PROBE, info)
 
 
 def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:
@@ -300,16 +292,7 @@ def slow_rounds(test: PathRate, tests: Sequence[PathRate]) -> list[int]:
 
 def run_probe(settings: LinkProbeSettings, rendezvous: Rendezvous) -> int:
     """Run one rank of a probe to its end and return its exit code."""
-    heed_signals()
-    try:
-        reserve(settings, rendezvous.rank)
-        LinkProbeRank(settings, rendezvous).probe()
-        rendezvous.channel.close()
-        return EXIT_OK
-    except (RankError, RendezvousError, OSError) as error:
-        return leave(settings, rendezvous, error, -1)
-    except BaseException as error:  # an error of Genie: the other ranks must learn of it
-        return leave(settings, rendezvous, unexpected(error), -1)
+    return run_to_the_end(settings, rendezvous, lambda: LinkProbeRank(settings, rendezvous).probe())
 
 
 if __name__ == "__main__":

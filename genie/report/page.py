@@ -191,8 +191,8 @@ def _of_a_pass(verdict: Verdict) -> str:
     if verdict.result != "pass":
         return ""
     return (
-        f" In this run no judged component is slower than its peers by {percent(verdict.options.practical)} or more: "
-        f"the excess comes and goes, or all ranks share it. They take {times(verdict.fleet.slow_down)} the twin's time."
+        f" In this run no judged component is slower than its peers by {percent(verdict.options.practical)} or more, "
+        f"and all ranks together take {times(verdict.fleet.slow_down)} the twin's time."
     )
 
 

@@ -111,6 +111,9 @@ def test_clocks_of_other_machines_accuse_no_host(ahead: list[int], draw: Any) ->
     assert delays_of(latencies({}, draw, off), PATHS, LAYOUT, NAMES, clocks) == []
     (found,) = delays_of(latencies({"leaf0->spine1": 500_000}, draw, off), PATHS, LAYOUT, NAMES, clocks)
     assert "leaf0->spine1" in found.links
+    (own,) = delays_of(latencies({"host3->leaf0": 500_000}, draw, off), PATHS, LAYOUT, NAMES, clocks)
+    assert set(own.links) == {"host3->leaf0", "leaf0->host3"}, "their clocks hide the direction"
+    assert abs(own.delay_ns - 500_000) < 60_000
     assert clocks_ahead_ns(latencies({}, draw, off), ONE_CLOCK) == {}
 
 

@@ -47,7 +47,7 @@ def test_places_of_hosts_paths_and_the_whole_network() -> None:
     found = fault_suspects(
         [
             fault("loss", "host3->leaf0", ranks=(3,)), fault("congestion", ranks=(5,), words="does not slow down"),
-            fault("loss", ranks=(1, 2)), fault("congestion", words="sets no ECN marks"),
+            fault("loss", ranks=(1, 2)), fault("congestion", words="marks packets"),
         ],
         HOST_LINKS,
     )  # fmt: skip
@@ -55,7 +55,16 @@ def test_places_of_hosts_paths_and_the_whole_network() -> None:
     assert found[0].evidence.startswith("rank 3: its NIC or link (host3->leaf0) loses 1 %")
     assert found[1].evidence.startswith("rank 5: its host does not slow down in probes")
     assert found[2].evidence.startswith("the path from rank 1 to rank 2 loses")
-    assert found[3].evidence.startswith("the network sets no ECN marks")
+    assert found[3].evidence.startswith("no switch marks packets")
+    assert [each.name for each in found[1:]] == [
+        "the host of rank 5", "the path from rank 1 to rank 2", "the ECN settings of the switches",
+    ]  # fmt: skip
+
+
+def test_figures_of_two_directions_are_each_said_with_their_link() -> None:
+    there, back = (fault("loss", link, words=f"loses {share} %") for link, share in (("a->b", 1), ("b->a", 2)))
+    (cable,) = fault_suspects([there, back], HOST_LINKS)
+    assert cable.evidence.startswith("link a-b loses 1 % on a->b, and loses 2 % on b->a in probes after the run")
 
 
 def suspect(name: str, slow_down: float = 1.0, kind: str = "link", what: str = "rate", **more: Any) -> Suspect:

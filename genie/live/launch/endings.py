@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_USAGE, RankError
+from genie.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FAULT, EXIT_OK, EXIT_USAGE, RankError
 from genie.inputs.fault import fault_line, memory_line
 from genie.live.failure import Cause, ConnectionEndedError, Failure, FailureRecord, LauncherError, SignalError
 from genie.live.launched import ENDING_SIGNALS
@@ -130,6 +131,20 @@ def code_of(error: Exception, played: bool) -> int:
     if isinstance(error, WorkloadError):
         return EXIT_USAGE
     return EXIT_FAILED if played and isinstance(error, RendezvousError) else EXIT_ENVIRONMENT
+
+
+def run_to_the_end(settings: RunSettings, rendezvous: Rendezvous, work: Callable[[], None]) -> int:
+    """Run one rank of a command that plays no iterations, and return its exit code; errors as in `leave`."""
+    heed_signals()
+    try:
+        reserve(settings, rendezvous.rank)
+        work()
+        rendezvous.channel.close()
+        return EXIT_OK
+    except (RankError, RendezvousError, OSError) as error:
+        return leave(settings, rendezvous, error, -1)
+    except BaseException as error:  # an error of Genie: the other ranks must learn of it
+        return leave(settings, rendezvous, unexpected(error), -1)
 
 
 def leave(settings: RunSettings, rendezvous: Rendezvous, error: Exception, iteration: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log1p
+
+from msgspec import Struct
 
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
@@ -13,16 +15,15 @@ from genie.verdict.model import Suspect
 ALIKE_SHARE = 0.5  # least slow-down of a switch's cables, as a share of the largest (both logarithms)
 
 
-@dataclass(frozen=True)
-class ProbedFault:
+class ProbedFault(Struct, frozen=True):
     """A fault of a probe's run.json: see genie/probe/faults.py."""
 
     kind: str
     words: str
     links: tuple[str, ...]
-    ranks: tuple[int, ...]
-    size: float
-    paths: int
+    ranks: tuple[int, ...] = ()
+    size: float = 0.0
+    paths: int = 0
 
 
 def fault_suspects(faults: Sequence[ProbedFault], host_links: Container[str]) -> list[Suspect]:
@@ -48,18 +49,18 @@ def _suspect(group: Sequence[ProbedFault], host_links: Container[str]) -> Suspec
     elif links:
         kind, who = "link", f"link {name}"
     elif len(first.ranks) == 1:
-        kind, who = "host", f"rank {first.ranks[0]}: its host"
+        kind, who, name = "host", f"rank {first.ranks[0]}: its host", f"the host of rank {first.ranks[0]}"
     elif first.ranks:
         kind, who = "link", f"the path from rank {first.ranks[0]} to rank {first.ranks[1]}"
+        name = who
     else:
-        kind, who = "switch", "the network"
-    both = " in both directions" if len(links) > 1 else ""
-    evidence = f"{who} {first.words}{both} in probes after the run"
+        kind, who, name = "switch", "no switch", "the ECN settings of the switches"
+    evidence = f"{who} {_words(group, links)} in probes after the run"
     if first.paths:
         evidence += f"; on {sum(fault.paths for fault in group)} paths"
     return Suspect(
         kind=kind,
-        name=name or who,
+        name=name,
         ranks=list(first.ranks),
         score=0.0,
         evidence=evidence,
@@ -72,6 +73,14 @@ def _suspect(group: Sequence[ProbedFault], host_links: Container[str]) -> Suspec
         links=list(links),
         fault=first.kind,
     )
+
+
+def _words(group: Sequence[ProbedFault], links: Sequence[str]) -> str:
+    """Return the predicate of a suspect; figures that differ between its directions each with their link."""
+    said = list(dict.fromkeys(fault.words for fault in group))
+    if len(said) == 1:
+        return said[0] + (" in both directions" if len(links) > 1 else "")
+    return ", and ".join(f"{fault.words} on {fault.links[0]}" for fault in group)
 
 
 def _are_alike(parts: Sequence[Suspect]) -> bool:

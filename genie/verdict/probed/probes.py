@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from genie.page.words import percent, rate
 from genie.record.reading import read_object
@@ -98,18 +98,9 @@ class _Test(Struct):
     trains_ns: list[list[int]] = []
 
 
-class _Fault(Struct):
-    kind: str
-    words: str
-    links: list[str]
-    ranks: list[int] = []
-    size: float = 0.0
-    paths: int = 0
-
-
 class _Info(Struct):
     tests: list[_Test] = []
-    faults: list[_Fault] = []
+    faults: list[ProbedFault] = []
     host_links: dict[str, tuple[str, int]] = {}
     crossed: list[str] = []
 
@@ -124,17 +115,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
     host_links = {str(link): (str(own[0]), int(own[1])) for link, own in info.get("host_links", {}).items()}
     other = Probes(
         (),
-        tuple(
-            ProbedFault(
-                each["kind"],
-                each["words"],
-                tuple(each["links"]),
-                tuple(each.get("ranks") or ()),
-                each.get("size", 0.0),
-                each.get("paths", 0),
-            )
-            for each in info.get("faults", [])
-        ),
+        convert(info.get("faults", []), tuple[ProbedFault, ...]),
         host_links,
         frozenset(info.get("crossed", [])) - set(host_links),
     )
