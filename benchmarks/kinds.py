@@ -1,12 +1,15 @@
-"""Is the right component named, and the right kind of fault? Validations in a lab of 8 hosts, 2 leaves and 2 spines.
+"""Is the right component named, and the right kind of fault? Validations in labs.
 
     python benchmarks/kinds.py                           20 runs of each condition, and 100 without a fault; root
     python benchmarks/kinds.py --runs 2 --conditions loss,delay
     python benchmarks/kinds.py --busy --conditions clean,spine-40     with one core kept busy by another program
+    python benchmarks/kinds.py --workload dlrm --runs 10 --conditions spine-40,spine-70,host-50,loss
+    python benchmarks/kinds.py --json FILE --resume      goes on after the runs that FILE holds
 
-Faults are drawn for each run from a seed that is fixed here. Each run is a process of its own, `genie validate --lab`
-with default options, of the transformer's trace. Conditions take turns. Every run counts: the first complete batch is
-the result.
+Most conditions use 8 hosts on 2 leaves and 2 spines, and the transformer's trace. `fat-tree` uses 16 hosts, and
+`uneven` a fabric whose spines and leaves differ: both play an all-to-all and an all-reduce. Faults are drawn for each
+run from a seed that is fixed here. Each run is a process of its own, `genie validate --lab` with default options.
+Conditions take turns. Every run counts: the first complete batch is the result.
 """
 
 from __future__ import annotations
@@ -29,12 +32,37 @@ from typing import Any
 
 from common.arguments import add_json, positive, some_of
 from detection import interval
-from validation import fresh, machine
+from validation import dlrm, fresh, machine
+
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.write import save
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.topology import build_network
 
 SEED = 20261123
 ROOT = Path(__file__).resolve().parents[1]
 TRACE, FABRIC = ROOT / "examples/transformer", ROOT / "hosts/fabrics/lab-8.toml"
-LIMIT_S = 240.0
+LIMIT_S = 400.0
+OPERATIONS = "all_reduce,all_to_all"  # of --workload collectives: 64 KiB to 16 MiB each
+FAT_TREE = """name = "fat-tree-16"
+[topology]
+kind = "fat-tree"
+k = 4
+[link]
+rate = "25Mb/s"
+[switch]
+buffer = "1MiB"
+[transport]
+window_packets = 64
+ack_timeout = "2s"
+"""
+# Host -> leaf, and cables between switches with their rates in Mb/s: spine1 is slower, and does not reach leaf2.
+UNEVEN_HOSTS = (0, 0, 0, 1, 1, 1, 2, 2)
+UNEVEN_CABLES = {
+    ("leaf0", "spine0"): 200, ("leaf1", "spine0"): 200, ("leaf2", "spine0"): 200, ("leaf0", "spine1"): 100,
+    ("leaf1", "spine1"): 100,
+}  # fmt: skip
 HOSTS, HOSTS_PER_LEAF = 8, 4
 MARKING = '\n[ecn]\nminimum = "32KiB"\nmaximum = "128KiB"\nprobability = 0.2\n'
 NAMED = re.compile(
@@ -56,6 +84,17 @@ class Fault:
     second: Fault | None = None
 
 
+@dataclass(frozen=True)
+class Place:
+    """A fabric and a workload that all runs of a condition share."""
+
+    fabric: str  # name of the file
+    workload: str = "given"  # as --workload says, or `both`: an all-to-all and an all-reduce of all hosts
+    hosts: int = HOSTS
+
+
+LAB_8, MARKED = Place("fabric.toml"), Place("marking.toml")
+FAT, UNEVEN = Place("fat-tree.toml", "both", 16), Place("uneven.toml", "both")
 Draw = random.Random
 
 
@@ -87,6 +126,52 @@ def switch(draw: Draw) -> Fault:
     return Fault([f"leaf{leaf}-{name} rate=50%" for leaf in (0, 1)], switch=name)
 
 
+def cable_of_fat_tree(draw: Draw) -> Fault:
+    """A link or cable between switches of the fat tree at 40 % of its rate."""
+    links = build_network(parse_fabric(FAT_TREE)).link_names
+    cables = sorted({tuple(sorted(link.split("->"))) for link in links if "host" not in link})
+    return one_of(draw, cables)
+
+
+def cable_of_uneven(draw: Draw) -> Fault:
+    """A link or cable between switches of the uneven fabric at 40 % of its rate."""
+    return one_of(draw, sorted(UNEVEN_CABLES))
+
+
+def one_of(draw: Draw, cables: list[tuple[str, ...]]) -> Fault:
+    """One or both directions of one of these cables at 40 % of the rate."""
+    one, other = cables[draw.randrange(len(cables))]
+    way = draw.randrange(3)
+    name = (f"{one}->{other}", f"{other}->{one}", f"{one}-{other}")[way]
+    links = frozenset(([name], [name], [f"{one}->{other}", f"{other}->{one}"])[way])
+    return Fault([f"{name} rate=40%"], "rate", links, exact=len(links) == 1)
+
+
+def uneven() -> str:
+    """The file of the uneven fabric."""
+    hosts = "".join(f'[[topology.host]]\nname = "host{number}"\n' for number in range(len(UNEVEN_HOSTS)))
+    switches = sorted({name for cable in UNEVEN_CABLES for name in cable})
+    named = "".join(f'[[topology.switch]]\nname = "{name}"\n' for name in switches)
+    cables = [(f"host{number}", f"leaf{leaf}", 100) for number, leaf in enumerate(UNEVEN_HOSTS)]
+    cables += [(*ends, mbps) for ends, mbps in UNEVEN_CABLES.items()]
+    links = "".join(f'[[topology.link]]\na = "{a}"\nb = "{b}"\nrate = "{mbps}Mb/s"\n' for a, b, mbps in cables)
+    tail = '[link]\nrate = "100Mb/s"\n[switch]\nbuffer = "1MiB"\n[transport]\nwindow_packets = 64\nack_timeout = "2s"\n'
+    return f'name = "uneven"\n[topology]\nkind = "explicit"\n{hosts}{named}{links}{tail}'
+
+
+def both_workload(hosts: int) -> Workload:
+    """Compute, an all-to-all of 1 MiB a rank, compute, an all-reduce of 1 MiB."""
+    made = Workload("both", hosts, [Group("0", tuple(range(hosts)))], {})
+    for rank in range(hosts):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for op in (Op.ALL_TO_ALL, Op.ALL_REDUCE):
+            last = (builder.add(len(builder), "compute", Kind.COMP, last, duration_ns=2_000_000),)
+            last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=1 << 20, op=op, group=0),)
+        made.ranks[rank], _ = builder.finish()
+    return made
+
+
 def two(draw: Draw) -> Fault:
     """A slow link between switches, and a host's link that loses packets."""
     slow, lossy = spine(draw, "rate=40%", "rate", 2), host(draw, "loss=0.5%", "loss")
@@ -94,6 +179,7 @@ def two(draw: Draw) -> Fault:
 
 
 # Condition: share of the runs, share of them that must be right, how the fault is drawn.
+PLACES = {"congestion": MARKED, "fat-tree": FAT, "uneven": UNEVEN}  # of the other conditions: LAB_8
 CONDITIONS: dict[str, tuple[int, float, Callable[[Draw], Fault]]] = {
     "clean": (5, 0.94, lambda _: Fault()),
     "spine-40": (1, 0.95, lambda draw: spine(draw, "rate=40%", "rate", 2)),
@@ -108,6 +194,8 @@ CONDITIONS: dict[str, tuple[int, float, Callable[[Draw], Fault]]] = {
     "switch": (1, 0.9, switch),
     "at-times": (1, 0.75, lambda draw: spine(draw, "rate=40% period=2s on=20%", "intermittent", 2)),
     "two": (1, 0.7, two),
+    "fat-tree": (1, 0.85, cable_of_fat_tree),
+    "uneven": (1, 0.85, cable_of_uneven),
 }
 
 
@@ -157,18 +245,35 @@ def genie(*words: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[
     return subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
 
 
-def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
+def workload_of(scratch: Path, place: Place, given: str) -> list[str]:
+    """Words of a validation that name its workload; traces are made once."""
+    name = given if place.workload == "given" else place.workload
+    if name == "collectives":
+        return ["--collectives", OPERATIONS, "--ranks", str(place.hosts)]
+    if name == "dlrm":
+        return [str(dlrm(scratch))]
+    if name == "both":
+        folder = scratch / f"both-{place.hosts}"
+        if not folder.exists():
+            save(both_workload(place.hosts), folder, "both")
+        return [str(folder)]
+    return [str(TRACE)]
+
+
+def one(scratch: Path, condition: str, number: int, workload: str) -> dict[str, Any]:
     """One run: the fault and the verdict."""
     draw = random.Random(f"{SEED}/{condition}/{number}")
     fault = CONDITIONS[condition][2](draw)
-    out, fabric = scratch / "run", scratch / ("marking.toml" if condition == "congestion" else "fabric.toml")
+    place = PLACES.get(condition, LAB_8)
+    out, fabric = scratch / "run", scratch / place.fabric
     shutil.rmtree(out, ignore_errors=True)  # an earlier run's verdict must not count
     given = [word for text in fault.lab for word in ("--lab-fault", text)]
     given += [str(scratch / word) if word.endswith(".toml") else word for word in fault.options]
     began = time.monotonic()
     code, said = -1, "took too long"
     try:
-        done = genie("validate", str(TRACE), "--lab", str(fabric), "--seed", str(1 + number), "-o", str(out), *given)
+        played = workload_of(scratch, place, workload)
+        done = genie("validate", *played, "--lab", str(fabric), "--seed", str(1 + number), "-o", str(out), *given)
         code, said = done.returncode, done.stdout
         line = next((line for line in said.splitlines() if line), " ".join(done.stderr.split())[-200:])
     except subprocess.TimeoutExpired:  # it had no time to remove its fault from the lab
@@ -178,7 +283,8 @@ def one(scratch: Path, condition: str, number: int) -> dict[str, Any]:
     suspects = suspects_of(out, said)
     result = line.partition(" ")[0].lower()
     return {
-        "condition": condition, "number": number, "faults": fault.lab or fault.options, "code": code, "result": result,
+        "condition": condition, "workload": workload if place.workload == "given" else place.workload,
+        "number": number, "faults": fault.lab or fault.options, "code": code, "result": result,
         "right": judged(condition, fault, result, suspects), "line": line,
         "exact": bool(suspects) and set(suspects[0]["links"]) == set(fault.links),
         "suspects": [[each["kind"], each["name"], each["fault"]] for each in suspects],
@@ -217,18 +323,29 @@ def main() -> None:
     parser.add_argument(
         "--conditions", type=some_of(tuple(CONDITIONS)), default=tuple(CONDITIONS), help=",".join(CONDITIONS)
     )
+    parser.add_argument(
+        "--workload", choices=("transformer", "dlrm", "collectives"), default="transformer", help="of 8 hosts"
+    )
+    parser.add_argument("--limit", type=positive, default=10**6, metavar="MINUTES", help="start no run later than this")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that the file of --json holds")
     add_json(parser)
     arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.limit
     facts = machine()
     scratch = fresh(Path(tempfile.gettempdir()) / "genie-kinds")
     (scratch / "fabric.toml").write_text(FABRIC.read_text())
     (scratch / "marking.toml").write_text(FABRIC.read_text() + MARKING)
+    (scratch / "fat-tree.toml").write_text(FAT_TREE)
+    (scratch / "uneven.toml").write_text(uneven())
     for rank in range(HOSTS):
         (scratch / f"plan-{rank}.toml").write_text(f"[[congestion]]\nrank = {rank}\ncontrol = false\n")
     runs = [(name, at) for name in arguments.conditions for at in range(arguments.runs * CONDITIONS[name][0])]
     random.Random(SEED).shuffle(runs)
-    labs = {"marking.toml" if name == "congestion" else "fabric.toml" for name in arguments.conditions}
+    labs = {PLACES.get(name, LAB_8).fabric for name in arguments.conditions}
     rows: list[dict[str, Any]] = []
+    if arguments.resume and arguments.json and arguments.json.exists():
+        rows = json.loads(arguments.json.read_text())["runs"]
+    held = {(row["condition"], row["number"]) for row in rows}
     other = busy() if arguments.busy else None
     try:
         for name in sorted(labs):
@@ -236,7 +353,12 @@ def main() -> None:
             if built.returncode != 0:
                 sys.exit(built.stderr.strip())
         for done, (condition, number) in enumerate(runs, start=1):
-            row = one(scratch, condition, number)
+            if (condition, number) in held:
+                continue
+            if time.monotonic() > deadline:
+                print(f"{len(runs) - len(rows)} runs are left: time is over")
+                break
+            row = one(scratch, condition, number, arguments.workload)
             rows.append(row)
             mark = "" if row["right"] else "  WRONG"
             print(f"{done}/{len(runs)} {condition} {number} {row['faults']}: {row['line'][:150]}{mark}", flush=True)

@@ -56,7 +56,8 @@ VOLATILE = {
     "text",
     "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
-ADDED = {"fault", "known", "note", "reference", "time_of"}  # fields of verdict.json since the hashes were recorded
+# Fields of verdict.json since the hashes were recorded.
+ADDED = {"fault", "known", "note", "reference", "time_of", "doubt"}
 # Fields of records, and keys of TOML files: the name now -> the name when the hashes were recorded.
 RENAMED = {"fabric.transport.congestion": "fabric.transport.congestion_control"}
 RENAMED_KEYS = {r"\bcongestion =": "congestion_control =", r"(?m)^\[congestion\]": "[congestion_control]"}

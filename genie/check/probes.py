@@ -66,7 +66,7 @@ class Prober:
         self.other_port: int = self._receivers[1].getsockname()[1]
         self.arrived: dict[tuple[int, int, int], int] = {}  # sender, what, path -> TOS
         self.refusals: set[Refusal] = set()
-        self.least_ns: dict[tuple[int, int], int] = {}  # sender, path -> least latency, by both hosts' clocks
+        self.took_ns: dict[tuple[int, int], list[int]] = {}  # sender, path -> latencies, by both hosts' clocks
 
     def close(self) -> None:
         """Close all sockets. Arrivals and refusals stay."""
@@ -190,7 +190,7 @@ class Prober:
                 if what >= FIRST_TIMED and len(data) >= PROBE.size + SENT.size:
                     came_ns = next((ns_of(value) for _, kind, value in more if kind == SO_TIMESTAMPNS), 0)
                     took_ns = came_ns - SENT.unpack_from(data, PROBE.size)[0]
-                    self.least_ns[rank, path] = min(took_ns, self.least_ns.get((rank, path), took_ns))
+                    self.took_ns.setdefault((rank, path), []).append(took_ns)
 
 
 def tos_of(settings: CheckSettings, what: int) -> int:

@@ -100,11 +100,14 @@ def probe_targets(live: Run, twin: Run) -> Targets:
 
     verdict = judge(live, twin)
     slow = {rank for suspect in verdict.suspects if suspect.kind in ("nic", "host") for rank in suspect.ranks}
+    suspected = {link for suspect in verdict.suspects for link in suspect.links}
     links = verdict.judged.links
     if links is None or live.paths is None:
-        return Targets((), tuple(sorted(slow)))
-    names = [name for names in links.not_judged.values() for name in names if "->" in name]
-    return Targets(tuple(names), tuple(sorted(slow)))
+        return Targets((), tuple(sorted(slow)), tuple(sorted(suspected)))
+    names = {name for names in links.not_judged.values() for name in names if "->" in name}
+    accused = [each for each in verdict.suspects if each.kind in ("link", "switch")]
+    names |= {name for each in accused for name in (*each.links, *each.also) if "->" in name}
+    return Targets(tuple(sorted(names)), tuple(sorted(slow)), tuple(sorted(suspected)))
 
 
 def _baseline(given: str, live: Run, out: Path | None, archive: Path) -> Played | None:
@@ -174,6 +177,8 @@ def conclude(
     print_verdict(verdict.line())
     for text in imbalances(live, twin):
         print(f"note: {text}")
+    if verdict.result == "pass" and probes is not None and (unnoticed := probes.unnoticed()):
+        print(f"note: {unnoticed}")
     if verdict.result != "pass":
         print(f"next: {verdict.action}")
     if out is not None:

@@ -26,10 +26,11 @@ PATHS = 16  # UDP source ports from each host to each other: they show 4 equally
 
 @dataclass(frozen=True)
 class Targets:
-    """Links whose rates are to be measured, and ranks whose NICs are slow: their flows would show their own rate."""
+    """Links whose rates are to be measured, and what the run's traffic accuses."""
 
     links: tuple[str, ...] = ()
-    slow_ranks: tuple[int, ...] = ()
+    slow_ranks: tuple[int, ...] = ()  # their flows would show the rate of their own NICs
+    suspected: tuple[str, ...] = ()  # links of suspects, also those of hosts
 
 
 def probed_links(
@@ -41,7 +42,7 @@ def probed_links(
     """
     if budget_s <= 0 or VERBS in played.kinds or not played.rate_bps or played.trace is None:
         return None
-    beside = f", and the rates of {len(targets.links)} links that its traffic cannot judge" if targets.links else ""
+    beside = f", and the rates of {len(targets.links)} links that its traffic does not settle" if targets.links else ""
     note(f"probing the paths after the run{beside}")
     rates = _needed(job, played.rate_bps)
     fabric = job.fabric
@@ -59,6 +60,7 @@ def probed_links(
         "source_ports": "pair",
         "targets": sorted(targets.links),
         "slow_ranks": list(targets.slow_ranks),
+        "suspected": sorted(targets.suspected),
         "flows": {link: rates[link] for link in targets.links if link in rates},
         "budget_s": budget_s,
     }

@@ -32,7 +32,7 @@ def least_latencies(
     if prober is None:
         return []
     prober.drain(LATE_S)
-    return [Latency(source, meet.rank, path, ns) for (source, path), ns in sorted(prober.least_ns.items())]
+    return [Latency(source, meet.rank, path, min(took)) for (source, path), took in sorted(prober.took_ns.items())]
 
 
 def _exchange(prober: Prober, partner: int) -> None:

@@ -32,6 +32,7 @@ from genie.probe.latencies import least_latencies
 from genie.probe.plan import PathTest, batches_of, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
+from genie.probe.waits import LinkWaits, Watched, waits_of, watch_of
 from genie.record import PROBE
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
@@ -74,7 +75,28 @@ class LinkProbeRank:
             streams.close()
         faults = faults_of(settings, seen, self.paths, latencies) if self.rank == 0 else []
         faults = [self._split(fault) for fault in self._agreed(faults)]
-        self._write(seen, found, latencies, faults, counters)
+        waits = self._waits(phases, seen, found)
+        self._write(seen, found, latencies, faults, counters, waits)
+
+    def _waits(self, phases: Phases, seen: Observed, found: Sequence[PathRate]) -> list[LinkWaits]:
+        """Return the waits of datagrams over suspected and slow links on rank 0, [] elsewhere."""
+        plain: Any = None
+        if self.rank == 0:
+            slow = {link for test in found if self._is_doubtful(test) for link in test.links}
+            suspected = set(self.settings.suspected)
+            plain = msgspec.to_builtins(watch_of(self.paths, suspected | slow, suspected))
+        watched = msgspec.convert(self.meet.agree(plain)[0], list[Watched])
+        if not watched:
+            return []
+        prober = phases.prober(seen)
+        try:
+            return waits_of(self.meet, prober, self.settings.udp_port, self.settings.traffic_class, watched)
+        finally:
+            if prober:
+                prober.close()
+
+    def _is_doubtful(self, test: PathRate) -> bool:
+        return is_slow(test, self.tests) or len(slow_rounds(test, self.tests)) >= UNSTEADY_MIN
 
     def _agreed(self, faults: list[Fault]) -> list[Fault]:
         """Return rank 0's faults on all ranks."""
@@ -227,7 +249,7 @@ class LinkProbeRank:
 
         None for other tests.
         """
-        if not is_slow(test, self.tests) and len(slow_rounds(test, self.tests)) < UNSTEADY_MIN:
+        if not self._is_doubtful(test):
             return None
         busy = {rank for each in test.flows for rank in (each.source, each.target)}
         free = (
@@ -253,6 +275,7 @@ class LinkProbeRank:
         latencies: list[Latency],
         faults: list[Fault],
         counters: list[dict[str, int]],
+        waits: list[LinkWaits],
     ) -> None:
         info: dict[str, Any] | None = None
         if self.rank == 0:
@@ -269,6 +292,7 @@ class LinkProbeRank:
                 "observed": msgspec.to_builtins(seen, str_keys=True),
                 "latencies": msgspec.to_builtins(latencies),
                 "counters": counters,
+                "waits": msgspec.to_builtins(waits),
             }
         write_record(self.meet, self.settings, PROBE, info)
 

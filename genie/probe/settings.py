@@ -14,6 +14,7 @@ class LinkProbeSettings(CheckSettings, forbid_unknown_fields=True, frozen=True, 
     schema: str = launch_mark(PROBE)
     targets: list[str] = field(default_factory=list)  # links to measure
     slow_ranks: list[int] = field(default_factory=list)  # their flows would show the rate of their own NICs
+    suspected: list[str] = field(default_factory=list)  # links that the run accuses: watched for traffic of others
     flows: dict[str, int] = field(default_factory=dict)  # link -> flows at once that fill it; else 1
     budget_s: float = 20.0  # for all measurements
     incasts: bool = False  # test whether congestion control reacts

@@ -17,7 +17,7 @@ Direction = Literal["egress", "ingress", "both", "one way"]
 class SuspectFields(TypedDict):
     """A component that a verdict accuses. Slow-downs are fractions: 1.0 is twice the time."""
 
-    kind: Literal["host", "nic", "link", "switch"]
+    kind: Literal["host", "nic", "link", "switch", "rail"]
     name: str
     ranks: list[int]
     score: float
@@ -31,6 +31,7 @@ class SuspectFields(TypedDict):
     links: list[str]
     fault: Literal["rate", "intermittent", "loss", "delay", "mtu", "dscp", "ecn", "unreachable", "congestion"]
     note: str
+    doubt: str
 
 
 class CarrierFields(TypedDict):
@@ -290,6 +291,7 @@ class ProbeFile(TypedDict):
     crossed: list[str]
     observed: dict[str, Any]
     latencies: list[dict[str, int]]
+    waits: list[dict[str, Any]]
     counters: list[dict[str, int]]
 
 
@@ -311,6 +313,48 @@ class CheckFile(TypedDict):
     notes: list[str]
     findings: list[FindingFields]
     observed: dict[str, Any]
+
+
+class BenchTimesFields(TypedDict):
+    """Time and bandwidths of a size, as nccl-tests gives them: us and GB/s."""
+
+    time: float
+    alg_bw: float
+    bus_bw: float
+    nwrong: int
+
+
+class BenchResultFields(TypedDict):
+    """A size of a bench."""
+
+    size: int
+    count: int
+    type: str
+    redop: str
+    root: str
+    out_of_place: BenchTimesFields
+    out_of_place_per_iter: dict[str, Any]
+    in_place: None
+    actual_iterations: int
+    experiment_name: str
+
+
+class BenchFile(TypedDict):
+    """The file of `genie bench -J`: version 3 of the JSON of nccl-tests, and Genie's own fields under `genie`."""
+
+    schema: str
+    version: Literal[3]
+    start_time: str
+    end_time: str
+    args: list[str]
+    env: list[str]
+    nccl_version: None
+    config: dict[str, Any]
+    results: list[BenchResultFields]
+    out_of_bounds: dict[str, Any]
+    average_bus_bandwidth: dict[str, Any]
+    errors: list[str]
+    genie: dict[str, Any]
 
 
 class LabFile(TypedDict):
@@ -335,6 +379,7 @@ OUTPUTS: dict[str, type] = {
     "counters": CountersFile,
     "probe": ProbeFile,
     "check": CheckFile,
+    "bench": BenchFile,
     "lab": LabFile,
 }
 

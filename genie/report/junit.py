@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from genie.inputs.printable import printable
+from genie.page.words import percent
 from genie.record import JUNIT_KIND, mark, replace_own
 
 if TYPE_CHECKING:
@@ -60,21 +61,61 @@ def junit(suite: str, cases: Sequence[Case], line: str = "") -> str:
 
 
 def cases_of_verdict(verdict: Verdict) -> list[Case]:
-    """A case for the verdict, for each suspect, for the parts that were judged, and for each part that was not."""
+    """A case for the verdict, for each suspect, for each component that was judged, and for each that was not."""
     took_s = sum(each.span_ns for each in verdict.iterations) / 1e9
     state: State = {"pass": "passed", "fail": "failure", "inconclusive": "error"}[verdict.result]  # type: ignore[assignment]
     cases = [Case("verdict", "the network plays as the twin does", state, verdict.line(), took_s)]
-    cases += [Case(suspect.kind, suspect.name, "failure", suspect.evidence) for suspect in verdict.suspects]
+    for each in verdict.suspects:
+        cases.append(
+            Case(each.kind, each.name, "error", f"{each.evidence}; open: {each.doubt}")
+            if each.doubt
+            else Case(each.kind, each.name, "failure", each.evidence)
+        )
+    cases += [Case(each.kind, each.name, "skipped", f"a known fault: {each.evidence}") for each in verdict.known]
+    for name, bound in verdict.upper_bound.items():
+        if bound is not None and bound < verdict.options.practical:
+            group = "links" if name.startswith("link ") else "NICs"
+            cases.append(Case(group, name, "passed", f"at most {percent(bound)} slower than its peers"))
     for part in filter(None, (verdict.judged.nics, verdict.judged.links)):
-        group = part.name.replace(" ", "-")
-        counts = f"{part.judged} of {part.total} judged"
-        cases.append(Case(group, part.name, "passed" if part.judged else "skipped", counts))
+        group = "NICs" if part is verdict.judged.nics else "links"
         cases += [
             Case(group, name, "skipped", f"not judged: {why}")
             for why, names in part.not_judged.items()
             for name in names
         ]
     return cases
+
+
+def cases_of_bench(report: Mapping[str, Any] | None, errors: Sequence[str]) -> list[Case]:
+    """A case for each size that was measured, for the minimum of the bandwidth, and for each error.
+
+    `report`: the object of `genie bench -J`, None if no size was measured.
+    """
+    cases: list[Case] = []
+    if report is not None:
+        ours = report["genie"]
+        slower = {
+            (each["size_bytes"], each["root"]): each
+            for each in (ours.get("baseline") or {}).get("sizes", [])
+            if each["slower"]
+        }
+        for result in report["results"]:
+            times, wrong = result["out_of_place"], int(result["out_of_place"]["nwrong"] or 0)
+            root = f", root {result['root']}" if result["root"] != "-1" else ""
+            change = slower.get((result["size"], result["root"]))
+            text = f"{wrong} bytes are not what was sent" if wrong else ""
+            if change is not None and not wrong:
+                text = f"{100 * change['fraction']:+.0f} %: {change['before_us']:.1f} to {change['after_us']:.1f} us"
+            name = f"{result['size']} bytes{root}: {times['bus_bw']:.4g} GB/s of bus bandwidth"
+            cases.append(
+                Case(str(ours["collective"]), name, "failure" if text else "passed", text, times["time"] / 1e6)
+            )
+        average = report["average_bus_bandwidth"]
+        if average["okay"] != "unchecked":
+            text = f"{average['bandwidth']:.4g} GB/s"
+            state: State = "passed" if average["okay"] == "true" else "failure"
+            cases.append(Case("bandwidth", "average bus bandwidth", state, text))
+    return [*cases, *(Case("bench", "bench", "error", text) for text in errors)]
 
 
 def cases_of_comparisons(found: Iterable[Comparison]) -> list[Case]:

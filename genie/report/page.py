@@ -124,7 +124,7 @@ def _suspects(verdict: Verdict) -> str:
             suspect.kind,
             f"{suspect.fault}, known{f': {suspect.note}' if suspect.note else ''}" if is_known else suspect.fault,
             ", ".join(map(str, suspect.ranks)),
-            suspect.evidence,
+            f"{suspect.evidence}; open: {suspect.doubt}" if suspect.doubt else suspect.evidence,
             "; ".join(suspect.also),
         ]
         for is_known, suspects in ((False, verdict.suspects), (True, verdict.known))

@@ -17,15 +17,17 @@ from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
 from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
-from genie.verdict.evidence import Window, e_value, lag_correlation, sign_e_value
+from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
 from genie.verdict.known import explanation_of
 from genie.verdict.links import known_paths_of, one_way, tier_series
-from genie.verdict.locate import Finding, locate
+from genie.verdict.locate import locate, without_answers
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
 from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
-from genie.verdict.probed.faults import whole_switches
+from genie.verdict.probed.doubt import with_doubts
+from genie.verdict.probed.faults import whole_rails, whole_switches
 from genie.verdict.probed.probes import Probes, suspects_from, with_probed_suspects, with_probes
+from genie.verdict.probed.since import window_of, with_windows
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import suspects_of
 
@@ -52,22 +54,27 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     iterations = totals(aligned, collectives, live)
     attached = attachments(live, twin, aligned.ranks)
     known_paths = known_paths_of(live, twin, aligned)
+    bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
     probed = [] if probes is None else suspects_from(probes, options.practical)
+    probed = with_windows(probed, aligned, known_paths, bound_ns, options.practical)
     beside = without_links(aligned, live, [link for suspect in probed for link in suspect.links])
     series = both_directions(beside)
     noise, stride = noise_model(series)
     if known_paths.columns:
-        bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
         located = replace(beside, transfers=one_way(beside.transfers, bound_ns))
         tiers = tier_series(standardise(phase_column(located.transfers)), known_paths)
     else:
         located, tiers = beside, {}
     candidates = components({**series, **tiers}, attached, known_paths)
     findings = locate(located, {**series, **tiers}, candidates, options, stride, known_paths)
+    if not known_paths.columns:
+        findings = without_answers(findings, beside, bound_ns, options)
     suspects = suspects_of(findings, aligned, attached, known_paths, options.reference)
     suspects = with_probed_suspects(suspects, probed)
     if probes is not None:
+        suspects = with_doubts(suspects, probed, probes.waits, probes.passed(options.practical))
         suspects = whole_switches(suspects, probes.between)
+    suspects = whole_rails(suspects, {rank: own.switch for rank, own in attached.items()})
     suspects, known = known_apart(suspects, options)
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
@@ -94,14 +101,14 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         "links": {**links.to_dict(), **(judged.links.to_dict() if judged.links else {"judged": 0, "total": 0})},
         "by_tier": judged.by_tier,
         "iteration_ns": iteration_ns(live, twin, aligned),
-        "clock_bound_ns": max(clock_bounds(live, aligned.ranks).values(), default=0),
+        "clock_bound_ns": bound_ns,
     }
     verdict = Verdict(
         result="pass",
         summary="",
         action="",
         suspects=suspects,
-        cost=cost_of(findings, bool(probed), aligned, iterations, collectives, fleet) if suspects else None,
+        cost=cost_of(suspects[0], aligned, iterations, collectives, fleet) if suspects else None,
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
@@ -113,7 +120,12 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         iterations=iterations,
         late=late_ranks(collectives, len(aligned.iterations)),
         options=options,
-        notes=[*notes(live, aligned, bounds, again, ended_early), *links.notes(), *imbalances(live, twin)],
+        notes=[
+            *notes(live, aligned, bounds, again, ended_early),
+            *links.notes(),
+            *imbalances(live, twin),
+            *filter(None, [probes.unnoticed() if probes is not None else ""]),
+        ],
         warnings=warnings_of(live, twin),
         little=bounds.little,
         not_judged=bounds.not_judged,
@@ -216,20 +228,14 @@ def smallest_detectable(
 
 
 def cost_of(
-    findings: list[Finding],
-    is_probed: bool,
+    first: Suspect,
     aligned: Aligned,
     iterations: list[IterationTotals],
     collectives: list[Collective],
     fleet: FleetGate,
 ) -> Cost | None:
-    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level.
-
-    `is_probed`: probes have found the first suspect, whose window is the whole run.
-    """
-    if not findings and not is_probed:
-        return None
-    window = Window(0, len(aligned.iterations) - 1) if is_probed else findings[0].window
+    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level."""
+    window = window_of(first, aligned.iterations)
     inside = set(aligned.iterations[window.first : window.last + 1])
     chosen = [item for item in iterations if item.iteration in inside and item.span_ns > 0]
     if not chosen:

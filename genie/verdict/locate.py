@@ -11,7 +11,7 @@ import polars as pl
 from genie.verdict.components import Component, cable, of_few, other_way, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
 from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
-from genie.verdict.links import tier_series
+from genie.verdict.links import one_way, tier_series
 from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series, standardise
 
 if TYPE_CHECKING:
@@ -98,11 +98,13 @@ def locate(
         if finding is None:
             break
         found.append(finding)
+        # Flows that share links contend, so that a slow flow delays others that do not pass the slow link.
+        size = float(np.log1p(finding.slow_down))
         if links:
-            # Flows that share links contend, so that a slow flow delays others that do not pass the slow link.
             hit = transfers.filter(finding.component.touches())["excess"].quantile(0.9) or 0.0
-            size = float(np.log1p(finding.slow_down))
             least = max(least, VICTIMS_SHARE * (max(hit, size) if finding.component.columns else size))
+        elif finding.component.kind != "path":
+            least = max(least, VICTIMS_SHARE * size)
         # Remove the transfers that this finding explains; a component that is still slow is a suspect too.
         explained = finding.component.delays() if links else finding.component.touches()
         transfers = transfers.filter(~explained)
@@ -117,6 +119,21 @@ def locate(
             if not _same(c, finding.component) and c.direction in remaining and _testable(c, remaining[c.direction])
         ]
     return found
+
+
+def without_answers(findings: list[Finding], aligned: Aligned, clock_bound_ns: int, options: Options) -> list[Finding]:
+    """The findings but for NICs that look slow only because answers leave through their own slow other direction."""
+    transfers = standardise(phase_column(one_way(aligned.transfers, clock_bound_ns)))
+    kept: list[Finding] = []
+    for finding in findings:
+        own = finding.component
+        others = [it.component for it in findings if it is not finding]
+        back = any(it.kind == own.kind == "nic" and it.ranks == own.ranks for it in others)
+        part = rank_series(transfers, own.direction) if back else None
+        if part is not None and _testable(own, part) and effect(part, own)[1] < np.log1p(options.practical):
+            continue
+        kept.append(finding)
+    return kept
 
 
 def _same(one: Component, other: Component) -> bool:

@@ -22,7 +22,7 @@ EXIT_CODES = {"pass": EXIT_OK, "fail": EXIT_FAILED, "inconclusive": EXIT_INCONCL
 class Suspect:
     """A component that is slower than its peers beyond noise, margin and practical size."""
 
-    kind: str  # host, nic, link, switch
+    kind: str  # host, nic, link, switch or rail
     name: str
     ranks: list[int]
     score: float  # log10 of the e-value: odds against chance, after all corrections
@@ -36,6 +36,7 @@ class Suspect:
     links: list[str]  # directed links that it consists of, or that its NIC cannot be told from
     fault: str = "rate"  # rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion
     note: str = ""  # of the file of known faults
+    doubt: str = ""  # why it may not be at fault
 
 
 @dataclass(frozen=True)

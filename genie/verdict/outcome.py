@@ -49,19 +49,20 @@ def required(verdict: Verdict) -> Require:
 
 
 def _accused(verdict: Verdict) -> Verdict:
-    first = verdict.suspects[0]
-    more = [f"{suspect.kind} {suspect.name} ({suspect.fault})" for suspect in verdict.suspects[1:]]
+    first, *further = verdict.suspects
+    more = [f"{each.kind} {each.name} ({each.fault}{', open' if each.doubt else ''})" for each in further]
     others = f" (and {', '.join(more[:OTHERS_MAX])}" if more else ""
     others += f" and {len(more) - OTHERS_MAX} more)" if len(more) > OTHERS_MAX else ")" if more else ""
     cost = [cost_in_words(verdict.cost)] if verdict.cost else []
     rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
+    found = [first.evidence.split(";")[0] + others, *([f"open: {first.doubt}"] if first.doubt else [])]
     return replace(
         verdict,
-        result="fail",
-        summary="; ".join(
-            [first.evidence.split(";")[0] + others, *map(_known, verdict.known), *cost, verdict.judged.words()]
-        ),
-        action=f"Check {first.name}{rivals}, then run again to confirm.",
+        result="inconclusive" if first.doubt else "fail",
+        summary="; ".join([*found, *map(_known, verdict.known), *cost, verdict.judged.words()]),
+        action=f"Run again while no other job sends over {first.name}: if it is slow then, check it{rivals}."
+        if first.doubt
+        else f"Check {first.name}{rivals}, then run again to confirm.",
     )
 
 

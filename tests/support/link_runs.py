@@ -119,8 +119,12 @@ def run_pair(
     noise: Noise | None = None,
     shape: Shape | None = None,
     iterations: int = 8,
+    since: int = 0,
 ) -> tuple[Run, Run]:
-    """A live run with a fault, hosts' noise and compute that varies; and the twin that followed it on its paths."""
+    """A live run with a fault, hosts' noise and compute that varies; and the twin that followed it on its paths.
+
+    `since`: first iteration of the fault.
+    """
     shape, noise = shape or Shape(), noise or Noise()
     draw = np.random.default_rng(seed)
     workload = workload_of(shape)
@@ -131,7 +135,8 @@ def run_pair(
         for graph in varied.ranks.values():
             sleeps = graph.kind == Kind.COMP
             graph.duration_ns[sleeps] += draw.exponential(100_000, int(sleeps.sum())).astype(np.int64)
-        played = faulty.play(varied, lowering=shape.lowering)
+        world = faulty if iteration >= since else fast
+        played = world.play(varied, lowering=shape.lowering)
         timelines.append(played.timeline.with_columns(iteration=pl.lit(iteration, pl.Int32)))
         transfers.append(played.transfers.with_columns(iteration=pl.lit(iteration, pl.Int32)))
     timeline = pl.concat(timelines)

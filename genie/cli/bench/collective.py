@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,29 +18,26 @@ from genie.bench.measured import Measured, measured
 from genie.cli.bench import flags
 from genie.cli.bench import pairs as benching_pairs
 from genie.cli.bench import paths as benching_paths
+from genie.cli.bench.report import Report, ReportFiles
 from genie.cli.bench.runs import (
     LEFT_OUT,
     KeptLong,
     Mtu,
     Ranks,
     Simulate,
-    check_json,
     check_started_by_hand,
     mtu_from,
     show_progress,
     staged,
     warn_of_retransmits,
     workplace,
-    write_json,
 )
 from genie.cli.bench.worlds import LiveWorld, TwinWorld, World
-from genie.cli.exits import text_of
 from genie.cli.groups import flattened
 from genie.collectives import ALGORITHMS
 from genie.errors import EXIT_FAILED, UsageError
-from genie.job.option import WIRE
+from genie.job.option import OUTPUT, WIRE
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
-from genie.live.launch.launcher import LaunchError
 from genie.plan.facts import facts_of_build
 
 ALIASES = {"alltoall": "all_to_all"}  # nccl-tests' name
@@ -65,6 +60,7 @@ genie bench broadcast --hosts hosts.toml -b 1M -e 8M -i 1M -r all -J b.json
 genie bench all_reduce --simulate --fabric FABRIC.toml -b 64K -e 16M -f 4
 genie bench all_gather --ranks 4 --rate 200Mb/s --compare
 NCCL_TESTS_MIN_BW=10 genie bench all_reduce --hosts hosts.toml -b 64M -e 64M
+genie bench all_reduce --hosts hosts.toml -b 64M -e 64M --baseline last
 ```
 """
 
@@ -97,7 +93,8 @@ def _help_of(operation: Operation) -> str:
         "The table has time, algorithm bandwidth and bus bandwidth for each size, as nccl-tests prints them. The bench "
         "moves bytes and does not reduce them. The columns of the in-place operation are therefore N/A. The column "
         "#wrong counts bytes.\n\nExit codes: 0 done, 1 a byte was wrong, a rank died, or the average bus bandwidth is "
-        f"below 0.9 times {flags.MINIMUM_BANDWIDTH} (environment variable, in GB/s)."
+        f"below 0.9 times {flags.MINIMUM_BANDWIDTH} (environment variable, in GB/s), or a size is slower than in the "
+        "baseline."
     )
 
 
@@ -133,6 +130,24 @@ def collective(
     ] = None,
     mtu: Mtu = None,
     out: KeptLong = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|last",
+            help="Compare with an earlier bench: its file of `-J`, or `last` for the newest of the same job that "
+            "passed. Genie looks for it beside the file of `-J`, and without `-J` in `runs`, where it also keeps this "
+            "one. A size that takes 10 % longer, beyond noise, fails the bench.  [default: none]",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit",
+            help="NAME.xml: the result as JUnit XML, with a test case for each size.  [default: none]",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
 ) -> int:
     """Measure the operation after which the command is named."""
     name = str(context.info_name)
@@ -140,18 +155,19 @@ def collective(
     runs, simulates = compare or not simulate, compare or simulate
     if runs:
         check_started_by_hand(live, lab)
-    check_json(given.output_file)
     minimum_gb_per_s = flags.minimum_bandwidth()
+    files = ReportFiles(given.output_file, junit, baseline, minimum_gb_per_s)
     asked = flags.asked_from(given, percentiles=percentiles)
     traffic = replace(traffic, algorithm=_algorithm_of(operation, algorithm))
     live = replace(live, verify=bool(given.check))
     mtu_bytes = mtu_from(mtu)
     ours = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
     with (
-        Report(given.output_file, ours, minimum_gb_per_s) as report,
+        Report(files, ours) as report,
         staged(traffic, live, lab, ranks, runs=runs) as bench_site,
         workplace(out, bench_site.hosts if runs else None) as folder,
     ):
+        tables: list[Table] = []
         _ = bench_site.job.lowering  # its errors come before a table begins
         asked = replace(asked, ranks=bench_site.hosts.ranks)
         operations = flags.operations_from(operation, given, asked.ranks)
@@ -163,57 +179,22 @@ def collective(
             # Before the lab's faults, which are not part of the hosts' latency.
             bench_site = bench_site.calibrated(folder / "calibration") if compare else bench_site
             with bench_site.site.faults_injected():
-                measured_table = report.of(Table(network, asked, operations, minimum_gb_per_s))
-                measured_table.fill()
-            mtu_bytes = int(measured_table.info["settings"]["mtu"])
+                tables.append(Table(network, asked, operations, minimum_gb_per_s))
+                report.add(tables[0])
+                tables[0].fill()
+            mtu_bytes = int(tables[0].info["settings"]["mtu"])
         if twin is not None:
             if runs:  # with the MTU that the ranks have found, and the hosts' latency
                 twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
             twin.warn()
-            report.of(Table(twin, asked, operations, None if runs else minimum_gb_per_s)).fill()
+            tables.append(Table(twin, asked, operations, None if runs else minimum_gb_per_s))
+            report.add(tables[-1])
+            tables[-1].fill()
         if compare:
-            for text in ["#", *comparison.table(*(table.lines for table in report.tables))]:
+            for text in ["#", *comparison.table(*(table.lines for table in tables))]:
                 print(text, flush=True)
-    return _judged([line for _, line in report.tables[0].lines], minimum_gb_per_s)
-
-
-class Report:
-    """The file of -J, written when the bench ends, with all finished lines, also after an error."""
-
-    def __init__(self, path: Path | None, ours: dict[str, Any], minimum_gb_per_s: float | None) -> None:
-        self._path, self._ours, self._minimum = path, ours, minimum_gb_per_s
-        self._started = time.strftime(nccl_table.TIME_FORMAT)
-        self.tables: list[Table] = []  # the measured table first, then the simulated one
-
-    def of(self, table: Table) -> Table:
-        """Add a table to the report, and return it."""
-        self.tables.append(table)
-        return table
-
-    def __enter__(self) -> Report:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._path is None or not self.tables or not self.tables[0].lines:
-            return
-        if error is None:
-            write_json(self._path, self._object([]))
-            return
-        with suppress(LaunchError):  # only the first error is reported
-            write_json(self._path, self._object([text_of(error) if isinstance(error, Exception) else "interrupted"]))
-
-    def _object(self, errors: list[str]) -> dict[str, Any]:
-        first, *others = self.tables
-        ours = {**self._ours, "run": first.info}
-        for twin in (table for table in others if table.lines):
-            ours["twin"] = twin.info
-            ours["simulated"] = [nccl_json.result(operation, first.asked, line) for operation, line in twin.lines]
-            ours["compared"] = comparison.compared(first.lines[: len(twin.lines)], twin.lines)
-        about = nccl_json.Circumstances(
-            sys.argv, os.environ, self._started, time.strftime(nccl_table.TIME_FORMAT), first.devices, self._minimum,
-            errors,
-        )  # fmt: skip
-        return nccl_json.report(first.asked, first.lines, about, ours)
+    code = _judged([line for _, line in tables[0].lines], minimum_gb_per_s)
+    return EXIT_FAILED if report.is_slower else code
 
 
 class Table:
@@ -223,7 +204,7 @@ class Table:
         self, world: World, asked: Asked, operations: Sequence[Operation], minimum_gb_per_s: float | None
     ) -> None:
         self._world, self.asked, self._operations, self._minimum = world, asked, operations, minimum_gb_per_s
-        self.devices = world.devices()
+        self.devices: Sequence[nccl_json.Device] = world.devices()
         self.lines: list[tuple[Operation, Measured]] = []
         self.info: dict[str, Any] = {}  # run.json of the last size
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log1p
 
@@ -12,7 +13,8 @@ from msgspec import Struct
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
 
-ALIKE_SHARE = 0.5  # least slow-down of a switch's cables, as a share of the largest (both logarithms)
+RAIL_LEAF = re.compile(r"(rail[0-9]+)leaf[0-9]+")
+ALIKE_SHARE = 0.5  # least slow-down of the parts of a switch or rail, as a share of the largest (logarithms)
 
 
 class ProbedFault(Struct, frozen=True):
@@ -84,7 +86,7 @@ def _words(group: Sequence[ProbedFault], links: Sequence[str]) -> str:
 
 
 def _are_alike(parts: Sequence[Suspect]) -> bool:
-    """Whether the slow-downs of several cables may have one cause."""
+    """Whether the slow-downs of several parts may have one cause."""
     sizes = [log1p(each.slow_down) for each in parts]
     return min(sizes) >= ALIKE_SHARE * max(sizes)
 
@@ -118,3 +120,41 @@ def whole_switches(suspects: Sequence[Suspect], cables: Iterable[str]) -> list[S
             )
             found = [whole, *(each for each in found if each not in parts)]
     return found
+
+
+def whole_rails(suspects: Sequence[Suspect], leaf_of_rank: Mapping[int, str]) -> list[Suspect]:
+    """Return the suspects, with those of one fault on all NICs or leaf switches of a rail as one suspect, the rail.
+
+    `leaf_of_rank`: the switch next to each rank. The leaf switches of rail 0 are called rail0leaf0, rail0leaf1, ...
+    """
+    rails: dict[str, dict[int, str]] = defaultdict(dict)
+    for rank, leaf in leaf_of_rank.items():
+        if match := RAIL_LEAF.fullmatch(leaf):
+            rails[match[1]][rank] = leaf
+    found = list(suspects)
+    for rail, leaves in sorted(rails.items()) if len(rails) > 1 else ():
+        for fault in sorted({each.fault for each in found}):
+            parts = [each for each in found if each.fault == fault and _ranks_on(each, leaves)]
+            covered = {rank for each in parts for rank in _ranks_on(each, leaves)}
+            if len(covered) < max(2, len(leaves)) or not _are_alike(parts):
+                continue
+            first = parts[0]
+            whole = replace(
+                first,
+                kind="rail",
+                name=rail,
+                ranks=sorted(covered),
+                also=list(dict.fromkeys(name for each in parts for name in each.also)),
+                evidence=f"{rail}, all {len(covered)} NICs: {first.evidence}",
+                links=[link for each in parts for link in each.links],
+            )
+            found = [whole, *(each for each in found if each not in parts)]
+    return found
+
+
+def _ranks_on(suspect: Suspect, leaves: Mapping[int, str]) -> set[int]:
+    """Return the ranks of a rail that a suspect slows as a whole. `leaves`: the leaf switch of each of them."""
+    if suspect.kind == "switch":
+        return {rank for rank, leaf in leaves.items() if leaf == suspect.name}
+    ranks = set(suspect.ranks)
+    return ranks if suspect.kind == "nic" and ranks <= set(leaves) else set()

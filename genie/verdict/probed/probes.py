@@ -17,6 +17,7 @@ from genie.page.words import percent, rate
 from genie.record.reading import read_object
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
+from genie.verdict.probed.doubt import LinkWaits
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: i
 # Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
 VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
 VICTIMS_LEAST = 0.25  # slow-down, where probes have found loss or delay: by how much these slow the traffic is unknown
+NOTICED = 0.9
 SLOWING = ("loss", "delay", "unreachable")
 
 
@@ -60,6 +62,7 @@ class Probes:
     faults: tuple[ProbedFault, ...] = ()
     host_links: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # link -> (direction, rank) of its NIC
     between: frozenset[str] = frozenset()  # links between switches that probes have crossed
+    waits: tuple[LinkWaits, ...] = ()  # over links that are slow, or that the run accuses
 
     def passed(self, practical: float) -> dict[str, float]:
         """Link -> upper bound of its slow-down, for links on a path that reached its rate."""
@@ -70,6 +73,20 @@ class Probes:
                 for link in path.links:
                     found[link] = min(bound, found.get(link, bound))
         return found
+
+    def unnoticed(self) -> str:
+        """Return how rarely a link may be slow and yet pass, in words; "" without rates.
+
+        One slow round makes the probes measure on. A link that is slow in this share of the rounds shows one with a
+        probability of NOTICED.
+        """
+        rounds = min((len(path.beside) for path in self.paths), default=0)
+        if not rounds:
+            return ""
+        share = 1 - (1 - NOTICED) ** (1 / rounds)
+        return (
+            f"a link that is slow less than {percent(share)} of the time may pass: {rounds} measurements of each link"
+        )
 
     def slow(self, practical: float) -> list[ProbedPath]:
         """Paths that are slower than the best one in nearly all rounds, the slowest first."""
@@ -103,6 +120,7 @@ class _Info(Struct):
     faults: list[ProbedFault] = []
     host_links: dict[str, tuple[str, int]] = {}
     crossed: list[str] = []
+    waits: list[LinkWaits] = []
 
 
 def read_probes(path: Path) -> Probes:
@@ -118,6 +136,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
         convert(info.get("faults", []), tuple[ProbedFault, ...]),
         host_links,
         frozenset(info.get("crossed", [])) - set(host_links),
+        convert(info.get("waits", []), tuple[LinkWaits, ...]),
     )
     tests = [test for test in info.get("tests", []) if test["expected_bps"] > 0 and test["links"]]
     rounds = min((len(test["rates_bps"]) for test in tests), default=0)
@@ -319,5 +338,5 @@ def with_probed_suspects(known: Sequence[Suspect], probed: Sequence[Suspect]) ->
     least = VICTIMS_SHARE * max(log1p(suspect.slow_down) for suspect in probed)
     if any(suspect.fault in SLOWING for suspect in probed):
         least = max(least, log1p(VICTIMS_LEAST))
-    others = [each for each in known if not links & set(each.links) and log1p(each.slow_down) >= least]
+    others = [each for each in known if not links & {*each.links, *each.also} and log1p(each.slow_down) >= least]
     return [*probed, *others]

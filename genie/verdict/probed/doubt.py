@@ -1,0 +1,66 @@
+"""Suspects that may not be at fault: others' traffic crosses them, or probes after the run found them sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from msgspec import Struct
+
+from genie.page.words import duration, percent
+from genie.verdict.model import Suspect
+
+SLOWNESS = ("rate", "intermittent")  # the faults that traffic of others looks like
+WAIT_MIN_NS, WAIT_NOISES = 100_000, 3.0  # shorter waits are the noise of hosts
+BESIDE_QUANTILE = 0.95  # of the waits of a flow that does not cross the link: their noise
+WAITING_SHARE = 0.05  # of the datagrams over a link
+WAITING_MIN = 20
+
+
+class LinkWaits(Struct, frozen=True):
+    """Waits of a probe's run.json: see genie/probe/waits.py."""
+
+    link: str
+    waits_ns: tuple[int, ...]
+    beside_ns: tuple[int, ...]
+
+
+def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
+    """Return link -> (share of the datagrams that waited there, median wait in ns), for links with others' traffic."""
+    found = {}
+    for each in waits:
+        if not each.waits_ns or not each.beside_ns:
+            continue
+        noise_ns = float(np.quantile(each.beside_ns, BESIDE_QUANTILE))
+        long = [ns for ns in each.waits_ns if ns > max(WAIT_MIN_NS, WAIT_NOISES * noise_ns)]
+        share = len(long) / len(each.waits_ns)
+        if len(long) >= WAITING_MIN and share >= WAITING_SHARE:
+            found[each.link] = (share, int(np.median(long)))
+    return found
+
+
+def with_doubts(
+    suspects: Sequence[Suspect], probed: Sequence[Suspect], waits: Sequence[LinkWaits], sound: Mapping[str, float]
+) -> list[Suspect]:
+    """Return the suspects, with what keeps each from being certain; the certain ones first.
+
+    `probed`: those of `suspects` that probes have found. `sound`: links that reached their rate in probes.
+    """
+    busy = busy_links(waits)
+    found = []
+    for suspect in suspects:
+        crossed = [link for link in suspect.links if link in busy]
+        if suspect.fault in SLOWNESS and crossed:
+            link = max(crossed, key=lambda each: busy[each][0])
+            share, wait_ns = busy[link]
+            doubt = (
+                f"traffic of others crosses it: {percent(share)} of small probes wait {duration(wait_ns)} on the way "
+                f"over {link} while this job is silent"
+            )
+            suspect = replace(suspect, doubt=doubt)
+        elif suspect.fault == "rate" and suspect not in probed and suspect.links and set(suspect.links) <= set(sound):
+            doubt = "its rate was right in probes after the run: it is slow at times, or others' traffic crossed it"
+            suspect = replace(suspect, fault="intermittent", doubt=doubt)
+        found.append(suspect)
+    return sorted(found, key=lambda each: bool(each.doubt))

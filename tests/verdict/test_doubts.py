@@ -1,0 +1,118 @@
+"""Suspects that may not be at fault, the windows of slow links, whole rails, and what a pass leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from link_runs import run_pair
+from test_probed_faults import suspect
+
+from genie.verdict import judge
+from genie.verdict.probed.doubt import LinkWaits, busy_links, with_doubts
+from genie.verdict.probed.faults import whole_rails
+from genie.verdict.probed.probes import ProbedPath, Probes
+
+LINK = "leaf0->spine1"
+QUIET = tuple(range(0, 40_000, 40))  # 1,000 waits of up to 40 us
+SHORT = (150_000,) * 1000
+
+
+def waits(share: float, beside: tuple[int, ...] = QUIET) -> LinkWaits:
+    waiting = round(1000 * share)
+    return LinkWaits(LINK, (2_300_000,) * waiting + (10_000,) * (1000 - waiting), beside)
+
+
+def sound_path(*links: str, share: float = 0.99) -> ProbedPath:
+    return ProbedPath(links, 1, 1e8, (share,) * 9, (share,) * 9)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_busy"),
+    [(waits(0.3), True), (waits(0.05), True), (waits(0.01), False), (waits(0.0), False),
+     (waits(0.3, beside=tuple(ns * 50 for ns in QUIET)), False), (LinkWaits(LINK, SHORT, SHORT), False),
+     (LinkWaits(LINK, (), QUIET), False), (LinkWaits(LINK, SHORT, ()), False)],
+)  # fmt: skip
+def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: LinkWaits, is_busy: bool) -> None:
+    assert (LINK in busy_links([seen])) == is_busy
+
+
+def test_a_slow_link_with_others_traffic_is_open_and_stands_behind_a_certain_one() -> None:
+    open_, certain = suspect(LINK, links=[LINK]), suspect("leaf1->spine0", links=["leaf1->spine0"])
+    first, second = with_doubts([open_, certain], [open_, certain], [waits(0.43)], {})
+    assert (first, second.name) == (certain, LINK)
+    assert second.doubt == (
+        "traffic of others crosses it: 43 % of small probes wait 2.3 ms on the way over leaf0->spine1 while this job "
+        "is silent"
+    )
+
+
+def test_loss_is_no_effect_of_others_traffic() -> None:
+    (lossy,) = with_doubts([suspect(LINK, what="loss", links=[LINK])], [], [waits(0.43)], {})
+    assert lossy.doubt == ""
+
+
+def test_a_link_that_was_slow_in_the_run_only_is_open() -> None:
+    slow = suspect(LINK, links=[LINK])
+    (found,) = with_doubts([slow], [], [], {LINK: 0.01})
+    assert found.fault == "intermittent"
+    assert found.doubt.startswith("its rate was right in probes after the run")
+    assert with_doubts([slow], [slow], [], {}) == [slow], "probes found it slow too"
+    assert with_doubts([slow], [], [], {"leaf1->spine0": 0.01}) == [slow], "no probe measured it"
+
+
+def test_a_verdict_whose_only_suspect_is_open_is_inconclusive() -> None:
+    live, twin = run_pair(3, {LINK: 0.4})
+    alone = judge(live, twin)
+    assert alone.result == "fail"
+    names = (alone.suspects[0].name, *alone.suspects[0].also)
+    sound = Probes((sound_path(*names),), between=frozenset(names))
+    verdict = judge(live, twin, probes=sound)
+    assert (verdict.result, verdict.exit_code, verdict.suspects[0].fault) == ("inconclusive", 4, "intermittent")
+    assert "; open: its rate was right in probes after the run" in verdict.summary
+    assert verdict.action.startswith("Run again while no other job sends over ")
+
+
+def test_a_probed_link_has_the_window_in_which_it_slowed_the_run() -> None:
+    live, twin = run_pair(3, {LINK: 0.4}, iterations=16, since=8)
+    slow = replace(sound_path(LINK, "spine1->leaf1", share=0.4), queue_at=LINK)
+    beside = [sound_path(f"leaf{leaf}->spine{spine}") for leaf in (0, 1) for spine in (0, 1) if (leaf, spine) != (0, 1)]
+    (found,) = judge(live, twin, probes=Probes((slow, *beside))).suspects
+    first = found.since_iteration
+    assert abs(first - 8) <= 1
+    assert f"; it slowed the run since iteration {first}" in found.evidence
+    assert found.until_iteration is None
+    whole = judge(*run_pair(3, {LINK: 0.4}), probes=Probes((slow, *beside))).suspects[0]
+    assert (whole.since_iteration, whole.until_iteration) == (0, None)
+    assert "it slowed the run" not in whole.evidence
+
+
+def rails(*names: str) -> dict[int, str]:
+    return dict(enumerate(names))
+
+
+def test_all_nics_of_a_rail_are_the_rail() -> None:
+    leaves = rails(*("rail0leaf0", "rail1leaf0") * 4)
+    slow = [suspect(f"host{rank}", kind="nic", ranks=[rank]) for rank in (1, 3, 5, 7)]
+    (found,) = whole_rails(slow, leaves)
+    assert (found.kind, found.name, found.ranks) == ("rail", "rail1", [1, 3, 5, 7])
+    assert found.evidence.startswith("rail1, all 4 NICs: ")
+    assert whole_rails(slow[:3], leaves) == slow[:3], "one NIC of the rail is sound"
+    assert whole_rails(slow, rails(*("leaf0", "leaf1") * 4)) == slow, "the fabric has no rails"
+    uneven = [*slow[:3], replace(slow[3], slow_down=0.1)]
+    assert whole_rails(uneven, leaves) == uneven, "a much smaller slow-down has another cause"
+
+
+def test_the_leaf_switches_of_a_rail_are_the_rail() -> None:
+    leaves = rails("rail0leaf0", "rail1leaf0", "rail0leaf1", "rail1leaf1")
+    both = [suspect(f"rail0leaf{leaf}", kind="switch") for leaf in (0, 1)]
+    (found,) = whole_rails(both, leaves)
+    assert (found.kind, found.name, found.ranks) == ("rail", "rail0", [0, 2])
+    assert whole_rails(both[:1], leaves) == both[:1]
+
+
+def test_a_pass_says_how_rarely_a_link_may_be_slow() -> None:
+    assert Probes((sound_path(LINK),)).unnoticed() == (
+        "a link that is slow less than 23 % of the time may pass: 9 measurements of each link"
+    )
+    assert Probes().unnoticed() == ""
