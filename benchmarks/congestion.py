@@ -3,10 +3,10 @@
     python benchmarks/congestion.py                      an incast of 7 to 1 and an all-to-all of 8; root
     python benchmarks/congestion.py --runs 1 --cases incast
 
-The lab is hosts/fabrics/lab-8.toml with an [ecn] table. Each run is `genie validate --lab --congestion dcqcn`. The ranks
-play live. The twin plays the same transfers from the measured arrivals, with the calibrated latency of the hosts. A
-flow is one transfer of one iteration, from its post to its last acknowledgement. The flows of an iteration are compared
-in the order of their times, because marks are drawn at random: another flow wins in each world.
+The lab is hosts/fabrics/lab-8.toml with an [ecn] table. Each run is `genie validate --lab --congestion dcqcn`. The
+ranks play live. The twin plays the same transfers from the measured arrivals, with the calibrated latency of the hosts.
+A flow is one transfer of one iteration, from its post to its last acknowledgement. The flows of an iteration are
+compared in the order of their times, because marks are drawn at random: another flow wins in each world.
 Exit code 1 when a target is missed.
 """
 

@@ -40,6 +40,7 @@ FLOW_S = 0.2  # duration of a flow at the line rate
 ROUNDS_MIN, ROUNDS_MAX, ROUNDS_LIMIT = 3, 9, 60  # measurements of each test; the limit: of unsteady ones
 UNSTEADY_MIN = 3  # slow rounds of a path that is slow at times
 LOCATE_TRIES, QUEUE_NS = 8, 3_000_000  # of a path that is slow at times, until its routers answer this late
+OF_OTHERS = ("loss", "delay")  # faults that traffic of others looks like
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
 
@@ -75,15 +76,18 @@ class LinkProbeRank:
             streams.close()
         faults = faults_of(settings, seen, self.paths, latencies) if self.rank == 0 else []
         faults = [self._split(fault) for fault in self._agreed(faults)]
-        waits = self._waits(phases, seen, found)
+        waits = self._waits(phases, seen, found, faults)
         self._write(seen, found, latencies, faults, counters, waits)
 
-    def _waits(self, phases: Phases, seen: Observed, found: Sequence[PathRate]) -> list[LinkWaits]:
-        """Return the waits of datagrams over suspected and slow links on rank 0, [] elsewhere."""
+    def _waits(
+        self, phases: Phases, seen: Observed, found: Sequence[PathRate], faults: Sequence[Fault]
+    ) -> list[LinkWaits]:
+        """Return the waits of datagrams over suspected, slow and faulty links on rank 0, [] elsewhere."""
         plain: Any = None
         if self.rank == 0:
             slow = {link for test in found if self._is_doubtful(test) for link in test.links}
-            suspected = set(self.settings.suspected)
+            faulty = {link for each in faults if each.kind in OF_OTHERS for link in each.links}
+            suspected = faulty | set(self.settings.suspected)
             plain = msgspec.to_builtins(watch_of(self.paths, suspected | slow, suspected))
         watched = msgspec.convert(self.meet.agree(plain)[0], list[Watched])
         if not watched:

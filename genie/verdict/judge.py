@@ -72,7 +72,8 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     suspects = suspects_of(findings, aligned, attached, known_paths, options.reference)
     suspects = with_probed_suspects(suspects, probed)
     if probes is not None:
-        suspects = with_doubts(suspects, probed, probes.waits, probes.passed(options.practical))
+        sound, uneven = probes.passed(options.practical), probes.uneven(options.practical)
+        suspects = with_doubts(suspects, probed, probes.waits, sound, uneven)
         suspects = whole_switches(suspects, probes.between)
     suspects = whole_rails(suspects, {rank: own.switch for rank, own in attached.items()})
     suspects, known = known_apart(suspects, options)

@@ -9,6 +9,7 @@ from genie.page.words import duration, percent
 from genie.verdict.bounds import named, reasons_named
 from genie.verdict.by_tier.tiers import NOT_SAID
 from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
+from genie.verdict.probed.doubt import SLOWNESS
 from genie.verdict.words import cost_in_words
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def _accused(verdict: Verdict) -> Verdict:
     others += f" and {len(more) - OTHERS_MAX} more)" if len(more) > OTHERS_MAX else ")" if more else ""
     cost = [cost_in_words(verdict.cost)] if verdict.cost else []
     rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
+    # Steady traffic of others, below the link's capacity, leaves no trace but a lower rate.
+    alone = "and that no other job sends over it, " if first.fault in SLOWNESS and first.kind != "nic" else ""
     found = [first.evidence.split(";")[0] + others, *([f"open: {first.doubt}"] if first.doubt else [])]
     return replace(
         verdict,
@@ -62,7 +65,7 @@ def _accused(verdict: Verdict) -> Verdict:
         summary="; ".join([*found, *map(_known, verdict.known), *cost, verdict.judged.words()]),
         action=f"Run again while no other job sends over {first.name}: if it is slow then, check it{rivals}."
         if first.doubt
-        else f"Check {first.name}{rivals}, then run again to confirm.",
+        else f"Check {first.name}{rivals}, {alone}then run again to confirm.",
     )
 
 

@@ -5,22 +5,45 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from lab_fabrics import PORT, SEND, carried, send, written
+from lab_fabrics import PORT, carried, send, written
 from live_runs import genie
 
-from genie.lab import Lab, up_for
+from genie.lab import Lab, down, names_of, up
 
 pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 LINK = "leaf0->spine1"
+HOST_RATE_BPS = 100_000_000
 # Host -> leaf: the job runs on the first eight, others on the last four.
-LEAVES = (0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1)
-OTHERS = (("host8", "host10"), ("host9", "host11"))
+LEAVES = (0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1)
+OTHERS = (("host8", "host11"), ("host9", "host12"), ("host10", "host13"))
+BURSTS = """
+import random, socket, sys, time
+_, address, port, source, seed = sys.argv
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30000)
+it.bind(("", int(source)))
+draw = random.Random(int(seed))
+while True:
+    until = time.monotonic() + draw.uniform(0.01, 0.04)
+    while time.monotonic() < until:
+        it.sendto(bytes(1400), (address, int(port)))
+    time.sleep(draw.uniform(0.005, 0.02))
+"""
+SINK = """
+import socket, sys
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.bind(("", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    it.recv(9000)
+"""
 
 
 def fabric_text() -> str:
@@ -47,22 +70,34 @@ def port_over(lab: Lab, source: str, target: str) -> int:
 
 @contextmanager
 def busy(lab: Lab) -> Iterator[None]:
-    """Two hosts that send over LINK as fast as their NICs can, and fill it."""
+    """Three hosts that send bursts over LINK as fast as their NICs can: together they fill it at times."""
     with ExitStack() as stack:
-        for source, target in OTHERS:
-            words = [lab.addresses[target][0], PORT, port_over(lab, source, target), 4000, 10**9, 0, 0]
-            line = lab.inside(source, sys.executable, "-I", "-S", "-c", SEND, *map(str, words))
+        ports = {source: port_over(lab, source, target) for source, target in OTHERS}  # while nothing else is sent
+        for seed, (source, target) in enumerate(OTHERS):
+            line = lab.inside(target, sys.executable, "-I", "-S", "-c", SINK, str(PORT))
+            sink = stack.enter_context(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
+            stack.callback(sink.kill)
+            assert sink.stdout is not None
+            assert sink.stdout.readline() == "ready\n"
+            words = [lab.addresses[target][0], PORT, ports[source], seed]
+            line = lab.inside(source, sys.executable, "-I", "-S", "-c", BURSTS, *map(str, words))
             sender = stack.enter_context(subprocess.Popen(line))
             stack.callback(sender.kill)
+        before = carried(lab, LINK)
+        time.sleep(1)
+        assert carried(lab, LINK) - before > HOST_RATE_BPS / 8, "others do not fill the link"
         yield
 
 
 def test_a_link_that_others_fill_is_open_and_a_slow_link_beside_it_is_not(as_root: None, tmp_path: Path) -> None:
     fabric = written(tmp_path, fabric_text())
-    with up_for(fabric) as lab:
+    try:
+        lab, _ = up(fabric)
         with busy(lab):
             out = tmp_path / "others"
-            ended = genie("validate", "examples/transformer", "--lab", str(fabric), "-o", str(out), "-n", "6")
+            ended = genie(
+                "validate", "examples/transformer", "--lab", str(fabric), "-o", str(out), "-n", "6", limit_s=200
+            )
         verdict = json.loads((out / "verdict.json").read_text())
         said = (ended.stdout, [[each["name"], each["fault"], each["doubt"]] for each in verdict["suspects"]])
         first = verdict["suspects"][0]
@@ -75,3 +110,6 @@ def test_a_link_that_others_fill_is_open_and_a_slow_link_beside_it_is_not(as_roo
         ended = genie("validate", "examples/transformer", "--lab", str(fabric), "-o", str(out), "-n", "6", *fault)
         (only,) = json.loads((out / "verdict.json").read_text())["suspects"]
         assert (ended.code, only["links"], only["fault"], only["doubt"]) == (1, [LINK], "rate", ""), ended.stdout
+    finally:
+        for name in names_of(fabric):
+            down(name)

@@ -39,7 +39,7 @@ def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: 
 
 def test_a_slow_link_with_others_traffic_is_open_and_stands_behind_a_certain_one() -> None:
     open_, certain = suspect(LINK, links=[LINK]), suspect("leaf1->spine0", links=["leaf1->spine0"])
-    first, second = with_doubts([open_, certain], [open_, certain], [waits(0.43)], {})
+    first, second = with_doubts([open_, certain], [open_, certain], [waits(0.43)], {}, {})
     assert (first, second.name) == (certain, LINK)
     assert second.doubt == (
         "traffic of others crosses it: 43 % of small probes wait 2.3 ms on the way over leaf0->spine1 while this job "
@@ -47,18 +47,32 @@ def test_a_slow_link_with_others_traffic_is_open_and_stands_behind_a_certain_one
     )
 
 
-def test_loss_is_no_effect_of_others_traffic() -> None:
-    (lossy,) = with_doubts([suspect(LINK, what="loss", links=[LINK])], [], [waits(0.43)], {})
+def test_header_bits_are_no_effect_of_others_traffic() -> None:
+    (lossy,) = with_doubts([suspect(LINK, what="dscp", links=[LINK])], [], [waits(0.43)], {}, {})
     assert lossy.doubt == ""
+
+
+def test_a_path_whose_rates_vary_is_open_and_a_steady_one_is_not() -> None:
+    beside = sound_path("leaf1->spine0")
+    shares = (0.33, 0.08, 0.04, 0.2, 0.33, 0.4)
+    varying = Probes((replace(beside, links=(LINK,), shares=shares, beside=shares), beside))
+    uneven = varying.uneven(0.1)
+    assert uneven == {LINK: (pytest.approx(0.04e8), pytest.approx(0.4e8))}
+    slow = suspect(LINK, links=[LINK])
+    (found,) = with_doubts([slow], [slow], [], {}, uneven)
+    assert found.doubt.startswith("its rate in probes varies from 4 Mb/s to 40 Mb/s: ")
+    assert Probes((sound_path(LINK, share=0.4), beside)).uneven(0.1) == {}
+    busy_hosts = replace(beside, shares=(0.4, 0.5, 0.7, 0.9, 0.99, 0.98))
+    assert Probes((varying.paths[0], busy_hosts)).uneven(0.1) == {}, "sound paths vary too"
 
 
 def test_a_link_that_was_slow_in_the_run_only_is_open() -> None:
     slow = suspect(LINK, links=[LINK])
-    (found,) = with_doubts([slow], [], [], {LINK: 0.01})
+    (found,) = with_doubts([slow], [], [], {LINK: 0.01}, {})
     assert found.fault == "intermittent"
     assert found.doubt.startswith("its rate was right in probes after the run")
-    assert with_doubts([slow], [slow], [], {}) == [slow], "probes found it slow too"
-    assert with_doubts([slow], [], [], {"leaf1->spine0": 0.01}) == [slow], "no probe measured it"
+    assert with_doubts([slow], [slow], [], {}, {}) == [slow], "probes found it slow too"
+    assert with_doubts([slow], [], [], {"leaf1->spine0": 0.01}, {}) == [slow], "no probe measured it"
 
 
 def test_a_verdict_whose_only_suspect_is_open_is_inconclusive() -> None:

@@ -28,6 +28,12 @@ def test_a_link_with_twice_its_share() -> None:
     assert text.endswith("flows collide there (ECMP imbalance), which is no fault of the link")
 
 
+def test_links_to_hosts_of_another_job_are_no_ways_up() -> None:
+    others = {"leaf0->other": 0, "other->leaf0": 0}
+    (text,) = imbalances(*runs({**EVEN, **BACK, **others, "leaf0->spine1": 600}))
+    assert "over 3 links" in text
+
+
 def test_even_loads_links_towards_hosts_and_unknown_paths_say_nothing() -> None:
     assert imbalances(*runs({**EVEN, **BACK})) == []
     assert imbalances(*runs({**EVEN, **BACK, "spine0->leaf1": 10**6})) == [], "destinations decide there, not hashing"

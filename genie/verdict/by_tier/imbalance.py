@@ -50,7 +50,8 @@ def _levels(links: list[str], hosts: set[str]) -> dict[str, int]:
     for link in links:
         source, _, target = link.partition("->")
         leaving[source].append(target)
-    level = dict.fromkeys(hosts & leaving.keys(), 0)
+    # A node with one cable is the host of another job, and no way to anywhere.
+    level = dict.fromkeys(hosts & leaving.keys() | {node for node, ends in leaving.items() if len(ends) == 1}, 0)
     front = list(level)
     while front:
         reached = sorted({target for node in front for target in leaving[node]} - level.keys())

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct
 
-from genie.page.words import duration, percent
+from genie.page.words import duration, percent, rate
 from genie.verdict.model import Suspect
 
-SLOWNESS = ("rate", "intermittent")  # the faults that traffic of others looks like
+SLOWNESS = ("rate", "intermittent")
+OF_OTHERS = (*SLOWNESS, "loss", "delay")  # faults that traffic of others looks like
 WAIT_MIN_NS, WAIT_NOISES = 100_000, 3.0  # shorter waits are the noise of hosts
 BESIDE_QUANTILE = 0.95  # of the waits of a flow that does not cross the link: their noise
 WAITING_SHARE = 0.05  # of the datagrams over a link
@@ -41,22 +42,34 @@ def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
 
 
 def with_doubts(
-    suspects: Sequence[Suspect], probed: Sequence[Suspect], waits: Sequence[LinkWaits], sound: Mapping[str, float]
+    suspects: Sequence[Suspect],
+    probed: Sequence[Suspect],
+    waits: Sequence[LinkWaits],
+    sound: Mapping[str, float],
+    uneven: Mapping[str, tuple[float, float]],
 ) -> list[Suspect]:
     """Return the suspects, with what keeps each from being certain; the certain ones first.
 
-    `probed`: those of `suspects` that probes have found. `sound`: links that reached their rate in probes.
+    `probed`: those of `suspects` that probes have found. `sound`: links that reached their rate in probes. `uneven`:
+    least and greatest rate of links whose rates in probes differ, in b/s.
     """
     busy = busy_links(waits)
     found = []
     for suspect in suspects:
         crossed = [link for link in suspect.links if link in busy]
-        if suspect.fault in SLOWNESS and crossed:
+        if suspect.fault in OF_OTHERS and crossed:
             link = max(crossed, key=lambda each: busy[each][0])
             share, wait_ns = busy[link]
             doubt = (
                 f"traffic of others crosses it: {percent(share)} of small probes wait {duration(wait_ns)} on the way "
                 f"over {link} while this job is silent"
+            )
+            suspect = replace(suspect, doubt=doubt)
+        elif suspect.fault == "rate" and suspect in probed and set(suspect.links) & set(uneven):
+            low_bps, high_bps = uneven[next(link for link in suspect.links if link in uneven)]
+            doubt = (
+                f"its rate in probes varies from {rate(low_bps)} to {rate(high_bps)}: a fault comes and goes, or "
+                "traffic of others does"
             )
             suspect = replace(suspect, doubt=doubt)
         elif suspect.fault == "rate" and suspect not in probed and suspect.links and set(suspect.links) <= set(sound):

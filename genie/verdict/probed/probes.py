@@ -34,6 +34,7 @@ QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: i
 VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
 VICTIMS_LEAST = 0.25  # slow-down, where probes have found loss or delay: by how much these slow the traffic is unknown
 NOTICED = 0.9
+UNEVEN_MIN, UNEVEN_TIMES = 0.5, 5.0  # range of a path's rates over their median, and over that of sound paths
 SLOWING = ("loss", "delay", "unreachable")
 
 
@@ -74,6 +75,21 @@ class Probes:
                     found[link] = min(bound, found.get(link, bound))
         return found
 
+    def uneven(self, practical: float) -> dict[str, tuple[float, float]]:
+        """Link -> least and greatest rate of a slow path over it, b/s, if they differ more than those of sound paths.
+
+        The rate of a slow link is as steady as that of a sound one. Traffic of others leaves now more, now less.
+        """
+        slow = [path for path in self.slow(practical) if not path.at_times]
+        sound = [_range(path.shares) for path in self.paths if path not in slow]
+        least = max([UNEVEN_MIN, *(UNEVEN_TIMES * each for each in sound)])
+        return {
+            link: (min(path.shares) * path.expected_bps, max(path.shares) * path.expected_bps)
+            for path in slow
+            if _range(path.shares) > least
+            for link in path.links
+        }
+
     def unnoticed(self) -> str:
         """Return how rarely a link may be slow and yet pass, in words; "" without rates.
 
@@ -101,6 +117,11 @@ class Probes:
             and not set(path.links) <= set(passed)
         ]
         return sorted(found, key=lambda path: path.share)
+
+
+def _range(shares: Sequence[float]) -> float:
+    middle = median(shares)
+    return (max(shares) - min(shares)) / middle if middle > 0 else 0.0
 
 
 class _Test(Struct):
