@@ -151,18 +151,28 @@ def test_a_check_that_finds_something_ends_with_its_code(
     assert batch(tmp_path, "slurm-check.sh").returncode == code
 
 
+@pytest.mark.parametrize("script", ["slurm-check.sh", "slurm.sbatch"])
+def test_without_the_names_of_the_nodes_no_job_starts(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAKES, "scontrol", "echo no configuration >&2; exit 1")
+    done = batch(tmp_path, script)
+    assert done.returncode == (3 if script == "slurm-check.sh" else 1)
+    assert done.stdout == ""
+
+
 def test_the_check_before_a_job_has_a_rank_on_each_node(tmp_path: Path) -> None:
     done = batch(tmp_path, "slurm-check.sh")
     assert done.returncode == 0, done.stderr
-    assert "check --hosts runs/check-77/hosts.toml --out runs/check-77 --json runs/check-77/check.json" in done.stdout
-    written = load_hosts(tmp_path / "runs" / "check-77" / "hosts.toml")
+    assert "check --hosts runs/check-77.hosts.toml --out runs/check-77 --json runs/check-77.json" in done.stdout
+    written = load_hosts(tmp_path / "runs" / "check-77.hosts.toml")
     assert [(place.rank, place.host) for place in written.places] == [(0, "gpu01"), (1, "gpu02")]
     (tmp_path / "prolog").mkdir()
     (tmp_path / "genie.conf").write_text(f"GENIE_RUNS={tmp_path}/shared\nGENIE_OPTIONS='--rate 25Gb/s'\n")
     context = {"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "GENIE_CONF": str(tmp_path / "genie.conf")}
     prolog = batch(tmp_path / "prolog", "slurm-check.sh", **context)
     assert (prolog.returncode, prolog.stdout, prolog.stderr) == (0, "", ""), "nobody reads it"
-    log = (tmp_path / "shared" / "check-77" / "check.log").read_text()
+    log = (tmp_path / "shared" / "check-77.log").read_text()
     assert f"--out {tmp_path}/shared/check-77" in log
     assert " --rate 25Gb/s my job.et" in log
     failed = batch(tmp_path / "runs", "slurm-check.sh", GENIE_DOMAIN="-ib0")

@@ -1,0 +1,120 @@
+"""The batch script and the gate under real munged, slurmctld and slurmd: two nodes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_slurm import PROGRAMS, Slurm, cluster
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
+ROOT = Path(__file__).resolve().parents[2]
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+SLOW_NIC = "[[rate]]\nrank = 5\nfactor = 0.3\n"
+
+
+@pytest.fixture(scope="module")
+def slurm(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    missing = [name for name in PROGRAMS if shutil.which(name) is None and not Path("/usr/sbin", name).exists()]
+    if missing:
+        pytest.skip(f"Slurm is not here: {', '.join(missing)}")
+    with cluster(tmp_path_factory.mktemp("slurm")) as built:
+        yield built
+
+
+def validate(slurm: Slurm, out: Path, *options: str) -> int:
+    path = f"{Path(os.sys.executable).parent}:{os.environ['PATH']}"  # type: ignore[attr-defined]
+    fabric = "hosts/fabrics/loopback8.toml"
+    return slurm.submit(
+        f"--output={out}.log", f"--chdir={ROOT}", "--nodes=2", "--ntasks-per-node=4", "hosts/slurm.sbatch",
+        "examples/transformer", "--fabric", fabric, "--ranks-per-node", "1", *options,
+        environment={"PATH": path, "GENIE_COMMAND": "validate", "GENIE_OUT": str(out)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("pass", ("-n", "8"), 0),
+        ("fail", ("-n", "8", "--faults", "PLAN"), 1),
+        ("inconclusive", ("-n", "1", "--warmup", "0"), 4),
+    ],
+)
+def test_a_job_ends_with_the_exit_code_of_its_verdict(
+    slurm: Slurm, tmp_path: Path, name: str, options: tuple[str, ...], code: int
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(SLOW_NIC)
+    out = tmp_path / name
+    number = validate(slurm, out, *(str(plan) if word == "PLAN" else word for word in options))
+    ended = slurm.until(number, ENDED)
+    log = Path(f"{out}.log").read_text()
+    assert ended["ExitCode"] == f"{code}:0", log
+    assert json.loads((out / "verdict.json").read_text())["result"] == name, log
+    assert log.count(f"\n{name.upper()} ") == 1
+
+
+def test_a_cancelled_job_leaves_no_rank_and_no_verdict(slurm: Slurm, tmp_path: Path) -> None:
+    out = tmp_path / "cancelled"
+    number = validate(slurm, out, "-n", "200")
+    slurm.until(number, ("RUNNING",))
+    deadline = time.monotonic() + 60
+    while "iteration 2" not in (Path(f"{out}.log").read_text() if Path(f"{out}.log").exists() else ""):
+        assert time.monotonic() < deadline, slurm.logs()
+        time.sleep(0.2)
+    slurm.call("scancel", str(number))
+    ended = slurm.until(number, ENDED)
+    assert (ended["JobState"], ended["ExitCode"].partition(":")[2] != "0" or ended["ExitCode"] != "0:0") == (
+        "CANCELLED",
+        True,
+    )
+    assert not (out / "verdict.json").exists()
+    deadline = time.monotonic() + 20
+    while left := [each for each in _command_lines() if str(out) in each]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return [line for line in found if "genie" in line]
+
+
+@pytest.mark.parametrize("limit_s", [60, 1])
+def test_the_gate_of_the_controller_lets_a_job_start_or_not(
+    as_root: None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, limit_s: int
+) -> None:
+    folder = tmp_path_factory.mktemp("gated")
+    runs, conf, gate = tmp_path / "runs", tmp_path / "check.conf", tmp_path / "gate.sh"
+    genie = Path(os.sys.executable).parent / "genie"  # type: ignore[attr-defined]
+    conf.write_text(
+        f"GENIE={genie}\nGENIE_RUNS={runs}\nGENIE_LIMIT_S={limit_s}\nGENIE_OPTIONS='--rate 100Mb/s'\n"
+        f"export PATH={genie.parent}:/usr/bin:/bin SLURM_CONF={folder}/slurm.conf\n"
+    )
+    gate.write_text(f"#!/bin/bash\nGENIE_CONF={conf} exec bash {ROOT}/hosts/slurm-check.sh\n")
+    gate.chmod(0o755)
+    with cluster(folder, f"PrologSlurmctld={gate}", port=16827) as slurm:
+        began = tmp_path / "began"
+        number = slurm.submit("--nodes=2", f"--output={tmp_path}/job.log", f"--wrap=touch {began}")
+        if limit_s > 1:
+            assert slurm.until(number, ENDED)["JobState"] == "COMPLETED", slurm.logs()
+            assert (runs / f"check-{number}.json").exists()
+        else:
+            deadline = time.monotonic() + 30
+            log = runs / f"check-{number}.log"
+            while not (log.exists() and "took more than 1 s" in log.read_text()):
+                assert time.monotonic() < deadline, slurm.logs()
+                time.sleep(0.2)
+            slurm.call("scancel", str(number))
+        assert began.exists() == (limit_s > 1)
