@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from clean_wheel import CleanWheel, build_clean_wheel
+from real_slurm import PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,6 +71,13 @@ def shared_data() -> Path:
     path = Path(os.environ.get("GENIE_SHARED_DATA", ROOT.parent / "shared" / "data")).resolve()
     need((path / "MANIFEST.md").is_file(), f"shared test data ({path})")
     return path
+
+
+@pytest.fixture(scope="session")
+def slurm_programs(as_root: None) -> None:
+    """The programs of a Slurm cluster, and root, which starts them."""
+    for name in PROGRAMS:
+        need(any(Path(folder, name).exists() for folder in ("/usr/bin", "/usr/sbin")), f"Slurm's {name}")
 
 
 @pytest.fixture(scope="session")
