@@ -14,8 +14,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "attack", "detection", "first_aid", "load_trace", "location", "ns3_reference", "softroce_goodput",
-    "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
+    "accuracy", "attack", "congestion", "detection", "first_aid", "kinds", "load_trace", "location", "ns3_reference",
+    "pairs_of_runs", "softroce_goodput", "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
@@ -26,6 +26,11 @@ WRONG = [
     ("accuracy", "--iterations 0", f"argument --iterations: 0: {ONE_OR_MORE}"),
     ("attack", "--iterations 0", f"argument --iterations: 0: {ONE_OR_MORE}"),
     ("attack", "--levels x", "argument --levels: x: give some of stranger, wrong port, old numbers, blind"),
+    ("congestion", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
+    ("congestion", "--cases x", "argument --cases: x: give some of incast, all-to-all"),
+    ("kinds", "--conditions x", "argument --conditions: x: give some of clean, spine-40"),
+    ("kinds", "--limit 0", f"argument --limit: 0: {ONE_OR_MORE}"),
+    ("pairs_of_runs", "--pairs 0", f"argument --pairs: 0: {ONE_OR_MORE}"),
     ("detection", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("detection", "--conditions x", "argument --conditions: x: give some of clean, nic-50, nic-80"),
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),

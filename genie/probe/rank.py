@@ -39,7 +39,8 @@ LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
 ROUNDS_MIN, ROUNDS_MAX, ROUNDS_LIMIT = 3, 9, 60  # measurements of each test; the limit: of unsteady ones
 UNSTEADY_MIN = 3  # slow rounds of a path that is slow at times
-LOCATE_TRIES, QUEUE_NS = 8, 3_000_000  # of a path that is slow at times, until its routers answer this late
+LOCATE_TRIES = 8  # of a path that is slow at times
+QUEUE_NS, LONGER = 3_000_000, 2.0  # time of an answer from behind its queue: at least, and over the median
 OF_OTHERS = ("loss", "delay")  # faults that traffic of others looks like
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
@@ -243,7 +244,7 @@ class LinkProbeRank:
             trains.clear()
             streams.measure(test.flows, LOCATE_S, observe_often)
             found += streams.together(trains)[flow.source]
-            if sum(each[-1] > QUEUE_NS for each in found) >= TRIALS:
+            if shows_queue([each[-1] for each in found]):
                 break
         streams.close()
         return msgspec.structs.replace(test, beside=links, trains_ns=found)
@@ -305,6 +306,15 @@ def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:
     """Whether a path is slower than the best one of all tests in most rounds."""
     best = max(median(each.rates_bps) / each.expected_bps for each in tests)
     return median(test.rates_bps) / test.expected_bps <= SLOW_SHARE * best
+
+
+def shows_queue(times_ns: Sequence[int]) -> bool:
+    """Whether some trains waited in a queue that most did not find.
+
+    `times_ns`: until each train was answered. While a path is fast, flows at its rate keep a shorter queue.
+    """
+    least_ns = max(QUEUE_NS, LONGER * median(times_ns)) if times_ns else QUEUE_NS
+    return sum(each > least_ns for each in times_ns) >= TRIALS
 
 
 def slow_rounds(test: PathRate, tests: Sequence[PathRate]) -> list[int]:

@@ -57,7 +57,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     bound_ns = max(clock_bounds(live, aligned.ranks).values(), default=0)
     probed = [] if probes is None else suspects_from(probes, options.practical)
     probed = with_windows(probed, aligned, known_paths, bound_ns, options.practical)
-    beside = without_links(aligned, live, [link for suspect in probed for link in suspect.links])
+    beside = without_links(aligned, live, [link for suspect in probed for link in suspect.links], bound_ns)
     series = both_directions(beside)
     noise, stride = noise_model(series)
     if known_paths.columns:
@@ -148,12 +148,18 @@ def known_apart(suspects: list[Suspect], options: Options) -> tuple[list[Suspect
     )
 
 
-def without_links(aligned: Aligned, live: Run, links: list[str]) -> Aligned:
-    """The run without the transfers that cross these links: what slows them is known."""
+def without_links(aligned: Aligned, live: Run, links: list[str], clock_bound_ns: int) -> Aligned:
+    """The run without the transfers that cross these links, or whose answers do: what slows them is known.
+
+    A transfer whose answers' time can be left out stays, without it.
+    """
     if not links or live.paths is None:
         return aligned
     crossing = live.paths.filter(pl.col("link").is_in(links)).select("src", "dst").unique()
     left = aligned.transfers.join(crossing, on=["src", "dst"], how="anti")
+    back = left.join(crossing.rename({"src": "dst", "dst": "src"}), on=["src", "dst"], how="semi")
+    forward = one_way(back, clock_bound_ns).filter(pl.col("live_busy") < back["live_busy"])
+    left = pl.concat([left.join(back, on=["src", "dst"], how="anti"), forward])
     return aligned if left.is_empty() else replace(aligned, transfers=left)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from genie.check.settings import Flow
 from genie.probe.plan import are_disjoint, batches_of, planned
+from genie.probe.rank import shows_queue
 
 Links = tuple[str, ...]
 
@@ -28,6 +29,16 @@ def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int, ports: int) -> tup
                 paths[Flow(source, target, port)] = (f"host{source}->leaf{one}", *middle, f"leaf{other}->host{target}")
                 between.update(middle)
     return paths, between
+
+
+def test_a_queue_that_stands_at_times_is_longer_than_the_usual_one() -> None:
+    usual_ns, long_ns = [8_000_000] * 12, [26_000_000] * 3
+    assert not shows_queue([])
+    assert not shows_queue(usual_ns)
+    assert not shows_queue([*usual_ns, *long_ns[:2]]), "twice may be chance"
+    assert shows_queue([*usual_ns, *long_ns])
+    assert shows_queue([50_000] * 12 + [4_000_000] * 3)
+    assert not shows_queue([50_000] * 12 + [1_000_000] * 3)
 
 
 def test_a_fabric_of_two_leaves_and_two_spines() -> None:

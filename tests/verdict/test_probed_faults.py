@@ -129,6 +129,8 @@ def test_the_queue_of_a_path_that_is_slow_at_times_is_where_most_trains_found_it
     assert queue_often_at(links, [none, first]) == "", "once is no majority"
     assert queue_often_at(links, [first, first, second, second]) == ""
     assert queue_often_at(links, []) == ""
+    short = [10_000, 4_000_000, 4_010_000]
+    assert queue_often_at(links, [short, second, short, short, second]) == "spine1->leaf1", "the fast path has a queue"
 
 
 def test_a_slow_path_beside_a_lossy_link_is_not_named_twice() -> None:

@@ -28,6 +28,7 @@ BEST_MIN = 0.85  # of the expected rate: where no path reaches it, hosts are too
 SLOW_SHARE = 0.8  # of a slow path's measurements are below the limit
 UNSTEADY_MIN, UNSTEADY_CHANCE, UNSTEADY_ODDS = 3, 0.02, 0.001
 UNSTEADY_BELOW = 0.87  # of the round's best path
+LONG_SHARE = 0.5  # of the longest time until a train is answered
 QUEUES_MIN, QUEUES_SHARE = 2, 0.6  # trains that found a queue before a link, and their share of those that found any
 QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: its least time, and over any other
 # Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
@@ -203,11 +204,14 @@ def with_unsteady(paths: Sequence[ProbedPath]) -> list[ProbedPath]:
 
 
 def queue_often_at(links: Sequence[str], trains_ns: Sequence[Sequence[int]]) -> str:
-    """Return the link before which packets queued in most of the trains that found a queue; "" where none stands out.
+    """Return the link before which packets queued in most of the trains that found a long queue.
 
-    `trains_ns`: see queue_at() for each.
+    "" where no link stands out. `trains_ns`: see queue_at() for each. While the path is fast, its first shared link has
+    a queue of its own, which is shorter.
     """
-    found = Counter(link for train in trains_ns if (link := queue_at(links, train)))
+    longest = max((max(train) for train in trains_ns if train), default=0)
+    long = [train for train in trains_ns if train and max(train) >= LONG_SHARE * longest]
+    found = Counter(link for train in long if (link := queue_at(links, train)))
     if not found:
         return ""
     link, times = found.most_common(1)[0]
