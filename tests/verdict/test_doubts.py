@@ -9,6 +9,7 @@ from link_runs import run_pair
 from test_probed_faults import suspect
 
 from genie.verdict import judge
+from genie.verdict.history.comparison import compare
 from genie.verdict.probed.doubt import LinkWaits, busy_links, with_doubts
 from genie.verdict.probed.faults import whole_rails
 from genie.verdict.probed.probes import ProbedPath, Probes
@@ -87,18 +88,31 @@ def test_a_verdict_whose_only_suspect_is_open_is_inconclusive() -> None:
     assert verdict.action.startswith("Run again while no other job sends over ")
 
 
+def test_a_comparison_of_runs_with_an_open_suspect_is_inconclusive() -> None:
+    before, twin = run_pair(3)
+    after, _ = run_pair(4, {LINK: 0.4})
+    alone = compare(before, after, (twin, twin))
+    assert alone.result == "slower"
+    sound = Probes((sound_path(alone.suspects[0].name, *alone.suspects[0].also),))
+    found = compare(before, after, (twin, twin), (sound, sound))
+    assert (found.result, found.exit_code) == ("inconclusive", 4)
+    assert "; open: its rate was right in probes after the run" in found.line()
+
+
 def test_a_probed_link_has_the_window_in_which_it_slowed_the_run() -> None:
     live, twin = run_pair(3, {LINK: 0.4}, iterations=16, since=8)
     slow = replace(sound_path(LINK, "spine1->leaf1", share=0.4), queue_at=LINK)
     beside = [sound_path(f"leaf{leaf}->spine{spine}") for leaf in (0, 1) for spine in (0, 1) if (leaf, spine) != (0, 1)]
-    (found,) = judge(live, twin, probes=Probes((slow, *beside))).suspects
+    verdict = judge(live, twin, probes=Probes((slow, *beside)))
+    (found,) = verdict.suspects
     first = found.since_iteration
     assert abs(first - 8) <= 1
-    assert f"; it slowed the run since iteration {first}" in found.evidence
+    assert f", and slowed the run since iteration {first};" in found.evidence
+    assert f", and slowed the run since iteration {first};" in verdict.summary
     assert found.until_iteration is None
     whole = judge(*run_pair(3, {LINK: 0.4}), probes=Probes((slow, *beside))).suspects[0]
     assert (whole.since_iteration, whole.until_iteration) == (0, None)
-    assert "it slowed the run" not in whole.evidence
+    assert "slowed the run" not in whole.evidence
 
 
 def rails(*names: str) -> dict[int, str]:

@@ -176,7 +176,8 @@ def _result(verdict: Verdict, iteration: Change, practical: float, is_exact: boo
             return "same", []
         return ("slower" if iteration.fraction > 0 else "faster"), []
     if verdict.suspects:
-        return "slower", []
+        doubt = verdict.suspects[0].doubt  # the certain ones come first
+        return ("inconclusive", [f"open: {doubt}"]) if doubt else ("slower", [])
     if iteration.is_sure and iteration.fraction >= practical:
         return "slower", ["no single NIC or link stands out"]
     if verdict.fleet.result == "fail":

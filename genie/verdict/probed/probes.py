@@ -231,7 +231,8 @@ def relative_to(before: Probes, after: Probes) -> Probes:
             )
             for path in after.paths
             if (earlier := known.get(frozenset(path.links))) is not None
-        )
+        ),
+        waits=after.waits,
     )
 
 

@@ -35,7 +35,7 @@ def with_windows(
         since, until = aligned.iterations[window.first], aligned.iterations[window.last]
         first, *rest = suspect.evidence.split(";")
         when = f"since iteration {since}" if window.last == last else f"in iterations {since} to {until}"
-        words = ";".join([f"{first}; it slowed the run {when}", *rest])
+        words = ";".join([f"{first}, and slowed the run {when}", *rest])
         until_iteration = None if window.last == last else until
         found.append(replace(suspect, evidence=words, since_iteration=since, until_iteration=until_iteration))
     return found
