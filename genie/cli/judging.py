@@ -99,7 +99,7 @@ def probe_targets(live: Run, twin: Run) -> Targets:
     from genie.verdict import judge
 
     verdict = judge(live, twin)
-    slow = {rank for suspect in verdict.suspects if suspect.kind in ("nic", "host") for rank in suspect.ranks}
+    slow = {rank for suspect in verdict.suspects if suspect.kind in ("nic", "host", "rail") for rank in suspect.ranks}
     suspected = {link for suspect in verdict.suspects for link in suspect.links}
     links = verdict.judged.links
     if links is None or live.paths is None:

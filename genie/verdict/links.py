@@ -180,12 +180,18 @@ def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
     """
     known = (pl.col("messages") == 1) & (pl.col("live_answer") > 0) & (pl.col("twin_answer") > 0)
     sure = clock_bound_ns <= CLOCK_SHARE_MAX * pl.col("twin_busy")
+    shorter = (pl.col("live_busy") > pl.col("live_answer")) & (pl.col("twin_busy") > pl.col("twin_answer"))
 
-    def forward(world: str) -> pl.Expr:
-        there = pl.col(f"{world}_busy") - pl.col(f"{world}_answer")
-        return pl.when(known & sure & (there > 0)).then(there).otherwise(f"{world}_busy").alias(f"{world}_busy")
+    def forward(world: str) -> tuple[pl.Expr, pl.Expr]:
+        busy, answer = f"{world}_busy", f"{world}_answer"
+        of_way = pl.when(known & sure & shorter)
+        # No time of an answer is left, so that a second call changes nothing.
+        return (
+            of_way.then(pl.col(busy) - pl.col(answer)).otherwise(busy).alias(busy),
+            of_way.then(0).otherwise(answer).alias(answer),
+        )
 
-    return transfers.with_columns(forward("live"), forward("twin"))
+    return transfers.with_columns(*forward("live"), *forward("twin"))
 
 
 def tier_series(transfers: pl.DataFrame, known_paths: KnownPaths) -> dict[str, Series]:

@@ -124,15 +124,18 @@ def locate(
 def without_answers(findings: list[Finding], aligned: Aligned, clock_bound_ns: int, options: Options) -> list[Finding]:
     """The findings but for NICs that look slow only because answers leave through their own slow other direction."""
     transfers = standardise(phase_column(one_way(aligned.transfers, clock_bound_ns)))
+
+    def is_slow(component: Component) -> bool:
+        part = rank_series(transfers, component.direction)
+        return not _testable(component, part) or effect(part, component)[1] >= np.log1p(options.practical)
+
     kept: list[Finding] = []
     for finding in findings:
         own = finding.component
         others = [it.component for it in findings if it is not finding]
-        back = any(it.kind == own.kind == "nic" and it.ranks == own.ranks for it in others)
-        part = rank_series(transfers, own.direction) if back else None
-        if part is not None and _testable(own, part) and effect(part, own)[1] < np.log1p(options.practical):
-            continue
-        kept.append(finding)
+        back = [it for it in others if it.kind == own.kind == "nic" and it.ranks == own.ranks]
+        if not (any(is_slow(it) for it in back) and not is_slow(own)):
+            kept.append(finding)
     return kept
 
 

@@ -24,7 +24,7 @@ PINNED_PORTS, TRACED_PATHS = "--source-ports pinned", "--trace-paths on"
 
 def conclude(verdict: Verdict) -> Verdict:
     """The verdict with result, headline and action. Fail takes precedence over inconclusive, and that over pass."""
-    if verdict.suspects:
+    if verdict.suspects and not (verdict.fleet.result == "fail" and verdict.suspects[0].doubt):
         return _accused(verdict)
     if verdict.fleet.result == "fail":
         return replace(

@@ -175,9 +175,13 @@ def _result(verdict: Verdict, iteration: Change, practical: float, is_exact: boo
         if abs(iteration.fraction) < EXACT_MIN:
             return "same", []
         return ("slower" if iteration.fraction > 0 else "faster"), []
-    if verdict.suspects:
-        doubt = verdict.suspects[0].doubt  # the certain ones come first
-        return ("inconclusive", [f"open: {doubt}"]) if doubt else ("slower", [])
+    doubt = verdict.suspects[0].doubt if verdict.suspects else ""  # the certain ones come first
+    if verdict.suspects and not doubt:
+        return "slower", []
+    if doubt and not (iteration.is_sure and iteration.fraction >= practical) and verdict.fleet.result != "fail":
+        return "inconclusive", [f"open: {doubt}"]
+    if doubt:
+        return "slower", [f"open: {doubt}"]
     if iteration.is_sure and iteration.fraction >= practical:
         return "slower", ["no single NIC or link stands out"]
     if verdict.fleet.result == "fail":

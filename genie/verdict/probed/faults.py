@@ -115,6 +115,7 @@ def whole_switches(suspects: Sequence[Suspect], cables: Iterable[str]) -> list[S
                 name=switch,
                 also=list(dict.fromkeys(name for each in parts for name in each.also)),
                 evidence=f"switch {switch}, all {len(own)} cables: {first.evidence}",
+                doubt=_doubt(parts),
                 direction="both",
                 links=[link for each in parts for link in each.links],
             )
@@ -146,10 +147,16 @@ def whole_rails(suspects: Sequence[Suspect], leaf_of_rank: Mapping[int, str]) ->
                 ranks=sorted(covered),
                 also=list(dict.fromkeys(name for each in parts for name in each.also)),
                 evidence=f"{rail}, all {len(covered)} NICs: {first.evidence}",
+                doubt=_doubt(parts),
                 links=[link for each in parts for link in each.links],
             )
             found = [whole, *(each for each in found if each not in parts)]
     return found
+
+
+def _doubt(parts: Sequence[Suspect]) -> str:
+    """Return the first doubt about a part: a whole is certain only if all of its parts are."""
+    return next((each.doubt for each in parts if each.doubt), "")
 
 
 def _ranks_on(suspect: Suspect, leaves: Mapping[int, str]) -> set[int]:

@@ -81,8 +81,9 @@ class Probes:
 
         The rate of a slow link is as steady as that of a sound one. Traffic of others leaves now more, now less.
         """
-        slow = [path for path in self.slow(practical) if not path.at_times]
-        sound = [_range(path.shares) for path in self.paths if path not in slow]
+        every_slow = self.slow(practical)
+        slow = [path for path in every_slow if not path.at_times]
+        sound = [_range(path.shares) for path in self.paths if path not in every_slow]
         least = max([UNEVEN_MIN, *(UNEVEN_TIMES * each for each in sound)])
         return {
             link: (min(path.shares) * path.expected_bps, max(path.shares) * path.expected_bps)
@@ -209,7 +210,8 @@ def queue_often_at(links: Sequence[str], trains_ns: Sequence[Sequence[int]]) -> 
     "" where no link stands out. `trains_ns`: see queue_at() for each. While the path is fast, its first shared link has
     a queue of its own, which is shorter.
     """
-    longest = max((max(train) for train in trains_ns if train), default=0)
+    ends_ns = sorted((max(train) for train in trains_ns if train), reverse=True)
+    longest = ends_ns[min(QUEUES_MIN, len(ends_ns)) - 1] if ends_ns else 0  # not one late answer's
     long = [train for train in trains_ns if train and max(train) >= LONG_SHARE * longest]
     found = Counter(link for train in long if (link := queue_at(links, train)))
     if not found:
