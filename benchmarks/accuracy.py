@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from common.arguments import add_json, list_of, positive, some_of, whole
-from validation import Job, dlrm, fresh, machine
+from common.validation import Job, dlrm, fresh, machine
 
 from genie.verdict import Verdict
 from genie.workload.generate import collective

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from common.arguments import add_json, positive, some_of
+from common.validation import fresh, machine
 from kinds import FABRIC, MARKING, genie
-from validation import fresh, machine
 
 from genie.record import open_run
 from genie.workload.generate import collective

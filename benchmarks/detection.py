@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from common.arguments import add_json, positive, some_of
-from validation import Job, dlrm, fresh, machine
+from common.validation import Job, dlrm, fresh, machine
 
 from chakra_schemas.errors import TraceError
 from genie.live.settings import Faults, RateFault

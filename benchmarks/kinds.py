@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from common.arguments import add_json, positive, some_of
+from common.validation import dlrm, fresh, machine
 from detection import interval
-from validation import dlrm, fresh, machine
 
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from common.arguments import add_json, positive, some_of
+from common.validation import fresh, machine
 from detection import interval
-from validation import fresh, machine
 
 from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.workload.build import RankBuilder

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from common.arguments import add_json, positive
+from common.validation import fresh, machine
 from kinds import FABRIC, SEED, TRACE, genie, spine
-from validation import fresh, machine
 
 SHARE = "rate=87%"  # 15 % slower
 LEAST = {"same": 0.95, "slower": 0.9}  # share of the pairs that must be right

@@ -32,8 +32,8 @@ import numpy as np
 import polars as pl
 from common.arguments import add_json, some_of
 from common.truth_worlds import UDP_PORT, Loopback, World, namespaces
+from common.validation import fresh, machine
 from numpy.typing import NDArray
-from validation import fresh, machine
 from wire import Others
 
 from genie.config.hosts import Calibration

@@ -30,7 +30,7 @@ from genie.verdict import Verdict, judge
 from genie.workload.pytorch.convert import convert
 from genie.workload.pytorch.files import find_device_traces, find_host_traces
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def shared_data() -> Path:
@@ -107,7 +107,3 @@ def fresh(path: Path) -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path
-
-
-if __name__ == "__main__":
-    print(f"{__doc__}\nNot a benchmark: run accuracy.py, detection.py or truth.py.")
