@@ -88,11 +88,11 @@ def read_baseline(path: Path) -> BenchBaseline:
     return BenchBaseline(path, convert(read_object(path, _Report), _Report))
 
 
-def newest_bench(folder: Path, job: Mapping[str, Any], but: Path | None) -> BenchBaseline | None:
-    """Return the newest bench of this job in a folder that passed; None without one. `but`: left out."""
+def newest_bench(folder: Path, job: Mapping[str, Any]) -> BenchBaseline | None:
+    """Return the newest bench of this job in a folder that passed; None without one."""
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        if (but is not None and path.resolve() == but.resolve()) or kind_of(path) != REPORT_KIND:
+        if kind_of(path) != REPORT_KIND:
             continue
         try:
             earlier = read_baseline(path)
@@ -113,6 +113,7 @@ def job_of(config: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]
         **{key: config.get(key) for key in CONFIG},
         **{key: settings.get(key) for key in SETTINGS},
         "lowering": run.get("lowering"),
+        "level": run.get("level"),
         "fabric": run.get("fabric") or (settings.get("lab") or {}).get("fabric"),
     }
 

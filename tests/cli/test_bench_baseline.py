@@ -95,7 +95,7 @@ def test_a_bench_that_failed_is_no_baseline(tmp_path: Path) -> None:
     for keys in ({"errors": ["rank 3 died"]}, {"out_of_bounds": {"count": 1, "okay": "false"}}):
         changed(good, bad, **keys)
         assert not read_baseline(bad).passed
-    assert newest_bench(tmp_path, job, None) is None, "other facts"
+    assert newest_bench(tmp_path, job) is None, "other facts"
 
 
 def test_a_report_with_a_key_of_another_type_is_refused(tmp_path: Path) -> None:

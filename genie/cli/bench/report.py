@@ -17,7 +17,7 @@ from genie.bench.measured import Measured
 from genie.cli.bench.runs import check_json, write_json
 from genie.cli.exits import text_of
 from genie.cli.output import RUNS, print_verdict
-from genie.errors import UsageError
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK, UsageError
 from genie.job.outputs import check_junit
 from genie.job.warnings import warn
 from genie.live.launch.launcher import LaunchError
@@ -64,7 +64,7 @@ class Report:
         self._files, self._ours = files, ours
         self._started = time.strftime(nccl_table.TIME_FORMAT)
         self._tables: list[Filled] = []  # the measured table first, then the simulated one
-        self.is_slower = False  # than its baseline
+        self.code = EXIT_OK  # of the comparison with the baseline
 
     def add(self, table: Filled) -> None:
         """Add a table to the report."""
@@ -79,8 +79,10 @@ class Report:
         if self._tables and self._tables[0].lines:
             found = self._object(errors)
         if error is None and found is not None:
-            self._compare(found)
-            self._write(found, errors)
+            try:
+                self._compare(found)
+            finally:  # the measurements stay, although the baseline is of no use
+                self._write(found, errors)
             return
         with suppress(LaunchError):  # only the first error is reported
             self._write(found, errors)
@@ -108,7 +110,7 @@ class Report:
         job = baseline.job_of(found["config"], found["genie"])
         if given == LAST:
             folder = RUNS if self._files.json is None else self._files.json.parent
-            before = baseline.newest_bench(folder, job, self._files.json)
+            before = baseline.newest_bench(folder, job)
             if before is None:
                 warn(f"--baseline last: no bench of this job in {folder} has passed: this bench is compared with none")
                 return
@@ -119,7 +121,9 @@ class Report:
         changes = baseline.changes_of(before, found)
         found["genie"]["baseline"] = {"file": str(before.path), "sizes": [each.to_dict() for each in changes]}
         print_verdict(baseline.in_words(before.path, changes))
-        self.is_slower = any(each.is_slower for each in changes)
+        self.code = (
+            EXIT_FAILED if any(each.is_slower for each in changes) else EXIT_OK if changes else EXIT_INCONCLUSIVE
+        )
 
     def _object(self, errors: list[str]) -> dict[str, Any]:
         first, *others = self._tables

@@ -61,8 +61,8 @@ def with_doubts(
             link = max(crossed, key=lambda each: busy[each][0])
             share, wait_ns = busy[link]
             doubt = (
-                f"traffic of others crosses it: {percent(share)} of small probes wait {duration(wait_ns)} on the way "
-                f"over {link} while this job is silent"
+                f"{percent(share)} of small probes wait {duration(wait_ns)} on the way over {link} while this job is "
+                "silent, behind traffic of others or because the link pauses"
             )
             suspect = replace(suspect, doubt=doubt)
         elif suspect.fault == "rate" and suspect in probed and set(suspect.links) & set(uneven):

@@ -34,7 +34,6 @@ QUEUE_MIN_NS, QUEUE_RATIO = 1_000_000, 3.0  # of the queue before a slow link: i
 # Traffic that does not cross a slow link waits for traffic that does: it is accused only if it is nearly as slow.
 VICTIMS_SHARE = 0.7  # of the probed slow-down (both logarithms)
 VICTIMS_LEAST = 0.25  # slow-down, where probes have found loss or delay: by how much these slow the traffic is unknown
-NOTICED = 0.9
 UNEVEN_MIN, UNEVEN_TIMES = 0.5, 5.0  # range of a path's rates over their median, and over that of sound paths
 SLOWING = ("loss", "delay", "unreachable")
 
@@ -93,17 +92,13 @@ class Probes:
         }
 
     def unnoticed(self) -> str:
-        """Return how rarely a link may be slow and yet pass, in words; "" without rates.
-
-        One slow round makes the probes measure on. A link that is slow in this share of the rounds shows one with a
-        probability of NOTICED.
-        """
+        """Return the number of measurements behind a pass, in words; "" without rates."""
         rounds = min((len(path.beside) for path in self.paths), default=0)
-        if not rounds:
-            return ""
-        share = 1 - (1 - NOTICED) ** (1 / rounds)
+        links = {link for path in self.paths for link in path.links}
         return (
-            f"a link that is slow less than {percent(share)} of the time may pass: {rounds} measurements of each link"
+            f"a link that is slow at times may pass: probes measured {len(links)} links {rounds} times"
+            if rounds
+            else ""
         )
 
     def slow(self, practical: float) -> list[ProbedPath]:
