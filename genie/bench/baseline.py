@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct, ValidationError, convert
 
 from genie.record import RecordError
-from genie.record.marks import kind_of
+from genie.record.marks import has_mark
 from genie.record.reading import read_object
 
 REPORT_KIND = "bench-report"
@@ -20,10 +21,16 @@ SPREADS = 2.0  # robust standard deviations of an iteration, of both benches, be
 # Facts that two benches of one job share. Devices stand for the places of the ranks.
 CONFIG = ("aggregated_iterations", "blocking_collectives", "devices")
 SETTINGS = ("rate_bps", "transport", "transports", "queue_pairs", "split", "mtu", "congestion")
+ASKED = ("operation", "world", *CONFIG)  # those that are known before a bench measures
 
 
 class _Times(Struct):
     times_us: list[float]
+    skipped_iterations: int = 0  # the first ones, of `times_us`
+
+    @property
+    def counted_us(self) -> list[float]:
+        return self.times_us[self.skipped_iterations :]
 
 
 class _Result(Struct):
@@ -33,7 +40,36 @@ class _Result(Struct):
     out_of_place_per_iter: _Times
 
 
+class _Lab(Struct):
+    fabric: str | None = None
+
+
+class _Settings(Struct):
+    lab: _Lab | None = None
+
+
+class _Run(Struct):
+    settings: _Settings | None = None
+
+
+class _Size(Struct):
+    slower: bool
+
+
+class _Compared(Struct):
+    sizes: list[_Size] = []
+
+
+class _Ours(Struct):
+    collective: str
+    world: str
+    run: _Run | None = None
+    baseline: _Compared | None = None
+
+
 class _Report(Struct):
+    """A report as far as a comparison needs it. `genie` is read as it is: see job_of()."""
+
     config: dict[str, Any]
     results: list[_Result]
     errors: list[str]
@@ -41,6 +77,10 @@ class _Report(Struct):
     average_bus_bandwidth: dict[str, Any]
     genie: dict[str, Any]
     end_time: str = ""
+
+    @property
+    def ours(self) -> _Ours:
+        return convert(self.genie, _Ours)
 
 
 @dataclass(frozen=True)
@@ -76,24 +116,30 @@ class BenchBaseline:
     def passed(self) -> bool:
         """Whether it ended without an error, a wrong byte, a bandwidth below its minimum, or a slower size."""
         checks = (self.report.out_of_bounds, self.report.average_bus_bandwidth)
-        earlier = self.report.genie.get("baseline") or {}
-        is_slower = any(each.get("slower") for each in earlier.get("sizes", []))
+        earlier = self.report.ours.baseline or _Compared()
+        is_slower = any(each.slower for each in earlier.sizes)
         return not self.report.errors and not is_slower and all(each.get("okay") != "false" for each in checks)
 
 
 def read_baseline(path: Path) -> BenchBaseline:
     """Return the bench of a report file. Raises RecordError."""
-    if path.is_file() and kind_of(path) != REPORT_KIND:
-        raise RecordError(f"{path}: is no report of `genie bench -J`")
-    return BenchBaseline(path, convert(read_object(path, _Report), _Report))
+    with suppress(OSError):  # read_object() says what is wrong
+        if path.is_file() and not has_mark(path, REPORT_KIND):
+            raise RecordError(f"{path}: is no report of `genie bench -J`")
+    if "results" not in read_object(path):
+        raise RecordError(f"{path}: is a report of `genie bench` on paths: a baseline is one of a collective")
+    report = convert(read_object(path, _Report), _Report)
+    try:
+        _ = report.ours
+    except ValidationError as error:
+        raise RecordError(f"{path}: is damaged: genie: {error}; run the bench again") from error
+    return BenchBaseline(path, report)
 
 
 def newest_bench(folder: Path, job: Mapping[str, Any]) -> BenchBaseline | None:
     """Return the newest bench of this job in a folder that passed; None without one."""
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        if kind_of(path) != REPORT_KIND:
-            continue
         try:
             earlier = read_baseline(path)
         except RecordError:
@@ -114,8 +160,14 @@ def job_of(config: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]
         **{key: settings.get(key) for key in SETTINGS},
         "lowering": run.get("lowering"),
         "level": run.get("level"),
+        "asked": ours.get("asked"),
         "fabric": run.get("fabric") or (settings.get("lab") or {}).get("fabric"),
     }
+
+
+def asked_of(config: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a job that are known before it is measured, as job_of() does."""
+    return {key: value for key, value in job_of(config, ours).items() if key in ASKED}
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -127,10 +179,10 @@ def changes_of(before: BenchBaseline, report: Mapping[str, Any]) -> list[SizeCha
     """Return the sizes that both benches have. `report`: the later one, as its file holds it."""
     earlier: dict[tuple[int, str], list[float]] = {}
     for each in before.report.results:
-        earlier.setdefault((each.size, each.root), []).extend(each.out_of_place_per_iter.times_us)
+        earlier.setdefault((each.size, each.root), []).extend(each.out_of_place_per_iter.counted_us)
     later: dict[tuple[int, str], list[float]] = {}
     for result in report["results"]:
-        times_us = result["out_of_place_per_iter"]["times_us"]
+        times_us = convert(result["out_of_place_per_iter"], _Times).counted_us
         later.setdefault((result["size"], result["root"]), []).extend(times_us)
     found = []
     for (size_bytes, root), after_us in later.items():

@@ -54,7 +54,7 @@ def report(
             f"{name}={value}" for name, value in about.environment.items() if name.startswith(ENVIRONMENT_KEPT)
         ],
         "nccl_version": None,  # NCCL is not used
-        "config": _config(asked, about.devices),
+        "config": config_of(asked, about.devices),
         "results": [result(operation, asked, line) for operation, line in results],
         "out_of_bounds": {"count": wrong, "okay": _word(wrong == 0)},
         "average_bus_bandwidth": {
@@ -72,7 +72,8 @@ def _word(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _config(asked: Asked, devices: Sequence[Device]) -> dict[str, Any]:
+def config_of(asked: Asked, devices: Sequence[Device]) -> dict[str, Any]:
+    """Options and devices: `config` of the file."""
     return {
         "nthreads": 1,
         "ngpus": 1,

@@ -71,6 +71,8 @@ def check_junit(path: Path | None) -> None:
         return
     if path.suffix != ".xml":
         raise UsageError(f"--junit {path}: must end in .xml")
+    if not path.parent.is_dir():
+        raise UsageError(f"--junit {path}: its folder is not there")
     refuse_foreign(path, JUNIT_KIND)
 
 

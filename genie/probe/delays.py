@@ -82,6 +82,12 @@ def excess_of(latencies: Sequence[Latency], paths: Mapping[Flow, Links], clocks:
     return Excess(found, max(LEAST_NS, NOISES * spread))
 
 
+def late_flows(latencies: Sequence[Latency], paths: Mapping[Flow, Links], clocks: Mapping[int, str]) -> list[Flow]:
+    """Return the flows whose latency is long beside that of others over as many links."""
+    excess = excess_of(latencies, paths, clocks)
+    return [flow for flow, ns in excess.of.items() if ns > excess.least_ns]
+
+
 def delays_of(
     latencies: Sequence[Latency],
     paths: Mapping[Flow, Links],
@@ -94,7 +100,7 @@ def delays_of(
     `layout`: of the same paths. `names`: the link that ends at an address. `clocks`: by rank, the name of its clock.
     """
     excess = excess_of(latencies, paths, clocks)
-    slow = {(flow.source, flow.target, flow.path) for flow, ns in excess.of.items() if ns > excess.least_ns}
+    slow = {(flow.source, flow.target, flow.path) for flow in late_flows(latencies, paths, clocks)}
     found = []
     for cause in blame(slow, layout):
         flows = [Flow(*path) for path in cause.paths]

@@ -51,15 +51,19 @@ def faults_of(
         share = lossy.lost / lossy.sent
         words = f"loses {100 * share:.2g} % of its packets ({lossy.lost:,} of {lossy.sent:,})"
         found.append(places.fault("loss", words, lossy.blame, share))
-    clocks = {rank: facts.machine.partition(" ")[0] for rank, facts in enumerate(seen.facts)}
     sound = {flow: links for flow, links in paths.items() if (flow.source, flow.target, flow.path) not in lost}
-    for delay in delays_of(latencies, sound, layout, places.names, clocks):
+    for delay in delays_of(latencies, sound, layout, places.names, clocks_of(seen)):
         words = f"delays packets by {delay.delay_ns / 1e6:.2g} ms"
         found.append(Fault("delay", words, list(delay.links), list(delay.ranks), float(delay.delay_ns), delay.paths))
     for rank, said in congestion_faults(seen.incasts or [], bleached_pairs(seen)):
         words = f"marks packets: {said}" if rank is None else f"does not control congestion: {said}"
         found.append(Fault("congestion", words, [], [] if rank is None else [rank]))
     return found
+
+
+def clocks_of(seen: Observed) -> dict[int, str]:
+    """Return the name of each rank's clock: its machine."""
+    return {rank: facts.machine.partition(" ")[0] for rank, facts in enumerate(seen.facts)}
 
 
 def host_links_of(paths: Mapping[Flow, Links]) -> dict[str, tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -27,18 +28,20 @@ from genie.live.paths.probe import PathProber, train
 from genie.live.rank.process import start
 from genie.live.rendezvous.meeting import Rendezvous, decoded
 from genie.plan.facts import facts_of_build
-from genie.probe.faults import Fault, faults_of, host_links_of
-from genie.probe.latencies import least_latencies
+from genie.probe.delays import late_flows
+from genie.probe.faults import Fault, clocks_of, faults_of, host_links_of
+from genie.probe.latencies import least_latencies, spread_latencies, with_later
 from genie.probe.plan import PathTest, batches_of, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
-from genie.probe.waits import LinkWaits, Watched, waits_of, watch_of
+from genie.probe.waits import LinkWaits, Watched, flows_of, waits_of, watch_of
 from genie.record import PROBE
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
 ROUNDS_MIN, ROUNDS_MAX, ROUNDS_LIMIT = 3, 9, 60  # measurements of each test; the limit: of unsteady ones
-UNSTEADY_MIN = 3  # slow rounds of a path that is slow at times
+UNSTEADY_MIN, STEADY_SHARE = 3, 0.8  # slow rounds of a path that is slow at times, and their share of a slow path's
+PAUSE_MAX_S = 0.3  # before a round, drawn: rounds must not keep step with a fault that comes and goes
 LOCATE_TRIES = 8  # of a path that is slow at times
 QUEUE_NS, LONGER = 3_000_000, 2.0  # time of an answer from behind its queue: at least, and over the median
 OF_OTHERS = ("loss", "delay")  # faults that traffic of others looks like
@@ -75,6 +78,7 @@ class LinkProbeRank:
                 streams, seen.stations, sound, lambda made: not any(congestion_faults(made, bleached_pairs(seen)))
             )
             streams.close()
+        latencies = self._asked_again(phases, seen, latencies)
         faults = faults_of(settings, seen, self.paths, latencies) if self.rank == 0 else []
         faults = [self._split(fault) for fault in self._agreed(faults)]
         waits = self._waits(phases, seen, found, faults)
@@ -93,9 +97,22 @@ class LinkProbeRank:
         watched = msgspec.convert(self.meet.agree(plain)[0], list[Watched])
         if not watched:
             return []
+        flows = flows_of(watched)
+        return waits_of(self._spread(phases, seen, flows, len(flows)), watched)
+
+    def _asked_again(self, phases: Phases, seen: Observed, latencies: Sequence[Latency]) -> list[Latency]:
+        """Return the latencies on rank 0, with those of late flows over a longer time; [] elsewhere."""
+        late: Any = None
+        if self.rank == 0:
+            clocks = clocks_of(seen)
+            late = msgspec.to_builtins(late_flows(latencies, self.paths, clocks))
+        flows = msgspec.convert(self.meet.agree(late)[0], list[Flow])
+        return with_later(latencies, self._spread(phases, seen, flows)) if flows else list(latencies)
+
+    def _spread(self, phases: Phases, seen: Observed, flows: Sequence[Flow], at_once: int = 1) -> dict[Flow, list[int]]:
         prober = phases.prober(seen)
         try:
-            return waits_of(self.meet, prober, self.settings.udp_port, self.settings.traffic_class, watched)
+            return spread_latencies(self.meet, prober, self.settings, flows, at_once)
         finally:
             if prober:
                 prober.close()
@@ -199,7 +216,9 @@ class LinkProbeRank:
         If a path is slow in some of these rounds only, measure on until the time is over.
         """
         deadline = time.monotonic() + budget_s
+        draw = random.Random(self.settings.seed)  # the same on all ranks
         for number in range(ROUNDS_LIMIT):
+            time.sleep(draw.uniform(0, PAUSE_MAX_S))
             tests = [test for batch in batches for test in batch]
             if number == ROUNDS_MAX and not any(slow_rounds(test, tests) for test in tests):
                 break
@@ -303,9 +322,8 @@ class LinkProbeRank:
 
 
 def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:
-    """Whether a path is slower than the best one of all tests in most rounds."""
-    best = max(median(each.rates_bps) / each.expected_bps for each in tests)
-    return median(test.rates_bps) / test.expected_bps <= SLOW_SHARE * best
+    """Whether a path is slower than the best one of all tests in nearly all rounds."""
+    return 0 < STEADY_SHARE * len(test.rates_bps) <= len(slow_rounds(test, tests))
 
 
 def shows_queue(times_ns: Sequence[int]) -> bool:

@@ -25,7 +25,7 @@ class Carrier:
     group: str
     seq: int
     size_bytes: int
-    extra_ns: int  # median over iterations
+    extra_ns: int  # mean over iterations: means add up, and medians do not
     share: float  # of an iteration's cost
 
 
@@ -41,7 +41,7 @@ def carriers_of(collectives: Iterable[Collective], level: float, cost_ns: int) -
     for items in by_iteration.values():
         for item, part in zip(items, parts_of(items, level), strict=True):
             table[item.group, item.seq, item.op, item.size_bytes].append(part)
-    extra = {key: float(np.median(values)) for key, values in table.items()}
+    extra = {key: sum(values) / len(by_iteration) for key, values in table.items()}
     total = sum(extra.values())
     scale = min(1.0, cost_ns / total) if total > 0 else 0.0
     found = [

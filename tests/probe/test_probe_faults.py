@@ -25,8 +25,9 @@ from genie.check.settings import (
     Tally,
     Trace,
 )
-from genie.probe.delays import clocks_ahead_ns, delays_of
+from genie.probe.delays import clocks_ahead_ns, delays_of, late_flows
 from genie.probe.faults import Fault, faults_of, host_links_of
+from genie.probe.latencies import with_later
 from genie.probe.split import TtlProbes, quoted_tos
 
 PORTS = 4
@@ -88,6 +89,20 @@ def test_a_link_that_delays_is_among_those_named_and_its_delay_is_right(link: st
 @given(st.randoms(use_true_random=False))
 def test_noise_alone_is_no_delay(draw: Any) -> None:
     assert delays_of(latencies({}, draw), PATHS, LAYOUT, NAMES, ONE_CLOCK) == []
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(st.sampled_from(LINKS), st.randoms(use_true_random=False))
+def test_a_delay_that_is_gone_when_asked_again_is_none(link: str, draw: Any) -> None:
+    before = latencies({link: 20_000_000}, draw)
+    late = late_flows(before, PATHS, ONE_CLOCK)
+    assert set(late) == {flow for flow, links in PATHS.items() if link in links}
+    stays = {flow: [20_100_000, 20_050_000] for flow in late}
+    (found,) = delays_of(with_later(before, stays), PATHS, LAYOUT, NAMES, ONE_CLOCK)
+    assert link in found.links
+    goes = {flow: [25_000_000, 40_000] for flow in late}
+    assert delays_of(with_later(before, goes), PATHS, LAYOUT, NAMES, ONE_CLOCK) == []
+    assert with_later(before, {flow: [] for flow in late}) == before, "nothing arrived: the first result counts"
 
 
 def test_both_directions_of_a_cable_are_two_delays() -> None:

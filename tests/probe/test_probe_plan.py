@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genie.check.settings import Flow
 from genie.probe.plan import are_disjoint, batches_of, planned
-from genie.probe.rank import shows_queue
+from genie.probe.rank import is_slow, shows_queue
+from genie.probe.settings import PathRate
 
 Links = tuple[str, ...]
 
@@ -39,6 +41,15 @@ def test_a_queue_that_stands_at_times_is_longer_than_the_usual_one() -> None:
     assert shows_queue([*usual_ns, *long_ns])
     assert shows_queue([50_000] * 12 + [4_000_000] * 3)
     assert not shows_queue([50_000] * 12 + [1_000_000] * 3)
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0, False), (5, False), (7, False), (8, True), (10, True)])
+def test_a_path_that_is_slow_in_half_of_the_rounds_is_not_slow_all_the_time(slow: int, expected: bool) -> None:
+    rates_bps = [0.6e8] * slow + [1e8] * (10 - slow)
+    tests = [PathRate(["a->b"], [], 1e8, rates_bps), PathRate(["a->c"], [], 1e8, [1e8] * 10)]
+    assert is_slow(tests[0], tests) == expected
+    assert not is_slow(tests[1], tests)
+    assert not is_slow(PathRate(["a->d"], [], 1e8, []), tests), "it was not measured"
 
 
 def test_a_fabric_of_two_leaves_and_two_spines() -> None:

@@ -127,7 +127,7 @@ def test_fail_counts_too_and_does_not_speak_for_the_others() -> None:
     line = of(synthetic_runs.run_pair(1, Noise(), Fault(5, 0.5, since=7)))
     assert line == (
         "FAIL rank 5: its NIC (host5/nic0) or link (host5-switch0) sends 2.0x slower than the twin since iteration 7; "
-        "iterations take 87 % longer (+172 ms); +107 ms of it in all_reduce #1 of group world (1.51 MiB), +61.7 ms in "
+        "iterations take 87 % longer (+172 ms); +107 ms of it in all_reduce #1 of group world (1.51 MiB), +61.5 ms in "
         "1 more; 7 of 8 NICs judged"
     )
     line = of(link_runs.run_pair(8, {"leaf0->spine0": 0.4}))

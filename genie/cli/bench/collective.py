@@ -161,7 +161,8 @@ def collective(
     traffic = replace(traffic, algorithm=_algorithm_of(operation, algorithm))
     live = replace(live, verify=bool(given.check))
     mtu_bytes = mtu_from(mtu)
-    ours = {"collective": operation.name, "world": "live" if runs else "twin", **facts_of_build()}
+    chosen = {"mtu": mtu_bytes, "congestion": traffic.congestion}
+    ours = {"collective": operation.name, "world": "live" if runs else "twin", "asked": chosen, **facts_of_build()}
     with (
         Report(files, ours) as report,
         staged(traffic, live, lab, ranks, runs=runs) as bench_site,

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from genie.bench import baseline, comparison, nccl_json, nccl_table
+from genie.bench.baseline import BenchBaseline
 from genie.bench.collectives import Operation
 from genie.bench.measured import Measured
 from genie.cli.bench.runs import check_json, write_json
 from genie.cli.exits import text_of
 from genie.cli.output import RUNS, print_verdict
-from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK, UsageError
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK, GenieError, UsageError
 from genie.job.outputs import check_junit
 from genie.job.warnings import warn
-from genie.live.launch.launcher import LaunchError
 
 if TYPE_CHECKING:
     from genie.bench.asked import Asked
@@ -45,7 +45,8 @@ class ReportFiles:
             path = Path(str(self.baseline))
             if self.json is not None and path.resolve() == self.json.resolve():
                 raise UsageError(f"--baseline {path}: is replaced by this bench: choose another -J")
-            baseline.read_baseline(path)
+        elif self.baseline == LAST and self.json is None and RUNS.exists() and not RUNS.is_dir():
+            raise UsageError(f"--baseline last: {RUNS} is no folder: give a -J FILE, whose folder is searched")
 
 
 class Filled(Protocol):
@@ -64,10 +65,15 @@ class Report:
         self._files, self._ours = files, ours
         self._started = time.strftime(nccl_table.TIME_FORMAT)
         self._tables: list[Filled] = []  # the measured table first, then the simulated one
+        given = files.baseline
+        self._before = None if given in (None, LAST) else baseline.read_baseline(Path(str(given)))
         self.code = EXIT_OK  # of the comparison with the baseline
 
     def add(self, table: Filled) -> None:
-        """Add a table to the report."""
+        """Add a table to the report, before it is filled. Raises UsageError for a baseline of another job."""
+        if not self._tables and self._before is not None:
+            config = nccl_json.config_of(table.asked, table.devices)
+            self._check_job(self._before, baseline.asked_of(config, self._ours))
         self._tables.append(table)
 
     def __enter__(self) -> Report:
@@ -84,7 +90,7 @@ class Report:
             finally:  # the measurements stay, although the baseline is of no use
                 self._write(found, errors)
             return
-        with suppress(LaunchError):  # only the first error is reported
+        with suppress(GenieError, OSError):  # only the first error is reported
             self._write(found, errors)
 
     def _write(self, found: dict[str, Any] | None, errors: Sequence[str]) -> None:
@@ -108,22 +114,26 @@ class Report:
         if given is None:
             return
         job = baseline.job_of(found["config"], found["genie"])
-        if given == LAST:
+        before = self._before
+        if before is None:
             folder = RUNS if self._files.json is None else self._files.json.parent
             before = baseline.newest_bench(folder, job)
             if before is None:
                 warn(f"--baseline last: no bench of this job in {folder} has passed: this bench is compared with none")
                 return
         else:
-            before = baseline.read_baseline(Path(given))
-            if other := baseline.differences(baseline.job_of(before.report.config, before.report.genie), job):
-                raise UsageError(f"--baseline {given}: is of another job: it differs in {', '.join(other)}")
+            self._check_job(before, job)
         changes = baseline.changes_of(before, found)
         found["genie"]["baseline"] = {"file": str(before.path), "sizes": [each.to_dict() for each in changes]}
         print_verdict(baseline.in_words(before.path, changes))
         self.code = (
             EXIT_FAILED if any(each.is_slower for each in changes) else EXIT_OK if changes else EXIT_INCONCLUSIVE
         )
+
+    def _check_job(self, before: BenchBaseline, job: Mapping[str, Any]) -> None:
+        other = baseline.differences(baseline.job_of(before.report.config, before.report.genie), job)
+        if other:
+            raise UsageError(f"--baseline {before.path}: is of another job: it differs in {', '.join(other)}")
 
     def _object(self, errors: list[str]) -> dict[str, Any]:
         first, *others = self._tables

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from genie.bench.baseline import REPORT_KIND
 from genie.bench.sizes import SIZE_MAX, parse_size
 from genie.cli.launching import check_live, refuse_half_a_launch, refuse_launched
 from genie.config.hosts import Hosts, load_hosts
@@ -38,7 +39,6 @@ TEMPORARY = "genie-bench-locked-"  # prefix of folders that are removed once no 
 SHARED_FOLDER = Path("runs/bench")  # where ranks are on other machines, which must see it
 
 UNLIMITED = "unlimited"
-REPORT_KIND = "bench-report"
 PREFIX = "bench"  # of traces
 FIRST_TWO = "0,1"
 _ENDS = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")

@@ -1,0 +1,115 @@
+"""Traffic of other jobs on a link: it slows the run, and the verdict does not call the link faulty."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from lab_fabrics import PORT, carried, send, written
+from live_runs import genie
+
+from genie.lab import Lab, down, names_of, up
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
+LINK = "leaf0->spine1"
+HOST_RATE_BPS = 100_000_000
+# Host -> leaf: the job runs on the first eight, others on the last four.
+LEAVES = (0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1)
+OTHERS = (("host8", "host11"), ("host9", "host12"), ("host10", "host13"))
+BURSTS = """
+import random, socket, sys, time
+_, address, port, source, seed = sys.argv
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30000)
+it.bind(("", int(source)))
+draw = random.Random(int(seed))
+while True:
+    until = time.monotonic() + draw.uniform(0.01, 0.04)
+    while time.monotonic() < until:
+        it.sendto(bytes(1400), (address, int(port)))
+    time.sleep(draw.uniform(0.01, 0.05))
+"""
+SINK = """
+import socket, sys
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.bind(("", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    it.recv(9000)
+"""
+
+
+def fabric_text() -> str:
+    hosts = "".join(f'[[topology.host]]\nname = "host{number}"\n' for number in range(len(LEAVES)))
+    switches = "".join(f'[[topology.switch]]\nname = "{name}"\n' for name in ("leaf0", "leaf1", "spine0", "spine1"))
+    cables = [(f"host{number}", f"leaf{leaf}", 100) for number, leaf in enumerate(LEAVES)]
+    cables += [(f"leaf{leaf}", f"spine{spine}", 200) for leaf in (0, 1) for spine in (0, 1)]
+    links = "".join(f'[[topology.link]]\na = "{a}"\nb = "{b}"\nrate = "{mbps}Mb/s"\n' for a, b, mbps in cables)
+    switch = (
+        '[link]\nrate = "100Mb/s"\n[switch]\nbuffer = "1MiB"\n[transport]\nwindow_packets = 64\nack_timeout = "2s"\n'
+    )
+    return f'name = "others"\n[topology]\nkind = "explicit"\n{hosts}{switches}{links}{switch}'
+
+
+def port_over(lab: Lab, source: str, target: str) -> int:
+    """A source port whose flows cross LINK."""
+    for port in range(7000, 7020):
+        before = carried(lab, LINK)
+        send(lab, source, target, size=1000, count=20, source_port=port)
+        if carried(lab, LINK) - before > 15_000:
+            return port
+    raise AssertionError("no port's flow crosses the link")
+
+
+@contextmanager
+def busy(lab: Lab) -> Iterator[None]:
+    """Three hosts that send bursts over LINK as fast as their NICs can: together they fill it at times."""
+    with ExitStack() as stack:
+        ports = {source: port_over(lab, source, target) for source, target in OTHERS}  # while nothing else is sent
+        for seed, (source, target) in enumerate(OTHERS):
+            line = lab.inside(target, sys.executable, "-I", "-S", "-c", SINK, str(PORT))
+            sink = stack.enter_context(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
+            stack.callback(sink.kill)
+            assert sink.stdout is not None
+            assert sink.stdout.readline() == "ready\n"
+            words = [lab.addresses[target][0], PORT, ports[source], seed]
+            line = lab.inside(source, sys.executable, "-I", "-S", "-c", BURSTS, *map(str, words))
+            sender = stack.enter_context(subprocess.Popen(line))
+            stack.callback(sender.kill)
+        before = carried(lab, LINK)
+        time.sleep(1)
+        assert carried(lab, LINK) - before > HOST_RATE_BPS / 8, "others do not fill the link"
+        yield
+
+
+def test_a_link_that_others_fill_is_open_and_a_slow_link_beside_it_is_not(as_root: None, tmp_path: Path) -> None:
+    fabric = written(tmp_path, fabric_text())
+    try:
+        lab, _ = up(fabric)
+        with busy(lab):
+            out = tmp_path / "others"
+            ended = genie(
+                "validate", "examples/transformer", "--lab", str(fabric), "-o", str(out), "-n", "6", limit_s=200
+            )
+        verdict = json.loads((out / "verdict.json").read_text())
+        said = (ended.stdout, [[each["name"], each["fault"], each["doubt"]] for each in verdict["suspects"]])
+        first = verdict["suspects"][0]
+        assert LINK in first["links"], said
+        assert f"on the way over {LINK} while this job is silent, behind traffic of others" in first["doubt"], said
+        assert (ended.code, verdict["result"]) == (4, "inconclusive"), said
+
+        out = tmp_path / "slow"
+        fault = ("--lab-fault", f"{LINK} rate=40%")
+        ended = genie("validate", "examples/transformer", "--lab", str(fabric), "-o", str(out), "-n", "6", *fault)
+        (only,) = json.loads((out / "verdict.json").read_text())["suspects"]
+        assert (ended.code, only["links"], only["fault"], only["doubt"]) == (1, [LINK], "rate", ""), ended.stdout
+    finally:
+        for name in names_of(fabric):
+            down(name)
