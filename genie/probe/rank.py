@@ -44,7 +44,8 @@ UNSTEADY_MIN, STEADY_SHARE = 3, 0.8  # slow rounds of a path that is slow at tim
 PAUSE_MAX_S = 0.3  # before a round, drawn: rounds must not keep step with a fault that comes and goes
 LOCATE_TRIES = 8  # of a path that is slow at times
 QUEUE_NS, LONGER = 3_000_000, 2.0  # time of an answer from behind its queue: at least, and over the median
-OF_OTHERS = ("loss", "delay")  # faults that traffic of others looks like
+WATCHED_KINDS = ("loss", "delay")  # of faults that traffic of others looks like
+WATCHED_AT_ONCE = 16  # flows of one host
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
 
@@ -91,14 +92,14 @@ class LinkProbeRank:
         plain: Any = None
         if self.rank == 0:
             slow = {link for test in found if self._is_doubtful(test) for link in test.links}
-            faulty = {link for each in faults if each.kind in OF_OTHERS for link in each.links}
+            faulty = {link for each in faults if each.kind in WATCHED_KINDS for link in each.links}
             suspected = faulty | set(self.settings.suspected)
             plain = msgspec.to_builtins(watch_of(self.paths, suspected | slow, suspected))
         watched = msgspec.convert(self.meet.agree(plain)[0], list[Watched])
         if not watched:
             return []
         flows = flows_of(watched)
-        return waits_of(self._spread(phases, seen, flows, len(flows)), watched)
+        return waits_of(self._spread(phases, seen, flows, min(len(flows), WATCHED_AT_ONCE)), watched)
 
     def _asked_again(self, phases: Phases, seen: Observed, latencies: Sequence[Latency]) -> list[Latency]:
         """Return the latencies on rank 0, with those of late flows over a longer time; [] elsewhere."""

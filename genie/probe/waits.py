@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from genie.check.settings import Flow
 
-LINKS_MAX = 8
+LINKS_MAX = 16
 
 Links = tuple[str, ...]
 

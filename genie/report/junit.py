@@ -14,9 +14,11 @@ from genie.record import JUNIT_KIND, mark, replace_own
 
 if TYPE_CHECKING:
     from genie.verdict.history.comparison import Comparison
-    from genie.verdict.model import Verdict
+    from genie.verdict.model import Suspect, Verdict
 
 State = Literal["passed", "failure", "error", "skipped"]
+NICS, LINKS = "NICs", "links"  # groups of test cases
+DIRECTIONS = ("egress", "ingress")
 
 
 @dataclass(frozen=True)
@@ -61,29 +63,42 @@ def junit(suite: str, cases: Sequence[Case], line: str = "") -> str:
 
 
 def cases_of_verdict(verdict: Verdict) -> list[Case]:
-    """A case for the verdict, for each suspect, for each component that was judged, and for each that was not."""
+    """A case for the verdict, and for each component: accused, open, known, judged or not judged."""
     took_s = sum(each.span_ns for each in verdict.iterations) / 1e9
     state: State = {"pass": "passed", "fail": "failure", "inconclusive": "error"}[verdict.result]  # type: ignore[assignment]
     cases = [Case("verdict", "the network plays as the twin does", state, verdict.line(), took_s)]
+    found: dict[tuple[str, str], Case] = {}  # each component once, by its first answer
+
+    def add(place: tuple[str, str], state: State, text: str) -> None:
+        found.setdefault(place, Case(*place, state, text))
+
     for each in verdict.suspects:
-        cases.append(
-            Case(each.kind, each.name, "error", f"{each.evidence}; open: {each.doubt}")
-            if each.doubt
-            else Case(each.kind, each.name, "failure", each.evidence)
-        )
-    cases += [Case(each.kind, each.name, "skipped", f"a known fault: {each.evidence}") for each in verdict.known]
+        text = f"{each.evidence}; open: {each.doubt}" if each.doubt else each.evidence
+        for place in _places(each):
+            add(place, "error" if each.doubt else "failure", text)
+        for name in each.also:
+            if "->" in name:
+                add((LINKS, name), "error", f"would look the same as {each.name}")
+    for each in verdict.known:
+        for place in _places(each):
+            add(place, "skipped", f"a known fault: {each.evidence}")
     for name, bound in verdict.upper_bound.items():
         if bound is not None and bound < verdict.options.practical:
-            group = "links" if name.startswith("link ") else "NICs"
-            cases.append(Case(group, name, "passed", f"at most {percent(bound)} slower than its peers"))
+            place = (LINKS, name.removeprefix("link ")) if name.startswith("link ") else (NICS, name)
+            add(place, "passed", f"at most {percent(bound)} slower than its peers")
     for part in filter(None, (verdict.judged.nics, verdict.judged.links)):
-        group = "NICs" if part is verdict.judged.nics else "links"
-        cases += [
-            Case(group, name, "skipped", f"not judged: {why}")
-            for why, names in part.not_judged.items()
-            for name in names
-        ]
-    return cases
+        for why, names in part.not_judged.items():
+            for name in names:
+                add((NICS if part is verdict.judged.nics else LINKS, name), "skipped", f"not judged: {why}")
+    return [*cases, *found.values()]
+
+
+def _places(suspect: Suspect) -> list[tuple[str, str]]:
+    """Return group and name of each case of a suspect: its parts pass under the same names."""
+    if suspect.kind in ("nic", "host") and suspect.ranks:
+        ways = (suspect.direction,) if suspect.direction in DIRECTIONS else DIRECTIONS
+        return [(NICS, f"rank {rank} {way}") for rank in suspect.ranks for way in ways]
+    return [(LINKS, link) for link in suspect.links] or [(suspect.kind, suspect.name)]
 
 
 def cases_of_bench(report: Mapping[str, Any] | None, errors: Sequence[str]) -> list[Case]:

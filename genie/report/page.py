@@ -180,7 +180,8 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
     return section(
         "Wait, wire and excess of each collective",
         "Wait: for the last rank to arrive, the mean over ranks. Wire: the twin's time once all have arrived. "
-        f"Excess: the time that the network added to that (dashed: it was faster).{_of_a_pass(verdict)}",
+        "Excess: the time that the network added to that (dashed: it was faster). The largest comes first."
+        f"{_of_a_pass(verdict)}",
         f'<div class="key">{choice}{legend}</div><figure id="parts"></figure>',
         as_table(header, rows, REST_IS_IN),
     )

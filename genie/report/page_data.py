@@ -91,13 +91,13 @@ def _part(name: str, items: list[Collective]) -> dict[str, Any]:
 
 
 def parts(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
-    """Choice ("median", or an iteration) → bars in the order of play, at most PARTS_MAX of them, the largest."""
+    """Choice ("median", or an iteration) → bars, at most PARTS_MAX of them, the largest median excess first."""
     groups: dict[tuple[str, int], list[Collective]] = {}
     for item in verdict.collectives:
         groups.setdefault((item.group, item.seq), []).append(item)
     largest = sorted(groups, key=lambda key: -max(i.measured_ns + abs(i.excess_ns) for i in groups[key]))[:PARTS_MAX]
-    kept = set(largest)
-    order = [key for key in groups if key in kept]
+    order = sorted(largest, key=lambda key: -median(item.excess_ns for item in groups[key]))
+    place = {key: at for at, key in enumerate(order)}
     result = {"median": [_part(title(groups[key][0]), groups[key]) for key in order]}
     window = suspect_window(verdict)
     if window and window[0] > verdict.iterations[0].iteration:
@@ -106,9 +106,9 @@ def parts(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
                 key: [i for i in groups[key] if (window[0] <= i.iteration <= window[1]) == inside] for key in order
             }
             result[choice] = [_part(title(items[0]), items) for items in chosen.values() if items]
-    for item in verdict.collectives:
-        if (item.group, item.seq) in kept:
-            result.setdefault(str(item.iteration), []).append(_part(title(item), [item]))
+    shown = (item for item in verdict.collectives if (item.group, item.seq) in place)
+    for item in sorted(shown, key=lambda item: (item.iteration, place[item.group, item.seq])):
+        result.setdefault(str(item.iteration), []).append(_part(title(item), [item]))
     return result
 
 

@@ -58,12 +58,13 @@ def _accused(verdict: Verdict) -> Verdict:
     rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
     # Steady traffic of others, below the link's capacity, leaves no trace but a lower rate.
     alone = "and that no other job sends over it, " if first.fault in SLOWNESS and first.kind != "nic" else ""
+    verb = {"loss": "loses packets", "delay": "delays packets"}.get(first.fault, "is slow")
     found = [first.evidence.split(";")[0] + others, *([f"open: {first.doubt}"] if first.doubt else [])]
     return replace(
         verdict,
         result="inconclusive" if first.doubt else "fail",
         summary="; ".join([*found, *map(_known, verdict.known), *cost, verdict.judged.words()]),
-        action=f"Run again while no other job sends over {first.name}: if it is slow then, check it{rivals}."
+        action=f"Run again while no other job sends over {first.name}: if it {verb} then, check it{rivals}."
         if first.doubt
         else f"Check {first.name}{rivals}, {alone}then run again to confirm.",
     )

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from genie.verdict.links import KnownPaths
     from genie.verdict.locate import Finding
 
+LEAST_SHOWN = 0.01  # a smaller fraction of an iteration is not told from noise, and not divided
+
 
 def cost_in_words(cost: Cost) -> str:
     """`iterations take 16 % longer (+104 ms); +96.8 ms of it in all_reduce #1 (2 MiB), +7.2 ms elsewhere`."""
     if cost.iteration_ns == 0:
         return "iterations of this job are not slower"
+    if cost.fraction < LEAST_SHOWN:
+        return f"iterations take less than {percent(LEAST_SHOWN)} longer"
     text = f"iterations take {percent(cost.fraction)} longer (+{duration(cost.iteration_ns)})"
     if not cost.carriers:
         return text

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -83,7 +83,8 @@ class Slurm:
 
     def logs(self) -> str:
         """The ends of all logs."""
-        return "\n".join(f"{path.name}: {path.read_text()[-800:]}" for path in sorted(self.folder.glob("*.log")))
+        paths = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")])
+        return "\n".join(f"{path.name}: {path.read_text()[-800:]}" for path in paths)
 
 
 @contextmanager
@@ -131,8 +132,7 @@ def _are_idle(slurm: Slurm) -> bool:
     return False
 
 
-def _wait(is_true: object, slurm: Slurm, limit_s: float = 60.0) -> None:
-    assert callable(is_true)
+def _wait(is_true: Callable[[], bool], slurm: Slurm, limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not is_true():
         if time.monotonic() > deadline:

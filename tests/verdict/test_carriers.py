@@ -61,9 +61,10 @@ def test_in_words() -> None:
         Carrier("all_to_all", "expert", 4, MIB, 5 * MS, 0.05),
         Carrier("all_reduce", "0", 1, MIB, 4 * MS, 0.04),
     ]
+    assert cost_in_words(Cost(4 * MS, 650 * MS, 0.006, carriers[2:])) == "iterations take less than 1 % longer"
     first = "iterations take 16 % longer (+104 ms); +16.8 ms of it in reduce_scatter #13 of group 2 (545 KiB)"
     assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16)) == "iterations take 16 % longer (+104 ms)"
     assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16, carriers[:1])) == f"{first}, +87.2 ms elsewhere"
     assert cost_in_words(Cost(104 * MS, 650 * MS, 0.16, carriers)) == f"{first}, +9 ms in 2 more, +78.2 ms elsewhere"
-    whole = cost_in_words(Cost(4 * MS, 650 * MS, 0.006, carriers[2:]))
+    whole = cost_in_words(Cost(4 * MS, 65 * MS, 0.06, carriers[2:]))
     assert whole.endswith("of it in all_reduce #1 (1 MiB)"), "nothing is left"

@@ -10,7 +10,7 @@ from test_probed_faults import suspect
 
 from genie.verdict import judge
 from genie.verdict.history.comparison import compare
-from genie.verdict.probed.doubt import LinkWaits, busy_links, with_doubts
+from genie.verdict.probed.doubt import ProbedWaits, busy_links, with_doubts
 from genie.verdict.probed.faults import whole_rails
 from genie.verdict.probed.probes import ProbedPath, Probes
 
@@ -19,9 +19,9 @@ QUIET = tuple(range(0, 40_000, 40))  # 1,000 waits of up to 40 us
 SHORT = (150_000,) * 1000
 
 
-def waits(share: float, beside: tuple[int, ...] = QUIET) -> LinkWaits:
+def waits(share: float, beside: tuple[int, ...] = QUIET) -> ProbedWaits:
     waiting = round(1000 * share)
-    return LinkWaits(LINK, (2_300_000,) * waiting + (10_000,) * (1000 - waiting), beside)
+    return ProbedWaits(LINK, (2_300_000,) * waiting + (10_000,) * (1000 - waiting), beside)
 
 
 def sound_path(*links: str, share: float = 0.99) -> ProbedPath:
@@ -31,10 +31,10 @@ def sound_path(*links: str, share: float = 0.99) -> ProbedPath:
 @pytest.mark.parametrize(
     ("seen", "is_busy"),
     [(waits(0.3), True), (waits(0.05), True), (waits(0.01), False), (waits(0.0), False),
-     (waits(0.3, beside=tuple(ns * 50 for ns in QUIET)), False), (LinkWaits(LINK, SHORT, SHORT), False),
-     (LinkWaits(LINK, (), QUIET), False), (LinkWaits(LINK, SHORT, ()), False)],
+     (waits(0.3, beside=tuple(ns * 50 for ns in QUIET)), False), (ProbedWaits(LINK, SHORT, SHORT), False),
+     (ProbedWaits(LINK, (), QUIET), False), (ProbedWaits(LINK, SHORT, ()), False)],
 )  # fmt: skip
-def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: LinkWaits, is_busy: bool) -> None:
+def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: ProbedWaits, is_busy: bool) -> None:
     assert (LINK in busy_links([seen])) == is_busy
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from link_runs import run_pair as link_run_pair
 from live_runs import genie
 from synthetic_runs import Fault, Noise, run_pair
 
@@ -43,7 +44,7 @@ def test_a_verdict(fault: Fault) -> None:
     cases = root[0].findall("testcase")
     assert [child.tag for child in cases[0]] == ([] if fault == Fault() else ["failure"])
     named = {case.attrib["name"] for case in cases if case.find("failure") is not None}
-    assert {suspect.name for suspect in verdict.suspects} <= named
+    assert named >= {f"rank {rank} egress" for suspect in verdict.suspects for rank in suspect.ranks}
     assert verdict.line() in "".join(root.itertext())
 
 
@@ -59,9 +60,21 @@ def test_a_suspect_that_may_not_be_at_fault_is_an_error_and_no_failure() -> None
     (suspect,) = verdict.suspects
     verdict.suspects[0] = replace(suspect, doubt="traffic of others crosses it")
     root = read(junit("genie", cases_of_verdict(verdict)))
-    (case,) = (case for case in root[0].findall("testcase") if case.attrib["name"] == suspect.name)
+    (case,) = (case for case in root[0].findall("testcase") if case.attrib["name"] == "rank 5 egress")
     assert [child.tag for child in case] == ["error"]
     assert case[0].attrib["message"].endswith("; open: traffic of others crosses it")
+
+
+def test_a_component_has_one_case_of_the_same_name_whatever_its_answer() -> None:
+    def names(fault: float | None) -> set[tuple[str, str]]:
+        verdict = judge(*link_run_pair(3, {} if fault is None else {"leaf0->spine1": fault}))
+        cases = read(junit("genie", cases_of_verdict(verdict)))[0].findall("testcase")
+        every = [(case.attrib["classname"], case.attrib["name"]) for case in cases]
+        assert len(every) == len(set(every))
+        return {each for each in every if each[0] == "genie.links"}
+
+    assert ("genie.links", "leaf0->spine1") in names(None)
+    assert names(0.4) == names(None)
 
 
 def test_components_that_are_not_judged_are_skipped() -> None:

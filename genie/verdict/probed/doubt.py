@@ -19,7 +19,7 @@ WAITING_SHARE = 0.05  # of the datagrams over a link
 WAITING_MIN = 20
 
 
-class LinkWaits(Struct, frozen=True):
+class ProbedWaits(Struct, frozen=True):
     """Waits of a probe's run.json: see genie/probe/waits.py."""
 
     link: str
@@ -27,7 +27,7 @@ class LinkWaits(Struct, frozen=True):
     beside_ns: tuple[int, ...]
 
 
-def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
+def busy_links(waits: Sequence[ProbedWaits]) -> dict[str, tuple[float, int]]:
     """Return link -> (share of the datagrams that waited there, median wait in ns), for links with others' traffic."""
     found = {}
     for each in waits:
@@ -44,7 +44,7 @@ def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
 def with_doubts(
     suspects: Sequence[Suspect],
     probed: Sequence[Suspect],
-    waits: Sequence[LinkWaits],
+    waits: Sequence[ProbedWaits],
     sound: Mapping[str, float],
     uneven: Mapping[str, tuple[float, float]],
 ) -> list[Suspect]:

@@ -17,7 +17,7 @@ from genie.page.words import percent, rate
 from genie.record.reading import read_object
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
-from genie.verdict.probed.doubt import LinkWaits
+from genie.verdict.probed.doubt import ProbedWaits
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Probes:
     faults: tuple[ProbedFault, ...] = ()
     host_links: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # link -> (direction, rank) of its NIC
     between: frozenset[str] = frozenset()  # links between switches that probes have crossed
-    waits: tuple[LinkWaits, ...] = ()  # over links that are slow, or that the run accuses
+    waits: tuple[ProbedWaits, ...] = ()  # over links that are slow, or that the run accuses
 
     def passed(self, practical: float) -> dict[str, float]:
         """Link -> upper bound of its slow-down, for links on a path that reached its rate."""
@@ -138,7 +138,7 @@ class _Info(Struct):
     faults: list[ProbedFault] = []
     host_links: dict[str, tuple[str, int]] = {}
     crossed: list[str] = []
-    waits: list[LinkWaits] = []
+    waits: list[ProbedWaits] = []
 
 
 def read_probes(path: Path) -> Probes:
@@ -154,7 +154,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
         convert(info.get("faults", []), tuple[ProbedFault, ...]),
         host_links,
         frozenset(info.get("crossed", [])) - set(host_links),
-        convert(info.get("waits", []), tuple[LinkWaits, ...]),
+        convert(info.get("waits", []), tuple[ProbedWaits, ...]),
     )
     tests = [test for test in info.get("tests", []) if test["expected_bps"] > 0 and test["links"]]
     rounds = min((len(test["rates_bps"]) for test in tests), default=0)
