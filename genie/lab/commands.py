@@ -21,11 +21,15 @@ _SYSCTLS = {
     "net/ipv6/conf/default/disable_ipv6": "1",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
-    "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv4/icmp_ratelimit": "0",
     "net/ipv4/icmp_ratemask": "0",
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
+
+# With policy 1 Linux takes the hash that the first node has kept beside the packet, for the core that processes it. All
+# switches would choose alike, so that half of the links of a fabric of three tiers would be idle. Policy 3 hashes anew.
+POLICY, FIELDS = "net/ipv4/fib_multipath_hash_policy", "net/ipv4/fib_multipath_hash_fields"
+ADDRESSES_AND_PORTS = 0x37  # in FIELDS: both addresses, the protocol, both ports
 
 # The one core that processes packets arriving at a node. Otherwise a packet waits at the core that sent it. Packets of
 # a sender that moves to another core could then overtake those that wait at the first. Only devices made later use it.
@@ -35,7 +39,8 @@ RPS_MASK = "net/core/rps_default_mask"
 _WITHOUT = {
     "net/ipv4/fib_multipath_hash_seed": "a flow's path is another one in every lab of the file (Linux before 6.11)",
     RPS_MASK: "packets of a flow may overtake each other when ranks move between cores (Linux before 6.3)",
-    "net/ipv4/fib_multipath_hash_policy": "paths follow addresses alone, not UDP ports",
+    POLICY: "paths follow addresses alone, not UDP ports",
+    FIELDS: "switches of several tiers choose alike, so that some links are idle (Linux before 5.12)",
 }
 
 
@@ -46,7 +51,7 @@ def without(missing_settings: Iterable[str]) -> Iterator[str]:
             yield f"This kernel has no setting {path.replace('/', '.')}: {follows}."
 
 
-def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,)) -> dict[str, str]:
+def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,), *, has_fields: bool = True) -> dict[str, str]:
     """Return path below /proc/sys -> value, to be set before the node has devices.
 
     `cores`: process the nodes' packets; nodes take them in turn.
@@ -55,7 +60,14 @@ def sysctls(plan: Plan, node: int, cores: Sequence[int] = (0,)) -> dict[str, str
     # Switches must hash differently, and a lab's paths must be the same each time.
     seed = zlib.crc32(plan.nodes[node].encode()) or 1
     core = core_mask(cores[node % len(cores)])
-    return {**_SYSCTLS, RPS_MASK: core, "net/ipv4/ip_forward": forwards, "net/ipv4/fib_multipath_hash_seed": str(seed)}
+    return {
+        **_SYSCTLS,
+        POLICY: "3" if has_fields else "1",
+        FIELDS: str(ADDRESSES_AND_PORTS),
+        RPS_MASK: core,
+        "net/ipv4/ip_forward": forwards,
+        "net/ipv4/fib_multipath_hash_seed": str(seed),
+    }
 
 
 def core_mask(core: int) -> str:

@@ -150,9 +150,10 @@ def _say(process: subprocess.Popen[bytes], line: str) -> None:
 def _order(plan: Plan, name: str) -> dict[str, Any]:
     routes = commands.routes(plan)
     cores = sorted(os.sched_getaffinity(0))
+    has_fields = Path("/proc/sys", commands.FIELDS).exists()
     nodes = [
         {
-            "sysctls": commands.sysctls(plan, node, cores),
+            "sysctls": commands.sysctls(plan, node, cores, has_fields=has_fields),
             "ip": "\n".join([*commands.interfaces(plan, node), *routes[node]]) + "\n",
             "tc": "\n".join(commands.buckets(plan, node, {})) + "\n",
             "marks": "\n".join(commands.marks(plan, node, {})),

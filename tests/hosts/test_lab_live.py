@@ -188,3 +188,14 @@ def test_a_busy_port_marks_before_it_drops(as_root: None, tmp_path: Path) -> Non
     assert (alone["packets"], alone["marks"]) == (200, 0)
     assert crowded["packets"] == 100
     assert 40 < crowded["marks"] < 90
+
+
+def test_switches_of_a_fat_tree_choose_paths_independently(as_root: None, tmp_path: Path) -> None:
+    text = 'name = "tree"\n[topology]\nkind = "fat-tree"\nk = 4\n[link]\nrate = "20Mb/s"\n'
+    with up_for(written(tmp_path, text)) as tree:
+        links = [f"aggregation{number // 2}->core{number}" for number in range(4)]
+        before = {link: carried(tree, link) for link in links}
+        for port in range(7000, 7048):
+            send(tree, "host0", "host8", count=2, source_port=port)
+        idle = [link for link in links if carried(tree, link) == before[link]]
+        assert idle == [], "flows of 48 ports leave these links idle"

@@ -10,7 +10,7 @@ import pytest
 from lab_fabrics import leaf_spine
 
 from genie.lab import LabError, Plan, parse_change, plan_of
-from genie.lab.commands import RPS_MASK, bucket, cables, filters, interfaces, marks, routes, sysctls, without
+from genie.lab.commands import POLICY, RPS_MASK, bucket, cables, filters, interfaces, marks, routes, sysctls, without
 from genie.lab.faults import Fault, changed
 from genie.lab.marker import Port, program
 from simtwin.fabric.reading import load_fabric, parse_fabric, to_toml
@@ -129,6 +129,7 @@ def test_nodes_are_set_up(small: Plan) -> None:
     assert sysctls(small, leaf0)["net/ipv4/ip_forward"] == "1"
     seeds = {sysctls(small, node)["net/ipv4/fib_multipath_hash_seed"] for node in range(len(small.nodes))}
     assert len(seeds) == len(small.nodes)
+    assert (sysctls(small, leaf0)[POLICY], sysctls(small, leaf0, has_fields=False)[POLICY]) == ("3", "1")
     assert [sysctls(small, node, (3, 40))[RPS_MASK] for node in range(3)] == ["8", "100,00000000", "8"]
     assert interfaces(small, 0) == [
         "link set lo up",

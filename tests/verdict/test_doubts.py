@@ -48,6 +48,13 @@ def test_a_slow_link_with_others_traffic_is_open_and_stands_behind_a_certain_one
     )
 
 
+def test_a_delay_that_stays_is_of_others_only_if_most_datagrams_wait() -> None:
+    delayed = suspect(LINK, what="delay", links=[LINK])
+    (certain,) = with_doubts([delayed], [delayed], [waits(0.06)], {}, {})
+    (open_,) = with_doubts([delayed], [delayed], [waits(0.8)], {}, {})
+    assert (certain.doubt, bool(open_.doubt)) == ("", True)
+
+
 def test_header_bits_are_no_effect_of_others_traffic() -> None:
     (lossy,) = with_doubts([suspect(LINK, what="dscp", links=[LINK])], [], [waits(0.43)], {}, {})
     assert lossy.doubt == ""

@@ -16,6 +16,8 @@ OF_OTHERS = (*SLOWNESS, "loss", "delay")  # faults that traffic of others looks 
 WAIT_MIN_NS, WAIT_NOISES = 100_000, 3.0  # shorter waits are the noise of hosts
 BESIDE_QUANTILE = 0.95  # of the waits of a flow that does not cross the link: their noise
 WAITING_SHARE = 0.05  # of the datagrams over a link
+# Probes have found a delay in all of two seconds: a queue that is never empty in that time lets most datagrams wait.
+WAITING_SHARE_OF_DELAY = 0.5
 WAITING_MIN = 20
 
 
@@ -56,7 +58,8 @@ def with_doubts(
     busy = busy_links(waits)
     found = []
     for suspect in suspects:
-        crossed = [link for link in suspect.links if link in busy]
+        least = WAITING_SHARE_OF_DELAY if suspect.fault == "delay" else WAITING_SHARE
+        crossed = [link for link in suspect.links if link in busy and busy[link][0] >= least]
         if suspect.fault in OF_OTHERS and crossed:
             link = max(crossed, key=lambda each: busy[each][0])
             share, wait_ns = busy[link]
