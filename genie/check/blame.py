@@ -69,6 +69,10 @@ class Layout:
         links: list[Part] = [("link", link) for link in set(self.links.get(path, ()))]
         return [*self.ends(path[0], path[1]), *links]
 
+    def is_traced(self, path: Path) -> bool:
+        """Whether all links of a path are known."""
+        return path in self.links and path not in self.partial
+
     def size(self, part: Part) -> int:
         """Return the number of paths that cross a part."""
         return self.crossing[str(part[1])] if part[0] == "link" else self._pairs[part] * self.paths

@@ -99,6 +99,8 @@ def _sizes(seen: Observed, places: _Places, gone: set[Path], layout: Layout) -> 
         if each.what not in SMALL:
             lost[each.source, each.target, each.path].add(each.what)
     for cause in blame(set(lost) - gone, layout):
+        if cause.kind in ("pair", "path") and all(layout.is_traced(path) for path in cause.paths):
+            continue  # each link on the way passes this size on another path: a full queue has dropped the packets
         largest = max(max(lost[path]) for path in cause.paths)
         yield places.fault("mtu", f"drops packets of path MTU {largest} and not shorter ones", cause, largest)
 

@@ -173,6 +173,14 @@ def test_each_kind_of_fault_has_its_place() -> None:
     assert set(by_kind) == {"mtu", "dscp", "ecn", "loss", "congestion"}
 
 
+def test_large_packets_lost_on_single_paths_show_no_mtu() -> None:
+    lost = [Lost(flow.source, flow.target, flow.path, 4096) for flow in list(PATHS)[5::37]]
+    assert faults_of(SETTINGS, seen(lost=lost), PATHS, []) == [], "other paths over each of their links pass them"
+    untraced = Observed(facts=[Facts(machine="boot", addresses={})] * HOSTS, stations=list(range(HOSTS)),
+                        probed=Probed(lost=lost))  # fmt: skip
+    assert {each.kind for each in faults_of(SETTINGS, untraced, {}, [])} == {"mtu"}, "their links are not known"
+
+
 def test_a_link_that_passes_nothing_and_switches_that_mark_nothing() -> None:
     gone = [Lost(flow.source, flow.target, flow.path, ROCE) for flow in crossing("leaf0->host1")]
     silent = Incast(receiver=0, senders=[1, 2], cnps_received=[0, 0], rates_bps=[1.0, 1.0])
