@@ -28,6 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "genie.record": set(),
     "genie.page": set(),
     "genie.workload": {"chakra_schemas", PROTOBUF},
+    "genie.compute": set(),
+    "genie.generate": {"genie.compute", "genie.workload", "genie.page"},
     "genie.collectives": set(),
     "genie.plan": {"genie.workload", "genie.collectives", "genie.record", CORE},
     "genie.live": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},

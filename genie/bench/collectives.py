@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from genie.bench.asked import Asked, Blocking
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
 # Names as in nccl-tests. Bytes are moved and not reduced, so that types and operators change counts and roundings only.
 ELEMENT_BYTES = {
@@ -84,7 +84,8 @@ OPERATIONS: dict[str, Operation] = {
 def chain(operation: Operation, asked: Asked, size_bytes: int) -> Workload:
     """The workload of one size: warm-up iterations one after another, a barrier, then the timed iterations."""
     ranks = asked.ranks
-    workload = Workload(f"{operation.name}-{ranks}x{size_bytes}", ranks, [Group("0", tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(f"{operation.name}-{ranks}x{size_bytes}", ranks, [Group("0", tuple(range(ranks)))], graphs)
     for rank in range(ranks):
         chained = _Chain(operation, asked, RankBuilder(rank), operation.node_bytes(size_bytes, ranks))
         for number in range(asked.warmup):
@@ -95,7 +96,7 @@ def chain(operation: Operation, asked: Asked, size_bytes: int) -> Workload:
             chained.iteration(f"{TIMED} {number}")
             if asked.blocking is Blocking.UNTIMED_BARRIER:
                 chained.barrier(f"{APART} {number}")
-        workload.ranks[rank], _ = chained.builder.finish()
+        graphs[rank], _ = chained.builder.finish()
     return workload
 
 

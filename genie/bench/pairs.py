@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from genie.bench.rounds import Pair, rounds_of
 from genie.record import Run
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,8 @@ class PairsAsked:
 def rounds(asked: PairsAsked) -> Workload:
     """The workload of all rounds."""
     ranks = asked.ranks
-    workload = Workload(f"pairs-{ranks}", ranks, [Group("0", tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(f"pairs-{ranks}", ranks, [Group("0", tuple(range(ranks)))], graphs)
     builders = [_Rank(RankBuilder(rank)) for rank in range(ranks)]
     phases = [(LATENCY, asked.small_messages, asked.small_bytes), (BANDWIDTH, asked.messages, asked.size_bytes)]
     for pairs in asked.schedule():
@@ -80,7 +81,7 @@ def rounds(asked: PairsAsked) -> Workload:
                 for each in builders:
                     each.meet()
     for rank, each in enumerate(builders):
-        workload.ranks[rank], _ = each.builder.finish()
+        graphs[rank], _ = each.builder.finish()
     return workload
 
 

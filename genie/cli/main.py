@@ -47,7 +47,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         WITHOUT,
         "List the runs of a folder, and mark those at which a job became slower.",
     ),
+    "generate": (
+        "workload.generate",
+        AFTER,
+        "Generate the workload of a training job from a model's configuration, for any number of GPUs.",
+    ),
     "inspect": ("inspect", WITHOUT, "Report the contents of a workload, its critical path and its errors."),
+    "expand": ("workload.expand", WITHOUT, "Write one trace for each rank of a workload whose ranks share traces."),
     "convert": (
         "convert.command",
         WITHOUT,

@@ -35,9 +35,10 @@ def msccl_workload(algorithm: MscclAlgorithm, size_bytes: int, reduction_ns: int
         )
     if chunk_bytes <= 0:
         raise WorkloadError(f"{size_bytes} B: must be a multiple of {per_member}, the chunks of {file.where}")
-    workload = Workload(file.name, file.members, [Group(GROUP_NAME, tuple(range(file.members)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(file.name, file.members, [Group(GROUP_NAME, tuple(range(file.members)))], graphs)
     for rank, moves in enumerate(algorithm.moves):
-        workload.ranks[rank] = _Rank(rank, chunk_bytes, reduction_ns, len(file.gpus[rank].blocks)).build(moves)
+        graphs[rank] = _Rank(rank, chunk_bytes, reduction_ns, len(file.gpus[rank].blocks)).build(moves)
     return workload
 
 

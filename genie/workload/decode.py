@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from chakra_protobuf.et_def_pb2 import CollectiveCommType, Node, NodeType
 
 from genie.inputs.printable import shown_value
@@ -33,11 +34,12 @@ OP_OF_COMM_TYPE[CollectiveCommType.REDUCE_SCATTER_BLOCK] = Op.REDUCE_SCATTER
 ROOTED = frozenset({Op.REDUCE, Op.GATHER, Op.SCATTER, Op.BROADCAST})
 # Producers disagree on the name of the root attribute; its value is a rank of the job.
 ROOT_NAMES = ("root", "comm_root", "root_rank")
+PEER_COLUMN = "genie_peer_column"  # of a send or receive in a workload of classes: see class_files.py
 USED_ATTRIBUTES = frozenset(
     {
         "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name", "involved_dim",
         "in_split_bytes", "out_split_bytes", "stream", "is_cpu_op", "num_ops", "tensor_size",
-        "duration_ns", "node_type", *ROOT_NAMES,
+        "duration_ns", "node_type", PEER_COLUMN, *ROOT_NAMES,
     }
 )  # fmt: skip
 
@@ -54,6 +56,8 @@ class NodeDecoder:
         self.groups = groups
         self.notes: Counter[str] = Counter()
         self.dangling = 0
+        self.peer_columns: dict[int, int] = {}  # row -> column of peers; rows are nodes in ascending id
+        self._columns_of: dict[int, int] = {}  # node id -> column
         self._builder = RankBuilder(rank)
 
     def add(self, node: Node) -> None:
@@ -69,6 +73,9 @@ class NodeDecoder:
             graph, self.dangling = self._builder.finish()
         except WorkloadError as error:
             raise WorkloadError(f"{self.path}: {error}") from error
+        if self._columns_of:
+            rows = np.searchsorted(graph.node_id, np.array(list(self._columns_of), np.uint64)).tolist()
+            self.peer_columns = dict(zip(rows, self._columns_of.values(), strict=True))
         return graph
 
     def _add(self, node: Node, attributes: Attributes) -> None:
@@ -79,6 +86,8 @@ class NodeDecoder:
             add = self._builder.add
         elif kind is Kind.SEND or kind is Kind.RECV:
             columns = self._point_to_point("comm_dst" if kind is Kind.SEND else "comm_src", attributes)
+            if PEER_COLUMN in attributes:
+                self._columns_of[node.id] = _integer(attributes, PEER_COLUMN, 0, high=INT32_MAX)
             add = self._builder.add
         elif kind is Kind.META:
             columns = {}

@@ -23,6 +23,7 @@ class WorkloadFiles:
     name: str
     traces: dict[int, Path]
     groups: Path | None
+    classes: Path | None = None  # ranks without a trace are of the classes in this file
 
 
 def find_files(location: str | Path) -> WorkloadFiles:
@@ -59,7 +60,14 @@ def find_files(location: str | Path) -> WorkloadFiles:
         )
     others = set(by_prefix) - {prefix}
     name = path.resolve().name if path.is_dir() else prefix
-    return WorkloadFiles(name, dict(sorted(traces.items())), _groups_file(folder, prefix, others))
+    classes = folder / classes_name(prefix)
+    groups = _groups_file(folder, prefix, others)
+    return WorkloadFiles(name, dict(sorted(traces.items())), groups, classes if classes.is_file() else None)
+
+
+def classes_name(prefix: str) -> str:
+    """The name of the file that has the classes of a workload's ranks."""
+    return f"{prefix}.classes.json"
 
 
 def _traces(folder: Path) -> dict[str, dict[int, Path]]:
@@ -89,7 +97,9 @@ def _groups_file(folder: Path, prefix: str, others: set[str]) -> Path | None:
     found = [
         path
         for path in sorted(folder.glob("*groups*.json"))
-        if TRACE_NAME.fullmatch(path.name) is None and not any(path.name.startswith(other) for other in others)
+        if TRACE_NAME.fullmatch(path.name) is None
+        and not path.name.endswith(classes_name(""))
+        and not any(path.name.startswith(other) for other in others)
     ]
     own = [path for path in found if path.name.startswith(prefix)] or found
     if len(own) > 1:

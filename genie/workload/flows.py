@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from genie.workload.build import RankBuilder
 from genie.workload.generate import GROUP_NAME
-from genie.workload.graph import Group, Kind, Workload, WorkloadError
+from genie.workload.graph import Group, Kind, RankGraph, Workload, WorkloadError
 
 FLOWS_MAX = 5_000_000
 NS_PER_S = 10**9
@@ -68,7 +68,8 @@ WEB_SEARCH = Sizes((
 
 def workload_of(name: str, ranks: int, flows: Sequence[Flow]) -> Workload:
     """A workload with a message for each flow, which waits only for its start time. Raises WorkloadError."""
-    workload = Workload(name, ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(name, ranks, [Group(GROUP_NAME, tuple(range(ranks)))], graphs)
     builders = [RankBuilder(rank) for rank in range(ranks)]
     for number, flow in enumerate(flows):
         if not (0 <= flow.source < ranks and 0 <= flow.target < ranks and flow.source != flow.target):
@@ -88,7 +89,7 @@ def workload_of(name: str, ranks: int, flows: Sequence[Flow]) -> Workload:
                 size_bytes=flow.size_bytes, peer=peer, tag=number, stream=number,
             )  # fmt: skip
     for rank, builder in enumerate(builders):
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 

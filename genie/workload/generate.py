@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
 GROUP_NAME = "0"
 
@@ -18,7 +18,10 @@ def collective(op: Op, ranks: int | Sequence[int], size_bytes: int, count: int =
     """
     members = tuple(range(ranks)) if isinstance(ranks, int) else tuple(sorted(ranks))
     world_size = members[-1] + 1
-    workload = Workload(f"{op.name.lower()}-{len(members)}x{size_bytes}", world_size, [Group(GROUP_NAME, members)], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(
+        f"{op.name.lower()}-{len(members)}x{size_bytes}", world_size, [Group(GROUP_NAME, members)], graphs
+    )
     if len(members) < world_size:
         workload.groups = [Group(GROUP_NAME, tuple(range(world_size))), Group("1", members)]
     group = len(workload.groups) - 1
@@ -31,7 +34,7 @@ def collective(op: Op, ranks: int | Sequence[int], size_bytes: int, count: int =
             name = f"{op.name.lower()} {index}"
             size = 0 if op is Op.BARRIER else size_bytes
             last = (builder.add(len(builder), name, Kind.COLL, last, size_bytes=size, op=op, group=group),)
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 
@@ -41,7 +44,8 @@ def collectives(ops: Sequence[Op], ranks: int, sizes_bytes: Sequence[int]) -> Wo
     sizes_bytes: by the convention of `graph.py`.
     """
     names = "-".join(op.name.lower() for op in ops)
-    workload = Workload(f"{names}-{ranks}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(f"{names}-{ranks}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], graphs)
     for rank in range(ranks):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
@@ -49,14 +53,15 @@ def collectives(ops: Sequence[Op], ranks: int, sizes_bytes: Sequence[int]) -> Wo
             for size_bytes in sizes_bytes:
                 size = 0 if op is Op.BARRIER else size_bytes
                 last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=size, op=op, group=0),)
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 
 def point_to_point(source: int, destination: int, size_bytes: int, count: int = 1) -> Workload:
     """`count` messages from one rank to another, each after the previous one."""
     world_size = max(source, destination) + 1
-    workload = Workload(f"send-{source}-{destination}x{size_bytes}", world_size, [], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(f"send-{source}-{destination}x{size_bytes}", world_size, [], graphs)
     workload.groups = [Group(GROUP_NAME, tuple(range(world_size)))]
     for rank in range(world_size):
         builder = RankBuilder(rank)
@@ -64,13 +69,14 @@ def point_to_point(source: int, destination: int, size_bytes: int, count: int = 
             kind, peer = (Kind.SEND, destination) if rank == source else (Kind.RECV, source)
             deps = (index - 1,) if index else ()
             builder.add(index, f"{kind.name.lower()} {index}", kind, deps, size_bytes=size_bytes, peer=peer, tag=index)
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 
 def chain(node_count: int, collective_every: int = 10, ranks: int = 1, size_bytes: int = 1 << 20) -> Workload:
     """A long trace like a training step's: a chain of kernels of 5 to 54 µs, with a collective in every tenth place."""
-    workload = Workload(f"chain-{node_count}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(f"chain-{node_count}", ranks, [Group(GROUP_NAME, tuple(range(ranks)))], graphs)
     for rank in range(ranks):
         builder = RankBuilder(rank)
         for index in range(node_count):
@@ -85,5 +91,5 @@ def chain(node_count: int, collective_every: int = 10, ranks: int = 1, size_byte
                 builder.add(
                     index, name, Kind.COMP, deps, duration_ns=5_000 + index * 7 % 50_000, stream=7
                 )  # fmt: skip
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload

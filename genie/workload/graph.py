@@ -5,6 +5,7 @@ All code after the readers works on these arrays. The modules that use them know
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -95,7 +96,7 @@ class Workload:
     name: str
     world_size: int
     groups: list[Group]
-    ranks: dict[int, RankGraph]
+    ranks: Mapping[int, RankGraph]
     dangling: int = 0  # number of dropped dependencies on nodes that are not in the files
     notes: list[str] = field(default_factory=list)  # one line each: unknown node types, ignored wrappers, ...
 

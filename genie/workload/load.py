@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from chakra_schemas.errors import TraceError
 from chakra_schemas.reader import read_trace
+from genie.workload.class_files import read_table
 from genie.workload.decode import NodeDecoder
 from genie.workload.files import WorkloadFiles, find_files
 from genie.workload.graph import RankGraph, Workload, WorkloadError
@@ -35,21 +36,29 @@ def _load(files: WorkloadFiles, ranks: Collection[int] | None, allow_cycles: boo
     definitions = find_definitions(files)
     members = [rank for group in definitions.values() for rank in group]
     world_size = 1 + max([*files.traces, *members])
-    wanted = sorted(range(world_size) if ranks is None else set(ranks))
-    _check_present(files, wanted, world_size)
     table = GroupTable(definitions, world_size)
     notes: Counter[str] = Counter()
-    workload = Workload(files.name, world_size, table.groups, {})
-    for rank in wanted:
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload(files.name, world_size, table.groups, graphs)
+
+    def read(rank: int) -> tuple[RankGraph, dict[int, int]]:
         decoder = NodeDecoder(files.traces[rank], rank, world_size, table)
         for node in read_trace(decoder.path).nodes:
             decoder.add(node)
         graph = decoder.finish()
         if not allow_cycles:
             _check_acyclic(decoder.path, graph)
-        workload.ranks[rank] = graph
         workload.dangling += decoder.dangling
         notes.update(decoder.notes)
+        return graph, decoder.peer_columns
+
+    if files.classes is not None:
+        workload.ranks = _of_classes(files, files.classes, table, ranks, read)
+    else:
+        wanted = sorted(range(world_size) if ranks is None else set(ranks))
+        _check_present(files, wanted, world_size)
+        for rank in wanted:
+            graphs[rank], _ = read(rank)
     if ranks is None and not any(map(len, workload.ranks.values())):
         raise WorkloadError(f"{next(iter(files.traces.values())).parent}: no rank has a node, so that there is nothing "
                             "to play: give a trace with nodes")  # fmt: skip
@@ -57,6 +66,29 @@ def _load(files: WorkloadFiles, ranks: Collection[int] | None, allow_cycles: boo
     if workload.dangling:
         workload.notes.append(f"{workload.dangling} dependencies on nodes that are not in the files, dropped")
     return workload
+
+
+def _of_classes(
+    files: WorkloadFiles,
+    path: Path,
+    table: GroupTable,
+    ranks: Collection[int] | None,
+    read: Callable[[int], tuple[RankGraph, dict[int, int]]],
+) -> Mapping[int, RankGraph]:
+    """Return the graphs of these ranks: of all as views, of some as graphs. Only their classes' traces are read."""
+    found = read_table(path, table.index, [group.ranks for group in table.groups])
+    world_size = len(found.class_of)
+    wanted = range(world_size) if ranks is None else sorted(set(ranks))
+    if outside := [rank for rank in wanted if not 0 <= rank < world_size]:
+        raise WorkloadError(f"{path}: has no rank {outside[0]}: the ranks are 0 to {world_size - 1}")
+    used = sorted({int(found.class_of[rank]) for rank in wanted})
+    _check_present(files, [found.lowest[number] for number in used], world_size)
+    made = {number: found.as_template(*read(found.lowest[number])) for number in used}
+    first = next(iter(made.values()), None)
+    if first is None:
+        return {}
+    classes = found.with_templates([made.get(number, first) for number in range(len(found.lowest))])
+    return classes.view() if ranks is None else {rank: classes.graph(rank) for rank in wanted}
 
 
 def _check_present(files: WorkloadFiles, wanted: list[int], world_size: int) -> None:

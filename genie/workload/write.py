@@ -12,18 +12,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 from chakra_protobuf.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
+from numpy.typing import NDArray
 
 from chakra_schemas.attributes import AttributeValue, make_attribute, make_attributes
 from chakra_schemas.writer import write_trace
 from genie.inputs.content import GZIP_MAGIC
-from genie.workload.decode import ROOTED
-from genie.workload.files import TRACE_NAME, binary_traces
+from genie.workload.class_files import classes_text
+from genie.workload.classes import RankViews
+from genie.workload.decode import PEER_COLUMN, ROOTED
+from genie.workload.files import TRACE_NAME, binary_traces, classes_name
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError
 
 SCHEMA_VERSION = "0.0.4"
 OWN_GENERATOR = re.compile(rb"generator.{1,8}genie", re.DOTALL)  # in the metadata at the beginning of a trace
 HEAD_BYTES = 4096
+CLASSES_MARK = b'{"schema":"genie.classes.'
 PART = ".part"  # in the suffix, with the process number, of a file that is being written
 PART_NAME = re.compile(r"(?P<name>.+)\.[0-9]+\.part")
 GROUPS_DIGEST = re.compile(rb"groups_sha256.{1,8}?([0-9a-f]{64})", re.DOTALL)
@@ -45,9 +50,17 @@ def save(workload: Workload, folder: str | Path, prefix: str = "workload", compr
     groups = {group.name: list(group.ranks) for group in workload.groups}
     metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie", groups))
 
-    def write_rank(graph: RankGraph) -> Callable[[Path], None]:
-        return lambda path: write_trace(path, metadata, graph_nodes(graph, workload.groups), compress)
+    def write_rank(graph: RankGraph, columns: NDArray[np.int32] | None = None) -> Callable[[Path], None]:
+        return lambda path: write_trace(path, metadata, graph_nodes(graph, workload.groups, columns), compress)
 
+    if isinstance(workload.ranks, RankViews):
+        classes = workload.ranks.classes
+        traces = {}
+        for number, template in enumerate(classes.templates):
+            rank = int(classes.members(number)[0])
+            traces[trace_name(prefix, rank, compress)] = write_rank(classes.graph(rank), template.peer)
+        write_files(Path(folder), prefix, traces, groups, classes_text(workload, classes))
+        return
     traces = {trace_name(prefix, rank, compress): write_rank(graph) for rank, graph in workload.ranks.items()}
     write_files(Path(folder), prefix, traces, groups)
 
@@ -57,9 +70,15 @@ def trace_name(prefix: str, rank: int, compress: bool) -> str:
 
 
 def write_files(
-    folder: Path, prefix: str, traces: Mapping[str, Callable[[Path], None]], groups: Mapping[str, list[int]]
+    folder: Path,
+    prefix: str,
+    traces: Mapping[str, Callable[[Path], None]],
+    groups: Mapping[str, list[int]],
+    classes: str = "",
 ) -> list[Path]:
     """Write traces (name -> function that writes one) and their groups, replacing all earlier traces of the prefix.
+
+    `classes`: text of the classes file; "": all ranks have a trace.
 
     All files are written beside their places first, so that a failure leaves the earlier files. A failure during the
     replacement removes all of them, as a mixture is not a workload. Raises WorkloadError, and OSError with the file's
@@ -72,6 +91,8 @@ def write_files(
         path.write_text(groups_text(groups), encoding="utf-8")
 
     writers = {**traces, f"{prefix}.json": write_groups}
+    if classes:
+        writers[classes_name(prefix)] = lambda path: _write_text(path, classes)
     files = [folder / name for name in writers]
     if taken := [path for path in files if path.is_dir()]:
         raise WorkloadError(f"{taken[0]}: is a folder; choose another -o or --prefix")
@@ -86,6 +107,7 @@ def write_files(
             write(part)
         for at in binary_traces(folder, prefix):  # earlier traces may be of more ranks, or compressed
             at.unlink()
+        (folder / classes_name(prefix)).unlink(missing_ok=True)
         for at in files:
             os.replace(_part_of(at), at)
             made.append(at)
@@ -111,6 +133,9 @@ def refuse_foreign(folder: Path, prefix: str) -> None:
     """Raise WorkloadError if a trace of the prefix, or its groups file, is not a file that Genie wrote."""
     traces = binary_traces(folder, prefix) if folder.is_dir() else []
     foreign = [path for path in traces if not _is_own(path)]
+    classes = folder / classes_name(prefix)
+    if (classes.exists() or classes.is_symlink()) and not _head(classes).startswith(CLASSES_MARK):
+        foreign.append(classes)
     groups = folder / f"{prefix}.json"
     if (groups.exists() or groups.is_symlink()) and not (traces and _is_of(groups, traces[0])):
         foreign.append(groups)
@@ -147,6 +172,10 @@ def _is_of(groups: Path, trace: Path) -> bool:
     return hashlib.sha256(groups.read_bytes()).hexdigest() == digest[1].decode()
 
 
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
 def groups_text(groups: Mapping[str, list[int]]) -> str:
     """Text of the groups file."""
     return json.dumps(groups) + "\n"
@@ -169,7 +198,7 @@ def refuse_strangers(folder: Path, prefix: str) -> None:
             prefixes.add(match["prefix"])
         else:
             others.append(name)
-    groups = {f"{known}.json" for known in prefixes}
+    groups = {name for known in prefixes for name in (f"{known}.json", classes_name(known))}
     if strangers := [name for name in others if name not in groups]:
         raise WorkloadError(
             f"{folder}: holds files that are not traces of an earlier conversion ({', '.join(strangers[:3])}); choose "
@@ -182,8 +211,11 @@ def _part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.getpid()}{PART}")
 
 
-def graph_nodes(graph: RankGraph, groups: list[Group]) -> Iterator[Node]:
-    """The graph's rows as protobuf nodes, in ascending id; every dependency becomes a data dependency."""
+def graph_nodes(graph: RankGraph, groups: list[Group], columns: NDArray[np.int32] | None = None) -> Iterator[Node]:
+    """The graph's rows as protobuf nodes, in ascending id; every dependency becomes a data dependency.
+
+    `columns`: (n,) column of each peer in the table of a workload of classes; None: it has no classes.
+    """
     starts = graph.dep_start.tolist()
     for row in range(len(graph)):
         kind = Kind(int(graph.kind[row]))
@@ -195,6 +227,8 @@ def graph_nodes(graph: RankGraph, groups: list[Group]) -> Iterator[Node]:
         )
         duration_ns = int(graph.duration_ns[row])
         attributes = _attributes(graph, row, kind, groups)
+        if columns is not None and kind in (Kind.SEND, Kind.RECV):
+            attributes[PEER_COLUMN] = int(columns[row])
         if kind in (Kind.COMP, Kind.MEM) and duration_ns >= 0:
             node.duration_micros = duration_ns // 1000
             attributes["duration_ns"] = duration_ns

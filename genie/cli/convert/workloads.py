@@ -15,6 +15,7 @@ from genie.errors import UsageError
 from genie.inputs.printable import one_line
 from genie.plan.msccl_trace import msccl_workload
 from genie.workload.aicb.convert import Given, convert_aicb
+from genie.workload.classes import RankViews
 from genie.workload.graph import Kind, Op, Workload
 from genie.workload.pytorch.convert import check_prefix
 from genie.workload.write import save
@@ -88,7 +89,9 @@ def convert_aicb_file(
     prefix: Prefix = "workload",
     compress: Compress = False,
 ) -> int:
-    """Convert workloads of AICB into Chakra traces, one for each rank.
+    """Convert workloads of AICB into a Chakra trace.
+
+    All ranks share the trace; `genie expand` writes one for each rank.
 
     The traces of a .txt file follow the order of SimAI. In the forward pass, the communication of a row comes before
     the next row. The backward pass computes the gradient of the input, communicates it, and computes the gradient of
@@ -176,4 +179,9 @@ def convert_msccl_file(
 def _tell(notes: list[str], workload: Workload, out: Path) -> None:
     for note in notes:
         print(f"note: {one_line(note)}")
-    print(f"{len(workload.ranks)} traces in {out}")
+    shared = isinstance(workload.ranks, RankViews)
+    print(
+        f"a trace that {len(workload.ranks)} ranks share in {out}"
+        if shared
+        else f"{len(workload.ranks)} traces in {out}"
+    )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from genie.config.hosts import Calibration
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
 SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
 PER_SIZE = 12
@@ -32,7 +32,8 @@ def rings(ranks: int) -> Workload:
 
     The ranks of every second round are staggered.
     """
-    workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], graphs)
     for rank in range(ranks):
         builder = RankBuilder(rank)
         draw = random.Random(f"{SEED}/{rank}")
@@ -46,7 +47,7 @@ def rings(ranks: int) -> Workload:
                         len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0
                     ),
                 )  # fmt: skip
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
 from genie.workload.aicb.layers import Communication
 from genie.workload.aicb.parallel import DOMAINS, Domain, Parallelism
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.classes import Classes
+from genie.workload.graph import Group, Kind, Op, Workload
 
 COMPUTE_STREAM, COMMUNICATION_STREAM, FIRST_BACKGROUND_STREAM = 0, 1, 2
 
@@ -90,7 +90,7 @@ class SerialRank:
 
 
 def job(rank: SerialRank, name: str) -> Workload:
-    """The job in which every rank does the same as `rank`. The graphs share all columns except the groups."""
+    """The job in which every rank does the same as `rank`: one class."""
     parallelism = rank.parallelism
     graph, _ = rank.builder.finish()
     groups: list[Group] = []
@@ -100,12 +100,7 @@ def job(rank: SerialRank, name: str) -> Workload:
         first[DOMAINS.index(domain)] = len(groups)
         groups += parallelism.groups(domain)
     numbers = np.stack([parallelism.group_of(domain) for domain in DOMAINS])  # (domains, ranks)
-    workload = Workload(name, parallelism.ranks, groups, {})
-    for number in range(parallelism.ranks):
-        workload.ranks[number] = _of_rank(graph, number, first + numbers[:, number])
-    return workload
-
-
-def _of_rank(graph: RankGraph, rank: int, group_of_domain: np.ndarray) -> RankGraph:
-    group = np.where(graph.group < 0, -1, group_of_domain[graph.group])
-    return replace(graph, rank=rank, group=group.astype(np.int32))
+    group_of = np.where(first[:, None] < 0, -1, first[:, None] + numbers).T.astype(np.int32)
+    one_class = np.zeros(parallelism.ranks, np.int32)
+    classes = Classes((graph,), one_class, group_of, np.zeros((parallelism.ranks, 0), np.int32))
+    return Workload(name, parallelism.ranks, groups, classes.view())

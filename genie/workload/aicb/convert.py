@@ -13,7 +13,6 @@ from genie.workload.aicb.passes import play_layers
 from genie.workload.graph import Workload, WorkloadError
 
 RANKS_MAX = 1 << 20
-RANKS_UNASKED_MAX = 4096  # each rank is a file; more ranks must be requested
 OPTIONS = {
     "ranks": "--ranks",
     "tensor": "--tensor-parallel",
@@ -118,11 +117,6 @@ def _parallelism(where: str, sizes: dict[str, int], given: Given) -> tuple[Paral
         elif asked is not None and said not in (None, asked):
             notes.append(f"{option} {asked} where the file has {said}; its sizes and times stay as they are")
         found[name] = asked or said or 1
-        if name == "ranks" and asked is None and found[name] > RANKS_UNASKED_MAX:
-            raise WorkloadError(
-                f"{where}: {found[name]} ranks, as many files; more than {RANKS_UNASKED_MAX} must be asked for: give "
-                f"--ranks {found[name]}, or fewer"
-            )
         if found[name] > RANKS_MAX:
             raise WorkloadError(f"{where}: {name} {found[name]}: at most {RANKS_MAX}")
     parallelism = Parallelism(**found)

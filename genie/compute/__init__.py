@@ -1,0 +1,1 @@
+"""Compute times of operators on accelerators."""

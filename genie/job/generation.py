@@ -1,0 +1,163 @@
+"""Options of `genie generate`: the model, its parallelism, the step, and compute times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from genie.compute.gpus import find_gpu, gpus
+from genie.compute.roofline import Roofline
+from genie.errors import UsageError
+from genie.generate.degrees import Degrees
+from genie.generate.pipeline import NAMES
+from genie.generate.shipped import find_model, shipped
+from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, Sharding, Training
+from genie.job.option import Option, check_choices
+
+PARALLELISM, STEP, COMPUTE = "Parallelism", "Step", "Compute times"
+SEQUENCE_DEFAULT = 4096  # tokens
+ZERO: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model."""
+
+    config: Annotated[
+        str,
+        Option(f"A HuggingFace `config.json`, a folder with one, or a name: {', '.join(shipped())}.", is_argument=True),
+    ] = ""
+    layers: Annotated[int | None, Option("Number of layers.", STEP, minimum=1, default="that of the model")] = None
+
+
+@dataclass(frozen=True)
+class ParallelOptions:
+    """Degrees of parallelism."""
+
+    gpus: Annotated[int | None, Option("Number of GPUs: one rank each. Required.", PARALLELISM, minimum=1)] = None
+    tensor: Annotated[int, Option("Ranks of a tensor-parallel group.", PARALLELISM, ("--tp",), 1)] = 1
+    context: Annotated[int, Option("Ranks of a context-parallel group.", PARALLELISM, ("--cp",), 1)] = 1
+    pipeline: Annotated[int, Option("Number of pipeline stages.", PARALLELISM, ("--pp",), 1)] = 1
+    virtual: Annotated[int, Option("Chunks of layers on each pipeline stage.", PARALLELISM, ("--vp",), 1)] = 1
+    expert: Annotated[int, Option("Ranks of an expert-parallel group.", PARALLELISM, ("--ep",), 1)] = 1
+    expert_tensor: Annotated[int, Option("Ranks that share an expert.", PARALLELISM, ("--etp",), 1)] = 1
+    zero: Annotated[
+        int | None,
+        Option(
+            "Stage of ZeRO. 0: all-reduce of gradients. 1: distributed optimizer. 2: gradients are reduced after each "
+            "micro-batch. 3: parameters are sharded.",
+            PARALLELISM,
+            minimum=0,
+            maximum=3,
+            default="1",
+        ),
+    ] = None
+    fsdp: Annotated[bool, Option("Shard parameters as FSDP2 does.", PARALLELISM)] = False
+    hsdp: Annotated[
+        int | None,
+        Option(
+            "With sharded parameters: ranks that share one copy of them.",
+            PARALLELISM,
+            minimum=1,
+            default="all data-parallel ranks",
+        ),
+    ] = None
+    sequence_parallel: Annotated[
+        bool,
+        Option(
+            "Whether tensor-parallel ranks share the tokens outside of matrix products.",
+            PARALLELISM,
+            ("--sequence-parallel/--no-sequence-parallel",),
+        ),
+    ] = True
+    context_exchange: Annotated[
+        str, Option("Exchange of keys and values between context-parallel ranks.", PARALLELISM, choices=EXCHANGES)
+    ] = "ring"
+    dispatch: Annotated[str, Option("Exchange of tokens with experts.", PARALLELISM, choices=DISPATCHES)] = "all-to-all"
+
+    def degrees(self) -> Degrees:
+        """Return the degrees. Raises UsageError."""
+        if self.gpus is None:
+            raise UsageError("--gpus is missing: give the number of GPUs of the job")
+        return Degrees(
+            self.gpus, self.tensor, self.context, self.pipeline, self.virtual, self.expert, self.expert_tensor,
+            self.hsdp or 0,
+        )  # fmt: skip
+
+    def sharding(self) -> Sharding:
+        """Return how data-parallel ranks share the optimizer's state and the parameters. Raises UsageError."""
+        if self.fsdp and self.zero is not None:
+            raise UsageError(f"--fsdp and --zero {self.zero}: give one of them")
+        return "fsdp" if self.fsdp else ZERO[1 if self.zero is None else self.zero]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """The passes of a step."""
+
+    schedule: Annotated[
+        str,
+        Option(
+            f"Pipeline schedule: {', '.join(NAMES)}, or a CSV file as PyTorch writes it.",
+            STEP,
+            default="1f1b, with `--vp` interleaved",
+        ),
+    ] = ""
+    sequence: Annotated[
+        int | None, Option("Tokens of a sequence.", STEP, minimum=1, default=f"{SEQUENCE_DEFAULT}, or the model's most")
+    ] = None
+    micro_batch: Annotated[int, Option("Sequences of a micro-batch.", STEP, minimum=1)] = 1
+    micro_batches: Annotated[
+        int | None,
+        Option("Micro-batches of a step.", STEP, minimum=1, default="1; twice the number of pipeline stages"),
+    ] = None
+    recompute: Annotated[
+        str, Option("Activations that are computed again in the backward pass.", STEP, choices=RECOMPUTES)
+    ] = "none"
+    fp8: Annotated[bool, Option("Compute matrix products in FP8.", STEP)] = False
+    bf16_gradients: Annotated[bool, Option("Reduce gradients in BF16. Without it: in FP32.", STEP)] = False
+    vocabulary_multiple: Annotated[
+        int,
+        Option("Pad the vocabulary to a multiple of this number times `--tp`. Megatron's is 128.", STEP, minimum=1),
+    ] = 1
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """Compute times."""
+
+    gpu: Annotated[str, Option(f"GPU: {', '.join(gpus())}.", COMPUTE)] = "h100"
+    compute_scale: Annotated[float, Option("Factor for all compute times.", COMPUTE)] = 1.0
+
+    def roofline(self) -> Roofline:
+        """Return the model of compute times. Raises UsageError."""
+        return Roofline(find_gpu(self.gpu), self.compute_scale)
+
+
+def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOptions) -> Training:
+    """Return the settings of the step. Raises UsageError."""
+    check_choices(parallel)
+    check_choices(step)
+    if not model.config:
+        raise UsageError(f"CONFIG is missing: give a config.json, or one of {', '.join(shipped())}")
+    found = find_model(model.config)
+    if model.layers is not None:
+        found = replace(found, layers=model.layers)
+    degrees = parallel.degrees()
+    stages = degrees.pipeline
+    return Training(
+        model=found,
+        degrees=degrees,
+        sequence=step.sequence or min(SEQUENCE_DEFAULT, found.context),
+        micro_batch=step.micro_batch,
+        micro_batches=step.micro_batches or (2 * stages if stages > 1 else 1),
+        schedule=step.schedule,
+        sequence_parallel=parallel.sequence_parallel,
+        sharding=parallel.sharding(),
+        recompute=next(each for each in RECOMPUTES if each == step.recompute),
+        context_exchange=next(each for each in EXCHANGES if each == parallel.context_exchange),
+        dispatch=next(each for each in DISPATCHES if each == parallel.dispatch),
+        fp8=step.fp8,
+        gradient_bytes=2 if step.bf16_gradients else 4,
+        vocabulary_multiple=step.vocabulary_multiple,
+    )

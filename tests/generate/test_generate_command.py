@@ -1,0 +1,130 @@
+"""`genie generate` and `genie expand`: files, words, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_runs import genie
+
+from genie.workload.classes import RankViews
+from genie.workload.load import load
+
+COLUMNS = ("kind", "duration_ns", "size_bytes", "op", "peer", "tag", "stream", "deps", "dep_start")
+JOB = ("llama3-8b", "--gpus", "16", "--tp", "2", "--cp", "2", "--pp", "2", "--layers", "4", "--micro-batches", "4")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("job") / "traces"
+    ended = genie("generate", *JOB, "-o", str(out))
+    assert ended.code == 0, ended
+    assert "16 ranks: tp2 cp2 pp2 dp2" in ended.stdout
+    return out
+
+
+def test_a_job_has_a_trace_for_each_class(job: Path) -> None:
+    assert sorted(path.name for path in job.iterdir()) == [
+        "workload.0.et", "workload.8.et", "workload.classes.json", "workload.json",
+    ]  # fmt: skip
+    workload = load(job)
+    assert isinstance(workload.ranks, RankViews)
+    assert (workload.world_size, len(workload.ranks)) == (16, 16)
+    ended = genie("inspect", str(job))
+    assert ended.code == 0
+    assert "nothing found" in ended.stdout
+
+
+def test_expanded_traces_are_the_same_graphs(job: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    ended = genie("expand", str(job), "-o", str(out))
+    assert ended.code == 0, ended
+    assert len(list(out.glob("*.et"))) == 16
+    plain, classed = load(out), load(job)
+    for rank in range(16):
+        one, other = plain.ranks[rank], classed.ranks[rank]
+        for column in COLUMNS:
+            assert np.array_equal(getattr(one, column), getattr(other, column)), (rank, column)
+        names = [
+            [it.groups[at].name for at in graph.group if at >= 0] for it, graph in ((plain, one), (classed, other))
+        ]
+        assert names[0] == names[1]
+    some = tmp_path / "some"
+    assert genie("expand", str(job), "--ranks", "3,8-9", "-o", str(some)).code == 0
+    assert sorted(path.name for path in some.glob("*.et")) == ["workload.3.et", "workload.8.et", "workload.9.et"]
+
+
+def test_one_rank_loads_its_own_class_only(job: Path) -> None:
+    (job / "workload.8.et").rename(job / "aside")
+    try:
+        assert np.array_equal(load(job, ranks=[5]).ranks[5].peer, load(job, ranks=[5]).ranks[5].peer)
+        assert genie("inspect", str(job)).code == 2
+    finally:
+        (job / "aside").rename(job / "workload.8.et")
+
+
+def test_the_explanation_has_parameters_memory_and_formulas(tmp_path: Path) -> None:
+    ended = genie(
+        "generate", "mixtral-8x7b", "--gpus", "8", "--ep", "8", "--layers", "2", "--explain", "-o", str(tmp_path / "t")
+    )
+    assert ended.code == 0, ended
+    assert "3,164,688,384 parameters" in ended.stdout
+    for word in ("2 T k h", "experts of a token", "optimizer", "dispatch, probabilities", "  expert  "):
+        assert word in ended.stdout, word
+
+
+def test_a_rank_without_enough_memory_is_warned_of(tmp_path: Path) -> None:
+    ended = genie("generate", "llama3-70b", "--gpus", "8", "--tp", "8", "-o", str(tmp_path / "t"))
+    assert ended.code == 0
+    assert "a rank of pipeline stage 0 needs about" in ended.stderr
+    assert "has 80 GB: give more --tp or --pp" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("llama9", "--gpus", "8"), "llama9: is no file and no model by name"),
+        (("llama3-8b", "--gpus", "12", "--tp", "8"), "--gpus 12 is not a multiple of 8"),
+        (("llama3-8b", "--gpus", "8", "--fsdp", "--zero", "1"), "--fsdp and --zero 1: give one of them"),
+        (("llama3-8b", "--gpus", "8", "--gpu", "tpu"), "--gpu tpu: is not known: give one of a100"),
+        (("llama3-8b", "--gpus", "8", "--gpu", "a100", "--fp8"), "A100 SXM 80 GB has no FP8"),
+        (("llama3-8b", "--gpus", "8", "--recompute", "some"), "--recompute some: must be none, selective or full"),
+        (("llama3-8b", "--gpus", "8", "--compute-scale", "0"), "--compute-scale 0.0: give a number above 0"),
+        (("llama3-8b", "--gpus", "8", "--hsdp", "2"), "--hsdp shards parameters: give --fsdp"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    ended = genie("generate", *words, "-o", str(tmp_path / "t"))
+    assert ended.code == 2, ended
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": "genie.classes.2"}, "has the schema 'genie.classes.2': this version reads genie.classes.1"),
+        ({"ranks": 17}, "class_runs do not give 17 ranks one of 2 classes each"),
+        ({"lowest": [8, 0]}, "rank 8 is not of class 0"),
+        ({"domains": [["tp99"]]}, "group 'tp99' is not in the groups file"),
+        ({"domains": []}, "a collective's group is in no domain"),
+        ({"peers": [[0]]}, "has not one entry for each of 16 ranks"),
+        ({"peers": [[99] * 16]}, "a peer is not a rank of 0..15"),
+        ({"peers": [[0] * 16]}, "the classes file does not have its peer"),
+        ({"more": 1}, "is no classes file"),
+    ],
+)
+def test_a_damaged_classes_file_is_refused(job: Path, change: dict[str, object], said: str) -> None:
+    path = job / "workload.classes.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | change))
+    try:
+        ended = genie("inspect", str(job))
+        assert ended.code == 2, ended
+        assert said in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+    finally:
+        path.write_text(before)
