@@ -25,6 +25,7 @@ Splits: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64]] | None"
 
 TIME_MAX_PS = 1 << 62  # so that sums of two times fit in 64 bits
 MESSAGE_MAX_BYTES = (1 << 31) - 1  # of one RDMA message (InfiniBand Architecture Specification 1, section 9.2.8)
+FACTS = ("op", "group", "size_bytes", "root")  # that decide how a collective is lowered, but for uneven splits
 CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
 
 
@@ -119,7 +120,14 @@ class _Builder:
             np.zeros(count, np.uint32),
         )
         seq = sequence_numbers(graph)
-        for row in np.flatnonzero(graph.kind == Kind.COLL):
+        rows = np.flatnonzero(graph.kind == Kind.COLL)
+        # Few collectives differ: each kind is lowered once, and in the order of nodes.
+        facts = np.stack([getattr(graph, name)[rows].astype(np.int64) for name in FACTS], axis=1)
+        facts = np.concatenate([facts, np.isin(rows, list(graph.splits))[:, None] * (rows[:, None] + 1)], axis=1)
+        _, first, kind, counts = np.unique(facts, axis=0, return_index=True, return_inverse=True, return_counts=True)
+        kind = kind.reshape(-1)
+        for at in np.argsort(first).tolist():
+            row, same = int(rows[first[at]]), rows[kind == at]
             group = int(graph.group[row])
             position = self._positions[group].get(graph.rank)
             if position is None:
@@ -127,12 +135,12 @@ class _Builder:
                     f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) is a collective of group "
                     f"'{self.workload.groups[group].name}', which rank {graph.rank} is not a member of"
                 )
-            out.position[row] = position
-            out.tag[row] = collective_tag(self._colours[group], int(seq[row]))
-            out.template_id[row], out.sizes_start[row] = self._lower(graph, int(row), group, position)
+            out.position[same] = position
+            out.tag[same] = collective_tag(self._colours[group], seq[same])
+            out.template_id[same], out.sizes_start[same] = self._lower(graph, row, group, position, int(counts[at]))
         messages = (graph.kind == Kind.SEND) | (graph.kind == Kind.RECV)
-        for row in np.flatnonzero(messages):
-            self._check_message(graph, int(row))
+        for at in np.flatnonzero(messages).tolist():
+            self._check_message(graph, at)
         out.tag[messages] = graph.tag[messages].astype(np.uint32)
         if messages.any():
             self.message_max_bytes = max(self.message_max_bytes, int(graph.size_bytes[messages].max()))
@@ -149,7 +157,8 @@ class _Builder:
         if not 0 <= graph.size_bytes[row] <= MESSAGE_MAX_BYTES:
             raise WorkloadError(f"{where}: a message of {graph.size_bytes[row]} bytes; allowed: 0..{MESSAGE_MAX_BYTES}")
 
-    def _lower(self, graph: RankGraph, row: int, group: int, position: int) -> tuple[int, int]:
+    def _lower(self, graph: RankGraph, row: int, group: int, position: int, count: int) -> tuple[int, int]:
+        """Return template and size table of a collective that `count` nodes of the rank have."""
         op = Op(graph.op[row]).name.lower()
         members = len(self.workload.groups[group].ranks)
         size, root, splits = int(graph.size_bytes[row]), int(graph.root[row]), graph.splits.get(row)
@@ -162,7 +171,7 @@ class _Builder:
         key = (op, members, position, size, root, self._local[group])
         if splits is None and key in self._bound:
             template_id, sizes_start, name = self._bound[key]
-            self.algorithms[name] += 1
+            self.algorithms[name] += count
             return template_id, sizes_start
         try:
             local = self._local[group]
@@ -170,7 +179,7 @@ class _Builder:
         except (LoweringError, MscclError) as error:
             raise WorkloadError(f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}): {error}") from error
         name = f"{op} {algorithm}"
-        self.algorithms[name] = self.algorithms.get(name, 0) + 1
+        self.algorithms[name] = self.algorithms.get(name, 0) + count
         if len(sizes):
             self.message_max_bytes = max(self.message_max_bytes, int(sizes.max()))
             if self.message_max_bytes > MESSAGE_MAX_BYTES:

@@ -8,6 +8,11 @@ The bits are:
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
 COLLECTIVE = 1 << 30
 COLOURS_MAX = 1 << 10
 SEQUENCE_MODULUS = 1 << 14
@@ -15,6 +20,9 @@ CHANNELS_MAX = 1 << 6
 POINT_TO_POINT_TAG_MAX = (1 << 30) - 1
 
 
-def collective_tag(colour: int, seq: int) -> int:
+Sequence = TypeVar("Sequence", int, NDArray[np.int32])
+
+
+def collective_tag(colour: int, seq: Sequence) -> Sequence:
     """Tag of channel 0 of the `seq`-th collective of a group; a channel's number is added to it."""
     return COLLECTIVE | colour << 20 | seq % SEQUENCE_MODULUS << 6

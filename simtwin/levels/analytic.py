@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from genie.plan.build import TIME_MAX_PS
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 
+FACTS = ("kind", "op", "group", "size_bytes", "root", "peer")  # that decide a node's key, but for uneven splits
 MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 
@@ -57,9 +58,17 @@ def cost_keys(workload: Workload) -> CostKeys:
     for rank in sorted(workload.ranks):
         graph = workload.ranks[rank]
         column = np.full(len(graph), -1, np.int32)
-        for row in np.flatnonzero((graph.kind == Kind.COLL) | (graph.kind == Kind.SEND)).tolist():
-            key = _key_of(workload, graph, row)
-            column[row] = number.setdefault(key, len(number))
+        rows = np.flatnonzero((graph.kind == Kind.COLL) | (graph.kind == Kind.SEND))
+        # Few nodes differ: each kind is looked up once.
+        facts = np.stack([getattr(graph, name)[rows].astype(np.int64) for name in FACTS], axis=1)
+        facts = np.concatenate([facts, np.isin(rows, list(graph.splits))[:, None] * (rows[:, None] + 1)], axis=1)
+        _, first, kind = np.unique(facts, axis=0, return_index=True, return_inverse=True)
+        keys = [_key_of(workload, graph, int(rows[at])) for at in first]
+        order = np.argsort(first)  # keys are numbered in the order of nodes
+        found = np.zeros(len(keys), np.int32)
+        for at in order.tolist():
+            found[at] = number.setdefault(keys[at], len(number))
+        column[rows] = found[kind.reshape(-1)]
         columns.append(column)
     return CostKeys(list(number), columns)
 

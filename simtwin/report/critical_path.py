@@ -46,17 +46,15 @@ def critical_path(run: Run, iteration: int) -> list[Segment]:
     ).sort("rank", "end_ns", maintain_order=True)
     if played.is_empty():
         return []
-    rows = played.to_dicts()
     ends = played["end_ns"].to_numpy()
     rank = played["rank"].to_numpy()
     first_of = {int(each): int(np.searchsorted(rank, each)) for each in np.unique(rank)}
     after = {int(each): int(np.searchsorted(rank, each, side="right")) for each in np.unique(rank)}
-    last_member: dict[tuple[str, int], int] = {}
-    for at, row in enumerate(rows):
-        if row["kind"] == "coll":
-            key = (row["group"], row["seq"])
-            if key not in last_member or row["start_ns"] > rows[last_member[key]]["start_ns"]:
-                last_member[key] = at
+    collectives = played.with_row_index("at").filter(pl.col("kind") == "coll")
+    latest_first = collectives.sort("start_ns", descending=True, maintain_order=True).unique(
+        ["group", "seq"], keep="first", maintain_order=True
+    )
+    last_member = dict(zip(latest_first.select("group", "seq").iter_rows(), latest_first["at"].to_list(), strict=True))
     senders = _Senders(run, iteration)
 
     def before(own: int, time_ns: int) -> int | None:
@@ -69,13 +67,13 @@ def critical_path(run: Run, iteration: int) -> list[Segment]:
     found: list[Segment] = []
     time_ns, own, at = int(ends[latest]), int(rank[latest]), int(latest)
     for _ in range(STEPS_MAX):
-        row = rows[at]
+        row = played.row(at, named=True)
         if row["end_ns"] < time_ns:
             found.append(Segment(own, IDLE, row["end_ns"], time_ns))
             time_ns = row["end_ns"]
         start_ns, own = row["start_ns"], row["rank"]
         if row["kind"] == "coll":
-            last = rows[last_member[row["group"], row["seq"]]]
+            last = played.row(last_member[row["group"], row["seq"]], named=True)
             if last["start_ns"] < time_ns:
                 start_ns, own = last["start_ns"], last["rank"]
         elif row["kind"] == "recv" and (sent := senders.of(row["rank"], time_ns)) is not None:
