@@ -8,9 +8,9 @@ from genie.compute.gpus import Gpu
 from genie.compute.operators import Operator
 from genie.errors import UsageError
 
-LAUNCH_S = 5e-6  # of a kernel, at least; not measured
+GAP_S = 2e-6  # between two kernels of a stream; not measured
 # Long products reach the accelerator's efficiency; one with this inner dimension half of it. Fitted as gpus.toml says.
-HALF_INNER = 200
+HALF_INNER = 175
 GROUPED_SHARE = 0.85  # efficiency of grouped products over that of single ones (SimuMax, A100: 0.647 / 0.76)
 ATTENTION_SHARE = 0.66  # the same of attention, of the products that a causal mask leaves (SimuMax, A100: 0.50 / 0.76)
 MEMORY_EFFICIENCY = 0.75  # of the memory's bandwidth (SimuMax: 0.77 on A100, 0.71 on B200)
@@ -33,7 +33,7 @@ class Roofline:
         peak = self._peak(operator.dtype) * self._efficiency(operator)
         arithmetic_s = operator.flops / peak
         memory_s = operator.moved_bytes / (self.gpu.memory_gb_per_s * 1e9 * MEMORY_EFFICIENCY)
-        return round(self.scale * (LAUNCH_S + max(arithmetic_s, memory_s)) * 1e9)
+        return round(self.scale * (GAP_S + max(arithmetic_s, memory_s)) * 1e9)
 
     def _peak(self, dtype: str) -> float:
         tflops = self.gpu.fp8_tflops if dtype == "fp8" else self.gpu.bf16_tflops

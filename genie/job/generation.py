@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from genie.compute.gpus import find_gpu, gpus
 from genie.compute.roofline import Roofline
+from genie.compute.table import MeasuredTimes, TableTimes, read_times
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.pipeline import NAMES
@@ -75,8 +77,32 @@ class ParallelOptions:
     ] = "ring"
     dispatch: Annotated[str, Option("Exchange of tokens with experts.", PARALLELISM, choices=DISPATCHES)] = "all-to-all"
 
+    scale_to: Annotated[
+        int | None,
+        Option(
+            "Make a job of so many ranks that puts the same load on each NIC. It has fewer data-parallel replicas, and "
+            "the same other groups and sizes.",
+            PARALLELISM,
+            minimum=1,
+            default="the number of GPUs",
+        ),
+    ] = None
+
     def degrees(self) -> Degrees:
-        """Return the degrees. Raises UsageError."""
+        """Return the degrees of the job that is made. Raises UsageError."""
+        whole = self.whole_degrees()
+        if self.scale_to is None:
+            return whole
+        replica = whole.ranks // whole.data
+        if self.scale_to > whole.ranks or self.scale_to % replica:
+            raise UsageError(
+                f"--scale-to {self.scale_to}: give a multiple of {replica}, the ranks of a replica ({whole.words()}), "
+                f"up to {whole.ranks}"
+            )
+        return replace(whole, ranks=self.scale_to)
+
+    def whole_degrees(self) -> Degrees:
+        """Return the degrees of the job before it is scaled. Raises UsageError."""
         if self.gpus is None:
             raise UsageError("--gpus is missing: give the number of GPUs of the job")
         return Degrees(
@@ -127,11 +153,22 @@ class ComputeOptions:
     """Compute times."""
 
     gpu: Annotated[str, Option(f"GPU: {', '.join(gpus())}.", COMPUTE)] = "h100"
+    compute: Annotated[
+        Path | None,
+        Option(
+            "CSV file of measured times with the columns gpu,op,shape,dtype,ns. Operators without a row get a fitted "
+            "or scaled time, or that of the roofline.",
+            COMPUTE,
+            default="none",
+        ),
+    ] = None
     compute_scale: Annotated[float, Option("Factor for all compute times.", COMPUTE)] = 1.0
 
-    def roofline(self) -> Roofline:
+    def times(self) -> TableTimes:
         """Return the model of compute times. Raises UsageError."""
-        return Roofline(find_gpu(self.gpu), self.compute_scale)
+        roofline = Roofline(find_gpu(self.gpu), self.compute_scale)
+        table = MeasuredTimes({}, "") if self.compute is None else read_times(self.compute)
+        return TableTimes(table, self.gpu.lower(), roofline)
 
 
 def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOptions) -> Training:

@@ -75,6 +75,22 @@ def test_the_explanation_has_parameters_memory_and_formulas(tmp_path: Path) -> N
         assert word in ended.stdout, word
 
 
+def test_a_scaled_job_has_the_same_load_on_a_nic_and_says_what_changed(tmp_path: Path) -> None:
+    words = ("generate", "llama3-8b", "--tp", "4", "--pp", "2", "--layers", "2", "--gpus")
+    ended = genie(*words, "1024", "--scale-to", "16", "-o", str(tmp_path / "small"))
+    assert ended.code == 0, ended
+    assert (
+        "scaled from 1024 to 16 ranks: replicas 128 to 2; parameters: groups of 128 to 2, whose rings load a NIC with "
+        "50 % of before"
+    ) in ended.stdout
+    assert genie(*words, "16", "-o", str(tmp_path / "plain")).code == 0
+    small, plain = load(tmp_path / "small"), load(tmp_path / "plain")
+    assert all(np.array_equal(small.ranks[rank].size_bytes, plain.ranks[rank].size_bytes) for rank in range(16))
+    refused = genie(*words, "1024", "--scale-to", "12", "-o", str(tmp_path / "none"))
+    assert refused.code == 2
+    assert "--scale-to 12: give a multiple of 8, the ranks of a replica" in refused.stderr
+
+
 def test_a_rank_without_enough_memory_is_warned_of(tmp_path: Path) -> None:
     ended = genie("generate", "llama3-70b", "--gpus", "8", "--tp", "8", "-o", str(tmp_path / "t"))
     assert ended.code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import numpy as np
@@ -11,12 +12,13 @@ from genie.cli.convert.workloads import Compress, Prefix
 from genie.cli.convert.writing import Out, check_traces_folder, writing
 from genie.cli.groups import flattened
 from genie.compute.gpus import Gpu
+from genie.generate.degrees import Degrees
 from genie.generate.explain import explanation
 from genie.generate.memory import memory_of
 from genie.generate.step import Step
 from genie.job.generation import ComputeOptions, ModelOptions, ParallelOptions, StepOptions, training_of
 from genie.job.warnings import warn
-from genie.page.words import amount, duration
+from genie.page.words import amount, duration, percent
 from genie.workload.graph import Kind, Workload
 from genie.workload.pytorch.convert import check_prefix
 from genie.workload.write import save
@@ -59,19 +61,21 @@ def generate(
     """
     check_prefix(prefix)
     check_traces_folder(out, prefix)
-    roofline = compute.roofline()
-    step = Step(training_of(model, parallel, options), roofline.duration_ns)
+    times = compute.times()
+    gpu = times.roofline.gpu
+    step = Step(training_of(model, parallel, options), times.duration_ns)
     workload = step.workload(step.training.model.name)
     with writing(out):
         save(workload, out, prefix, compress)
-    print("\n".join([*_summary(step, workload), f"{out}: written"]))
+    scaled = _scaling(parallel.whole_degrees(), step.training.degrees)
+    print("\n".join([*_summary(step, workload, times.origins), *scaled, f"{out}: written"]))
     if explain:
-        print("\n".join(["", *explanation(step, roofline.gpu)]))
-    _warn_of_memory(step, roofline.gpu)
+        print("\n".join(["", *explanation(step, gpu)]))
+    _warn_of_memory(step, gpu)
     return 0
 
 
-def _summary(step: Step, workload: Workload) -> list[str]:
+def _summary(step: Step, workload: Workload, origins: Counter[str]) -> list[str]:
     training, model = step.training, step.training.model
     graphs = [workload.ranks[rank * training.degrees.stage] for rank in range(training.degrees.pipeline)]
     nodes = [len(graph) for graph in graphs]
@@ -85,8 +89,26 @@ def _summary(step: Step, workload: Workload) -> list[str]:
         f"a step: {_counted(training.micro_batches, 'micro-batch', 'es')} of {training.micro_batch} x "
         f"{training.sequence} tokens for each of {_counted(training.degrees.data, 'replica')}; schedule "
         f"{step.schedule.name}",
-        f"each rank: {span} nodes, compute {times} (roofline, not measured); {collectives:,} collectives on the first",
+        f"each rank: {span} nodes, compute {times}; {collectives:,} collectives on the first",
+        f"compute times of operators: {', '.join(f'{count:,} {origin}' for origin, count in origins.most_common())}",
     ]
+
+
+def _scaling(whole: Degrees, made: Degrees) -> list[str]:
+    """Say what --scale-to has changed: the load of a ring on a NIC is (d - 1) / d of the data, with d members."""
+    if whole == made:
+        return []
+    lines = [f"scaled from {whole.ranks} to {made.ranks} ranks: replicas {whole.data} to {made.data}"]
+    for name, before, after in (
+        ("parameters", whole.same_parameters, made.same_parameters),
+        ("experts", whole.expert_data, made.expert_data),
+    ):
+        if before > 1 and (name == "parameters" or made.expert > 1):
+            load = (after - 1) / after / ((before - 1) / before)
+            lines[0] += (
+                f"; {name}: groups of {before} to {after}, whose rings load a NIC with {percent(load)} of before"
+            )
+    return lines
 
 
 def _counted(number: int, thing: str, plural: str = "s") -> str:
