@@ -25,13 +25,13 @@ class Half:
 class Layers:
     """All that a rank plays of a model."""
 
-    def __init__(self, training: Training, program: Program) -> None:
+    def __init__(self, training: Training, program: Program, expert_place: int = 0) -> None:
         self.training, self.program = training, program
         model = training.model
         self._linear = Linear(training, program)
         self._attention = AttentionLayer(training, program, self._linear)
         self._dense = FeedForward(training, program, self._linear, model.width, "mlp") if model.width else None
-        self._mixture = Mixture(training, program, self._linear, model.experts) if model.experts else None
+        self._mixture = Mixture(training, program, self._linear, model.experts, expert_place) if model.experts else None
 
     def forward(self, layer: int) -> None:
         """A layer's forward pass."""
@@ -119,9 +119,10 @@ class Layers:
         return self.training.vocabulary // self.training.degrees.tensor
 
     def _feed_forward(self, layer: int) -> FeedForward | Mixture:
-        found = self._mixture if self.training.model.has_experts(layer) else self._dense
-        assert found is not None
-        return found
+        if self._mixture is not None and self.training.model.has_experts(layer):
+            return self._mixture.of_layer(layer)
+        assert self._dense is not None
+        return self._dense
 
     def _norm(self, name: str, times: int) -> None:
         size_bytes = times * BF16_BYTES * self.training.own_tokens * self.training.model.hidden

@@ -47,22 +47,31 @@ class FeedForward:
 
 
 class Mixture:
-    """A mixture of experts in one rank's program. Tokens are spread evenly over the experts."""
+    """A mixture of experts in one rank's program. `place`: the rank's position in its expert-parallel group."""
 
-    def __init__(self, training: Training, program: Program, linear: Linear, experts: Experts) -> None:
-        self.training, self.program, self.experts = training, program, experts
+    def __init__(self, training: Training, program: Program, linear: Linear, experts: Experts, place: int) -> None:
+        self.training, self.program, self.experts, self.place = training, program, experts, place
         degrees = training.degrees
         self.hidden, self.tokens = training.model.hidden, training.own_tokens
         self.copies = self.tokens * experts.per_token  # of the rank's tokens, sent; as many arrive
         self.own_experts = experts.count // degrees.expert
         self.own_width = experts.width // degrees.expert_tensor
         self.inputs = 2 if training.model.gated else 1
+        self._sent_to: list[int] = []  # tokens for each expert-parallel rank, where they differ
         self.expected_ranks = ranks_of_a_token(experts.count, experts.per_token, degrees.expert)
         self.shared = (
             FeedForward(training, program, linear, experts.shared_width, "shared expert")
             if experts.shared_width
             else None
         )
+
+    def of_layer(self, layer: int) -> Mixture:
+        """Route the tokens as in this layer; return the mixture."""
+        routing, members = self.training.routing, self.training.degrees.expert
+        if routing is not None and members > 1:
+            counts = routing.counts(layer, self.experts.count, self.tokens, self.experts.per_token)
+            self._sent_to = counts.reshape(members, -1).sum(axis=1).tolist()
+        return self
 
     def forward(self) -> None:
         """Router, dispatch, experts, and the combination of their outputs."""
@@ -102,7 +111,9 @@ class Mixture:
     @property
     def _a_expert(self) -> int:
         """Tokens for each expert of the rank, of all ranks that its tensor-parallel peers gather."""
-        return max(1, self.copies * self.training.degrees.expert_tensor // self.own_experts)
+        degrees = self.training.degrees
+        received = self._sent_to[self.place] * degrees.expert if self._sent_to else self.copies * degrees.expert_tensor
+        return max(1, received // self.own_experts)
 
     def _products(self) -> list[tuple[str, int, int]]:
         return [
@@ -131,6 +142,10 @@ class Mixture:
         elif how == "all-to-all":
             counts = COUNT_BYTES * self.experts.count
             self._exchange(f"{name}, counts", Op.ALL_GATHER, Domain.TOKENS, counts, "8 E")
+        if self._sent_to:
+            self._exchange_unevenly(name, BF16_BYTES * self.hidden, "2 T k h", back=gradient)
+            self._exchange_unevenly(f"{name}, probabilities", FP32_BYTES, "4 T k", back=gradient)
+            return
         self._exchange(name, Op.ALL_TO_ALL, Domain.EXPERT, *self._sent(gradient=gradient))
         sent, letter = (self.copies, "k") if how == "all-to-all" else (round(self.tokens * self.expected_ranks), "R")
         name_of_weights = f"{name}, probabilities"
@@ -149,6 +164,9 @@ class Mixture:
             return
         if not gradient:
             self._in_experts(name, Op.REDUCE_SCATTER)
+        if self._sent_to:
+            self._exchange_unevenly(name, BF16_BYTES * self.hidden, "2 T k h", back=not gradient)
+            return
         self._exchange(name, Op.ALL_TO_ALL, Domain.EXPERT, *self._sent(gradient=True))
         if gradient:
             self._in_experts(name, Op.ALL_GATHER)
@@ -170,6 +188,17 @@ class Mixture:
         members = self.training.degrees.expert_tensor if op is Op.REDUCE_SCATTER else 1
         formula = "2 T k h" if members == 1 else "2 T k h --etp"
         self._exchange(f"{name}, of an expert's ranks", op, Domain.EXPERT_TENSOR, members * received_bytes, formula)
+
+    def _exchange_unevenly(self, name: str, token_bytes: int, formula: str, *, back: bool) -> None:
+        """Send each rank the tokens for its experts; `back`: return what arrived."""
+        sent = [token_bytes * count for count in self._sent_to]
+        received = [sent[self.place]] * len(sent)  # all ranks send alike
+        splits = (received, sent) if back else (sent, received)
+        self.program.wait_for(
+            self.program.collective(
+                name, Op.ALL_TO_ALL, Domain.EXPERT, sum(splits[0]), Stream.EXPERT, formula, splits=splits
+            )
+        )
 
     def _exchange(self, name: str, op: Op, domain: Domain, size_bytes: int, formula: str) -> None:
         self.program.wait_for(self.program.collective(name, op, domain, size_bytes, Stream.EXPERT, formula))

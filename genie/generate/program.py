@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -36,6 +36,9 @@ LEGEND = {
     "w": "width of the layer's other side", "k": "experts of a token", "E": "experts", "e": "--ep x --etp",
     "R": "ranks that have experts of a token, expected", "P": "parameters on the rank", "d": "ranks that share them",
 }  # fmt: skip
+
+
+Splits = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -93,18 +96,21 @@ class Program:
         stream: Stream,
         formula: str,
         after: Iterable[int] | None = None,
+        splits: Splits | None = None,
     ) -> int | None:
         """Add a collective after all that compute has waited for, or after the nodes given; None in a group of one.
 
         size_bytes: by the convention of genie/workload/graph.py. `formula`: of the size, with the letters of LEGEND.
+        splits: of an uneven all-to-all, bytes to each member and from each member.
         """
         if self.degrees.members(domain) == 1 or (size_bytes == 0 and op is not Op.BARRIER):
             return None
         self.traffic[Traffic(kind_of(name), op.name.lower(), domain, size_bytes, stream, formula)] += 1
         before = [*self._compute_so_far(), *self._awaited] if after is None else [node for node in after if node >= 0]
         node = self._add(
-            name, Kind.COLL, self._before(stream, before), size_bytes=size_bytes, op=op, group=domain, stream=stream
-        )
+            name, Kind.COLL, self._before(stream, before), size_bytes=size_bytes, op=op, group=domain, stream=stream,
+            splits=splits,
+        )  # fmt: skip
         self._last[stream] = node
         return node
 

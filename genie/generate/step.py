@@ -95,21 +95,25 @@ class Step:
                 parts.append(further + Part(2 * model.hidden**2 + 3 * norm, replicated=3 * norm))
         return parts
 
-    def graph(self, rank: int) -> tuple[RankGraph, Counter[Traffic]]:
+    def graph(self, rank: int, expert_place: int = 0) -> tuple[RankGraph, Counter[Traffic]]:
         """Return the graph of a rank of the pipeline, and its collectives and sends.
 
-        Groups are domains, and peers are columns of ranks.
+        Groups are domains, and peers are columns of ranks. `expert_place`: position among expert-parallel ranks.
         """
-        own = _RankStep(self, rank, self._price)
+        own = _RankStep(self, rank, self._price, expert_place)
         return own.graph(), own.program.traffic
 
     def workload(self, name: str) -> Workload:
         """Return the job of all ranks."""
         degrees = self.training.degrees
         grid = Grid(degrees)
-        made = [self.graph(rank) for rank in range(self.schedule.ranks)]
+        places = degrees.expert if self.training.is_skewed else 1  # ranks with other tokens are another class
+        made = [self.graph(rank, place) for rank in range(self.schedule.ranks) for place in range(places)]
         templates = tuple(graph for graph, _ in made)
-        self.traffic = [traffic for _, traffic in made]
+        self.traffic = [traffic for _, traffic in made[::places]]
+        inside = np.arange(degrees.ranks)
+        place_of = inside % degrees.stage // degrees.expert_tensor % degrees.expert if places > 1 else 0
+        class_of = (grid.stage_of * places + place_of).astype(np.int32)
         groups: list[Group] = []
         group_of = np.full((degrees.ranks, len(Domain)), -1, np.int32)
         for domain in Domain:
@@ -119,11 +123,10 @@ class Step:
                 label = GROUP_NAMES[domain]
                 groups += [Group(f"{label}{at}", ranks) for at, ranks in enumerate(members)]
         peers = [grid.at_stage(stage) for stage in range(degrees.pipeline)]
-        inside = np.arange(degrees.ranks)
         place = inside // degrees.tensor % degrees.context
         for step in (-1, 1):
             peers.append(inside + ((place + step) % degrees.context - place) * degrees.tensor)
-        classes = Classes(templates, grid.stage_of.astype(np.int32), group_of, np.stack(peers, axis=1).astype(np.int32))
+        classes = Classes(templates, class_of, group_of, np.stack(peers, axis=1).astype(np.int32))
         return Workload(name, degrees.ranks, groups, classes.view())
 
 
@@ -152,10 +155,10 @@ def _schedule(training: Training) -> Schedule:
 class _RankStep:
     """The step of one rank of the pipeline while its graph is built."""
 
-    def __init__(self, step: Step, rank: int, price: Price) -> None:
+    def __init__(self, step: Step, rank: int, price: Price, expert_place: int) -> None:
         self.step, self.rank, self.training = step, rank, step.training
         self.program = Program(self.training.degrees, price)
-        self.layers = Layers(self.training, self.program)
+        self.layers = Layers(self.training, self.program, expert_place)
         self.actions: Sequence[Action] = step.schedule.actions[rank]
         self._reductions: list[int | None] = []
         self._gathered: dict[tuple[int, str], int | None] = {}

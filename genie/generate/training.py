@@ -8,6 +8,7 @@ from typing import Literal
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.model import Model
+from genie.generate.routing import Routing
 
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Recompute = Literal["none", "selective", "full"]
@@ -38,6 +39,7 @@ class Training:
     fp8: bool = False  # matrix products, and the tokens that DeepEP dispatches
     gradient_bytes: int = FP32_BYTES
     overlap_gradients: bool = True
+    routing: Routing | None = None  # of tokens to experts; None: evenly
     vocabulary_multiple: int = 1  # of the padded vocabulary a tensor-parallel rank
 
     def __post_init__(self) -> None:
@@ -62,6 +64,13 @@ class Training:
             raise UsageError(
                 f"--context-exchange ulysses: --cp {context} does not divide the {heads // tensor} attention heads of "
                 "a rank"
+            )
+        if self.routing is not None and (self.model.experts is None or self.dispatch != "all-to-all"):
+            why = "has no experts" if self.model.experts is None else f"--dispatch {self.dispatch} sends evenly"
+            raise UsageError(f"--routing: {self.model.name}: {why}: leave it out, or give --dispatch all-to-all")
+        if self.routing is not None and self.degrees.expert_tensor > 1:
+            raise UsageError(
+                f"--routing with --etp {self.degrees.expert_tensor}: give --etp 1, or leave one of them out"
             )
         if self.degrees.shard and not self.shards_parameters:
             raise UsageError("--hsdp shards parameters: give --fsdp or --zero 3 with it")
@@ -97,6 +106,11 @@ class Training:
     def shards_parameters(self) -> bool:
         """Whether each rank holds a part of the parameters between uses."""
         return self.sharding in ("zero3", "fsdp")
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether expert-parallel ranks get different numbers of tokens."""
+        return self.routing is not None and self.degrees.expert > 1
 
     @property
     def vocabulary(self) -> int:

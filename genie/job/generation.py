@@ -12,6 +12,7 @@ from genie.compute.table import MeasuredTimes, TableTimes, read_times
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.pipeline import NAMES
+from genie.generate.routing import routing_of
 from genie.generate.shipped import find_model, shipped
 from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, Sharding, Training
 from genie.job.option import Option, check_choices
@@ -77,6 +78,13 @@ class ParallelOptions:
     ] = "ring"
     dispatch: Annotated[str, Option("Exchange of tokens with experts.", PARALLELISM, choices=DISPATCHES)] = "all-to-all"
 
+    routing: Annotated[
+        str,
+        Option(
+            "Tokens of each expert: `balanced`, `zipf:EXPONENT`, or a JSON file with a list of numbers for each layer.",
+            PARALLELISM,
+        ),
+    ] = "balanced"
     scale_to: Annotated[
         int | None,
         Option(
@@ -142,6 +150,7 @@ class StepOptions:
     ] = "none"
     fp8: Annotated[bool, Option("Compute matrix products in FP8.", STEP)] = False
     bf16_gradients: Annotated[bool, Option("Reduce gradients in BF16. Without it: in FP32.", STEP)] = False
+    seed: Annotated[int, Option("Seed of what is drawn: the experts that `zipf` prefers.", STEP, minimum=0)] = 1
     vocabulary_multiple: Annotated[
         int,
         Option("Pad the vocabulary to a multiple of this number times `--tp`. Megatron's is 128.", STEP, minimum=1),
@@ -196,5 +205,6 @@ def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOption
         dispatch=next(each for each in DISPATCHES if each == parallel.dispatch),
         fp8=step.fp8,
         gradient_bytes=2 if step.bf16_gradients else 4,
+        routing=routing_of(parallel.routing, step.seed, found.experts.count if found.experts else 0),
         vocabulary_multiple=step.vocabulary_multiple,
     )

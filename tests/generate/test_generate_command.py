@@ -108,6 +108,9 @@ def test_a_rank_without_enough_memory_is_warned_of(tmp_path: Path) -> None:
         (("llama3-8b", "--gpus", "8", "--gpu", "a100", "--fp8"), "A100 SXM 80 GB has no FP8"),
         (("llama3-8b", "--gpus", "8", "--recompute", "some"), "--recompute some: must be none, selective or full"),
         (("llama3-8b", "--gpus", "8", "--compute-scale", "0"), "--compute-scale 0.0: give a number above 0"),
+        (("mixtral-8x7b", "--gpus", "8", "--routing", "zipf:-1"), "--routing zipf:-1: give an exponent above 0"),
+        (("mixtral-8x7b", "--gpus", "8", "--routing", "none.json"), "none.json: cannot be read: No such file"),
+        (("llama3-8b", "--gpus", "8", "--routing", "zipf:1"), "--routing: llama3-8b: has no experts"),
         (("llama3-8b", "--gpus", "8", "--hsdp", "2"), "--hsdp shards parameters: give --fsdp"),
     ],
 )

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees, Domain, Grid
 from genie.generate.mixture import ranks_of_a_token
+from genie.generate.routing import Routing, apportioned
 from genie.generate.shipped import find_model, shipped
 from genie.generate.step import Step
 from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, Training
@@ -162,6 +165,42 @@ def test_gpt_13b_over_8_has_the_bytes_of_aicb_s_list() -> None:
     found = bytes_of(workload.ranks[0], workload)
     assert found["reduce_scatter", "dp"] == 6_422_958_080
     assert found["all_gather", "dp"] == 3_211_479_040 // 2  # one rank's input of two
+
+
+@pytest.mark.parametrize(
+    "routing", [Routing(1.2, 3), Routing(layers=((1, 2, 3, 4, 5, 6, 7, 8), (1, 0, 0, 0, 0, 0, 0, 0)))]
+)
+def test_skewed_tokens_arrive_as_they_are_sent_and_cost_compute(routing: Routing) -> None:
+    step = step_of("mixtral-8x7b", Degrees(16, expert=4, pipeline=2), layers=4, micro_batches=4, routing=routing)
+    workload = step.workload("skewed")
+    assert isinstance(workload.ranks, RankViews)
+    assert len(workload.ranks.classes.templates) == 2 * 4
+    assert inspect_workload(workload).lints == []
+    copies = 512 * 2 * 4096 * 2
+    graphs = [workload.ranks[rank] for rank in range(4)]
+    dispatches = [
+        [row for row, name in enumerate(graph.name) if name == "dispatch" and graph.kind[row] == Kind.COLL]
+        for graph in graphs
+    ]
+    for rows in zip(*dispatches, strict=True):
+        sent = [graph.splits[row][0] for graph, row in zip(graphs, rows, strict=True)]
+        assert {int(each.sum()) for each in sent} == {copies}
+        for place, (graph, row) in enumerate(zip(graphs, rows, strict=True)):
+            assert graph.splits[row][1].tolist() == [int(each[place]) for each in sent]
+    compute = [int(graph.num_ops[graph.kind == Kind.COMP].sum()) for graph in graphs]
+    assert len(set(compute)) > 1
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=40), st.integers(1, 5000), st.integers(1, 40))
+def test_apportioned_numbers_add_up_and_keep_their_limit(weights: list[float], most: int, per_token: int) -> None:
+    if not any(weights):
+        weights = [1.0] * len(weights)
+    total = most * min(per_token, len(weights))
+    found = apportioned(np.array(weights), total, most)
+    assert found.sum() == total
+    assert found.min() >= 0
+    assert found.max() <= most
 
 
 def test_expected_ranks_of_a_token_are_the_published_ones() -> None:
