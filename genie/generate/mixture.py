@@ -69,7 +69,8 @@ class Mixture:
         """Route the tokens as in this layer; return the mixture."""
         routing, members = self.training.routing, self.training.degrees.expert
         if routing is not None and members > 1:
-            counts = routing.counts(layer, self.experts.count, self.tokens, self.experts.per_token)
+            number = (layer - self.experts.first_layer) // self.experts.every  # among the layers with experts
+            counts = routing.counts(number, self.experts.count, self.tokens, self.experts.per_token)
             self._sent_to = counts.reshape(members, -1).sum(axis=1).tolist()
         return self
 

@@ -16,6 +16,7 @@ from genie.generate.degrees import Degrees
 from genie.generate.explain import explanation
 from genie.generate.memory import memory_of
 from genie.generate.step import Step
+from genie.invocation import note
 from genie.job.generation import ComputeOptions, ModelOptions, ParallelOptions, StepOptions, training_of
 from genie.job.warnings import warn
 from genie.page.words import amount, duration, percent
@@ -33,6 +34,9 @@ genie generate deepseek-v3 --gpus 1024 --pp 16 --ep 64 --micro-batches 32 --expl
 genie simulate traces/llama --fabric FABRIC.toml
 ```
 """
+
+
+TRACES_MANY = 128
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +68,11 @@ def generate(
     times = compute.times()
     gpu = times.roofline.gpu
     step = Step(training_of(model, parallel, options), times.duration_ns)
+    degrees = step.training.degrees
+    if step.training.is_skewed and degrees.pipeline * degrees.expert >= TRACES_MANY:
+        note(
+            f"--routing makes {degrees.pipeline * degrees.expert} different graphs, as many traces: this takes minutes"
+        )
     workload = step.workload(step.training.model.name)
     with writing(out):
         save(workload, out, prefix, compress)
