@@ -157,7 +157,7 @@ def test_without_the_names_of_the_nodes_no_job_starts(
 ) -> None:
     monkeypatch.setitem(FAKES, "scontrol", "echo no configuration >&2; exit 1")
     done = batch(tmp_path, script)
-    assert done.returncode == (3 if script == "slurm-check.sh" else 1)
+    assert done.returncode == 3
     assert done.stdout == ""
 
 
