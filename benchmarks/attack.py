@@ -31,7 +31,7 @@ from common.hostile_packets import KINDS, PSN_COUNT, WINDOW, Forger, Kind, Link,
 
 from genie.record import open_run
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Op, Workload
+from genie.workload.graph import Group, Op, RankGraph, Workload
 from genie.workload.graph import Kind as NodeKind
 from genie.workload.write import save
 
@@ -184,14 +184,15 @@ def problems_of(row: Row, kinds: Sequence[Kind]) -> list[str]:
 
 def rings(folder: Path) -> None:
     """Write a workload of all-reduces on a few ranks."""
-    workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], graphs)
     for rank in range(RANKS):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
         for _ in range(COLLECTIVES):
             last = (builder.add(len(builder), "ring", NodeKind.COLL, last, size_bytes=SIZE_BYTES, op=Op.ALL_REDUCE,
                                 group=0),)  # fmt: skip
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     save(workload, folder, "rings")
 
 

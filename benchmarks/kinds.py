@@ -35,7 +35,7 @@ from common.validation import dlrm, fresh, machine
 from detection import interval
 
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.write import save
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.topology import build_network
@@ -161,14 +161,15 @@ def uneven() -> str:
 
 def both_workload(hosts: int) -> Workload:
     """Compute, an all-to-all of 1 MiB a rank, compute, an all-reduce of 1 MiB."""
-    made = Workload("both", hosts, [Group("0", tuple(range(hosts)))], {})
+    graphs: dict[int, RankGraph] = {}
+    made = Workload("both", hosts, [Group("0", tuple(range(hosts)))], graphs)
     for rank in range(hosts):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
         for op in (Op.ALL_TO_ALL, Op.ALL_REDUCE):
             last = (builder.add(len(builder), "compute", Kind.COMP, last, duration_ns=2_000_000),)
             last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=1 << 20, op=op, group=0),)
-        made.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return made
 
 

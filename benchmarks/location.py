@@ -30,7 +30,7 @@ from detection import interval
 
 from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.write import save
 
 SEED = 20261201
@@ -69,14 +69,15 @@ overhead_bytes = 14     # as Linux's token buckets count
 
 def workload() -> Workload:
     """Compute, an all-to-all of 1 MiB a rank, compute, a ring all-reduce of 1 MiB."""
-    made = Workload("location", HOSTS, [Group("0", tuple(range(HOSTS)))], {})
+    graphs: dict[int, RankGraph] = {}
+    made = Workload("location", HOSTS, [Group("0", tuple(range(HOSTS)))], graphs)
     for rank in range(HOSTS):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
         for op in (Op.ALL_TO_ALL, Op.ALL_REDUCE):
             last = (builder.add(len(builder), "compute", Kind.COMP, last, duration_ns=2_000_000),)
             last = (builder.add(len(builder), op.name.lower(), Kind.COLL, last, size_bytes=SIZE_BYTES, op=op, group=0),)
-        made.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return made
 
 

@@ -26,7 +26,7 @@ from genie.live.launch.loopback import free_loopback_hosts
 from genie.plan.facts import facts_of_build
 from genie.record import LIVE, Run, open_run, prepare_folder
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Workload
+from genie.workload.graph import Group, Kind, RankGraph, Workload
 from genie.workload.write import save
 
 SIZES_BYTES = (4096, 65536, 1 << 20, 16 << 20)
@@ -39,12 +39,13 @@ WANTED_GBPS = 5.0  # of 1 MiB messages, with offload
 
 def stream(size_bytes: int) -> Workload:
     """A workload of messages of this size from rank 0 to rank 1, TOTAL_BYTES together."""
-    workload = Workload("stream", 2, [Group("world", (0, 1))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("stream", 2, [Group("world", (0, 1))], graphs)
     for rank, kind in ((0, Kind.SEND), (1, Kind.RECV)):
         builder = RankBuilder(rank)
         for number in range(min(TOTAL_BYTES // size_bytes, MESSAGES_MAX)):
             builder.add(number, "message", kind, size_bytes=size_bytes, peer=1 - rank, tag=number)
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 

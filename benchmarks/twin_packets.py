@@ -35,7 +35,7 @@ from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import GROUP_NAME, collective
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from simtwin.fabric.schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
@@ -81,7 +81,8 @@ def lossless(hosts: int) -> Fabric:
 
 def chain(hosts: int, targets: list[np.ndarray], size_bytes: int) -> Workload:
     """Every rank sends a message to its target in each of some permutations, one after another."""
-    workload = Workload("permutation", hosts, [Group(GROUP_NAME, tuple(range(hosts)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("permutation", hosts, [Group(GROUP_NAME, tuple(range(hosts)))], graphs)
     sources = [np.argsort(target) for target in targets]
     for rank in range(hosts):
         builder = RankBuilder(rank)
@@ -89,7 +90,7 @@ def chain(hosts: int, targets: list[np.ndarray], size_bytes: int) -> Workload:
         for at, (target, source) in enumerate(zip(targets, sources, strict=True)):
             sent = (builder.add(2 * at, "send", Kind.SEND, sent, size_bytes=size_bytes, peer=int(target[rank])),)
             builder.add(2 * at + 1, "recv", Kind.RECV, (), size_bytes=size_bytes, peer=int(source[rank]))
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     return workload
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.write import save
 
 RANKS = 4
@@ -214,7 +214,8 @@ def shared_memory() -> set[str]:
 
 def _save_rings(folder: Path) -> None:
     """Write a workload of 64 KiB all-reduces with 0.2 ms of compute before each."""
-    workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], {})
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("rings", RANKS, [Group("world", tuple(range(RANKS)))], graphs)
     for rank in range(RANKS):
         builder = RankBuilder(rank)
         last: tuple[int, ...] = ()
@@ -223,7 +224,7 @@ def _save_rings(folder: Path) -> None:
             last = (
                 builder.add(len(builder), "ring", Kind.COLL, (pause,), size_bytes=65536, op=Op.ALL_REDUCE, group=0),
             )
-        workload.ranks[rank], _ = builder.finish()
+        graphs[rank], _ = builder.finish()
     save(workload, folder, "rings")
 
 
