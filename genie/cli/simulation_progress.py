@@ -34,7 +34,7 @@ class Progress:
         self._told = 0  # all events, at the last line
 
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
-        if place != self._place:
+        if place != self._place or simulator.events < self._events:  # another simulator
             self._place, self._before = place, self._before + self._events
         self._events = simulator.events
         now = time.monotonic()

@@ -1,8 +1,8 @@
-"""Building a plan: collectives get templates, size tables and tags; nodes get resources."""
+"""Building a plan: collectives get templates, size tables and tags; nodes get resources. Each class is bound once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import genie_core
@@ -14,10 +14,17 @@ from genie.collectives.msccl.algorithm import lower_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import lower_nccl
 from genie.inputs.spelling import option
+from genie.plan.classes import Binding, PlanClass, class_of_one, plan_classes
 from genie.plan.groups import colours
 from genie.plan.lowering import Lowering, check_groups, members_per_node
 from genie.plan.sequence import sequence_numbers
-from genie.plan.tags import CHANNELS_MAX, COLOURS_MAX, POINT_TO_POINT_TAG_MAX, collective_tag
+from genie.plan.tags import (
+    CHANNELS_MAX,
+    COLOUR_SHIFT,
+    COLOURS_MAX,
+    POINT_TO_POINT_TAG_MAX,
+    collective_tag,
+)
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 
 Slots = Literal["streams", "astra"]
@@ -25,7 +32,6 @@ Splits: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64]] | None"
 
 TIME_MAX_PS = 1 << 62  # so that sums of two times fit in 64 bits
 MESSAGE_MAX_BYTES = (1 << 31) - 1  # of one RDMA message (InfiniBand Architecture Specification 1, section 9.2.8)
-FACTS = ("op", "group", "size_bytes", "root")  # that decide how a collective is lowered, but for uneven splits
 CPU_SLOT, COMPUTE_SLOT, COMM_SLOT, FIRST_STREAM_SLOT = 0, 1, 2, 3
 
 
@@ -35,6 +41,7 @@ class Plan:
 
     native: genie_core.Plan
     ranks: list[int]  # in the native plan's order
+    classes: list[PlanClass]
     slots: Slots
     algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for run.json
     message_max_bytes: int
@@ -61,30 +68,46 @@ def build_plan(
     lowering = lowering or Lowering()
     if not 1 <= lowering.channels <= CHANNELS_MAX:
         raise WorkloadError(f"channels must be 1..{CHANNELS_MAX}, not {lowering.channels}")
+    ranks = sorted(workload.ranks)
+    if release_ns is None:
+        classes = plan_classes(workload)
+    else:  # times differ by rank
+        classes = [class_of_one(_with_played(workload.ranks[rank], release_ns[rank])) for rank in ranks]
     if slots is None:
-        slots = "streams" if any((graph.stream >= 0).any() for graph in workload.ranks.values()) else "astra"
+        slots = "streams" if any((each.template.stream >= 0).any() for each in classes) else "astra"
     check_groups(lowering, workload)
     builder = _Builder(workload, lowering)
-    ranks = sorted(workload.ranks)
-    bound = [builder.bind(workload.ranks[rank]) for rank in ranks]
+    # A node that is left out keeps its sequence number.
+    numbers = [
+        sequence_numbers(each.template if release_ns is None else workload.ranks[int(each.ranks[0])])
+        for each in classes
+    ]
+    bound = [builder.bind(each, seq) for each, seq in zip(classes, numbers, strict=True)]
     builder.finish_pools()
     if lowering.nccl is not None:
         builder.native.set_slice_delay(lowering.nccl.slice_delay_ns * 1000 * time_factor)
-    for rank, columns in zip(ranks, bound, strict=True):
-        graph = workload.ranks[rank]
-        times = None if release_ns is None else release_ns[rank]
-        builder.add_rank(graph, columns, _slots_of(graph, slots), times, time_factor)
-    return Plan(builder.native, ranks, slots, builder.algorithms, builder.message_max_bytes)
+    place: dict[int, tuple[int, int]] = {}  # rank -> class, place in it
+    for number, each in enumerate(classes):
+        times = None if release_ns is None else release_ns[int(each.ranks[0])]
+        builder.add_table(each, bound[number].tag, _slots_of(each.template, slots), times, time_factor)
+        place |= {rank: (number, at) for at, rank in enumerate(each.ranks.tolist())}
+    for rank in ranks:
+        number, at = place[rank]
+        builder.add_rank(rank, number, bound[number], at)
+    return Plan(builder.native, ranks, classes, slots, builder.algorithms, builder.message_max_bytes)
 
 
 @dataclass
 class _Bound:
-    """Columns per node that binding adds to the graph."""
+    """What the nodes of a class are bound to: a row for each of its ranks, a column for each binding."""
 
+    tag: NDArray[np.uint32]  # (n,) by node, without the bits of its binding
     template_id: NDArray[np.int32]
     sizes_start: NDArray[np.int64]
+    group: NDArray[np.int32]
     position: NDArray[np.int32]
-    tag: NDArray[np.uint32]
+    peer: NDArray[np.int32]
+    tag_bits: NDArray[np.uint32]
 
 
 class _Builder:
@@ -94,7 +117,7 @@ class _Builder:
         self.lowering = lowering
         self.algorithms: dict[str, int] = {}
         self.message_max_bytes = 0
-        self._colours = colours(workload.groups)
+        self._colours = np.array(colours(workload.groups), np.uint32)
         if max(self._colours, default=0) >= COLOURS_MAX:
             raise WorkloadError(
                 f"a rank is in more than {COLOURS_MAX} groups: more than a message's tag can tell apart"
@@ -105,86 +128,117 @@ class _Builder:
         self._table_at: dict[bytes, int] = {}
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
+        self._members = np.array([len(group.ranks) for group in workload.groups], np.int64)
         # With NCCL's messages: number of members of each group on a node.
         per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
-        self._local = [members_per_node(group.ranks, per_node) for group in workload.groups]
+        self._local = np.array([members_per_node(group.ranks, per_node) for group in workload.groups], np.int64)
         self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
 
-    def bind(self, graph: RankGraph) -> _Bound:
-        """Choose template, size table, position and tag of every collective of one rank."""
-        count = len(graph)
+    def bind(self, own: PlanClass, seq: NDArray[np.int32]) -> _Bound:
+        """Choose template, size table, position and tag of every collective of a class of ranks.
+
+        seq: (n,) sequence numbers of its collectives.
+        """
+        template, shape = own.template, (len(own.ranks), len(own.bindings))
         out = _Bound(
-            np.full(count, -1, np.int32),
-            np.zeros(count, np.int64),
-            np.zeros(count, np.int32),
-            np.zeros(count, np.uint32),
-        )
-        seq = sequence_numbers(graph)
-        rows = np.flatnonzero(graph.kind == Kind.COLL)
-        # Few collectives differ: each kind is lowered once, and in the order of nodes.
-        facts = np.stack([getattr(graph, name)[rows].astype(np.int64) for name in FACTS], axis=1)
-        facts = np.concatenate([facts, np.isin(rows, list(graph.splits))[:, None] * (rows[:, None] + 1)], axis=1)
-        _, first, kind, counts = np.unique(facts, axis=0, return_index=True, return_inverse=True, return_counts=True)
-        kind = kind.reshape(-1)
-        for at in np.argsort(first).tolist():
-            row, same = int(rows[first[at]]), rows[kind == at]
-            group = int(graph.group[row])
-            position = self._positions[group].get(graph.rank)
-            if position is None:
-                raise WorkloadError(
-                    f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) is a collective of group "
-                    f"'{self.workload.groups[group].name}', which rank {graph.rank} is not a member of"
-                )
-            out.position[same] = position
-            out.tag[same] = collective_tag(self._colours[group], seq[same])
-            out.template_id[same], out.sizes_start[same] = self._lower(graph, row, group, position, int(counts[at]))
-        messages = (graph.kind == Kind.SEND) | (graph.kind == Kind.RECV)
-        for at in np.flatnonzero(messages).tolist():
-            self._check_message(graph, at)
-        out.tag[messages] = graph.tag[messages].astype(np.uint32)
+            np.zeros(len(template), np.uint32), np.full(shape, -1, np.int32), np.zeros(shape, np.int64),
+            np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.full(shape, -1, np.int32),
+            np.zeros(shape, np.uint32),
+        )  # fmt: skip
+        collective = template.kind == Kind.COLL
+        out.tag[collective] = collective_tag(0, seq[collective])
+        messages = (template.kind == Kind.SEND) | (template.kind == Kind.RECV)
+        self._check_messages(own, np.flatnonzero(messages))
+        out.tag[messages] = template.tag[messages].astype(np.uint32)
         if messages.any():
-            self.message_max_bytes = max(self.message_max_bytes, int(graph.size_bytes[messages].max()))
+            self.message_max_bytes = max(self.message_max_bytes, int(template.size_bytes[messages].max()))
+        places: dict[int, NDArray[np.int64]] = {}
+        for at, binding in enumerate(own.bindings):
+            if binding.kind != Kind.COLL:
+                out.peer[:, at] = own.peers[:, binding.column]
+                continue
+            groups = own.groups[:, binding.column]
+            if binding.column not in places:
+                places[binding.column] = self._places(own, binding, groups)
+            positions = places[binding.column]
+            out.group[:, at], out.position[:, at] = groups, positions
+            out.tag_bits[:, at] = self._colours[groups] << np.uint32(COLOUR_SHIFT)
+            shapes = np.stack([self._members[groups], positions, self._local[groups]], axis=1)
+            _, first, of_rank, counts = np.unique(
+                shapes, axis=0, return_index=True, return_inverse=True, return_counts=True
+            )
+            found = np.zeros((len(first), 2), np.int64)
+            for number in np.argsort(first).tolist():
+                found[number] = self._lower(own, binding, int(first[number]), shapes[first[number]], counts[number])
+            out.template_id[:, at], out.sizes_start[:, at] = found[of_rank.reshape(-1)].T
         return out
 
-    def _check_message(self, graph: RankGraph, row: int) -> None:
-        where = f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]})"
-        if not 0 <= graph.tag[row] <= POINT_TO_POINT_TAG_MAX:
-            raise WorkloadError(f"{where}: tag {graph.tag[row]} is not in 0..{POINT_TO_POINT_TAG_MAX}")
-        if not 0 <= graph.peer[row] < self.workload.world_size:
-            raise WorkloadError(f"{where}: peer {graph.peer[row]} is not a rank of 0..{self.workload.world_size - 1}")
-        if graph.peer[row] == graph.rank:
-            raise WorkloadError(f"{where}: a message to its own rank; no data would be on the network: remove it")
-        if not 0 <= graph.size_bytes[row] <= MESSAGE_MAX_BYTES:
-            raise WorkloadError(f"{where}: a message of {graph.size_bytes[row]} bytes; allowed: 0..{MESSAGE_MAX_BYTES}")
+    def _places(self, own: PlanClass, binding: Binding, groups: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the position of each rank of a class in its group."""
+        ranks = own.ranks.tolist()
+        found = [self._positions[group].get(rank, -1) for rank, group in zip(ranks, groups.tolist(), strict=True)]
+        if -1 in found:
+            at = found.index(-1)
+            raise WorkloadError(
+                f"{_where(own, at, binding.row)} is a collective of group "
+                f"'{self.workload.groups[int(groups[at])].name}', which rank {ranks[at]} is not a member of"
+            )
+        return np.array(found, np.int64)
 
-    def _lower(self, graph: RankGraph, row: int, group: int, position: int, count: int) -> tuple[int, int]:
-        """Return template and size table of a collective that `count` nodes of the rank have."""
-        op = Op(graph.op[row]).name.lower()
-        members = len(self.workload.groups[group].ranks)
-        size, root, splits = int(graph.size_bytes[row]), int(graph.root[row]), graph.splits.get(row)
+    def _check_messages(self, own: PlanClass, rows: NDArray[np.int64]) -> None:
+        """Check the sends and receives of a class."""
+        graph = own.template
+        for row in rows[(graph.tag[rows] < 0) | (graph.tag[rows] > POINT_TO_POINT_TAG_MAX)][:1].tolist():
+            raise WorkloadError(f"{_where(own, 0, row)}: tag {graph.tag[row]} is not in 0..{POINT_TO_POINT_TAG_MAX}")
+        for row in rows[(graph.size_bytes[rows] < 0) | (graph.size_bytes[rows] > MESSAGE_MAX_BYTES)][:1].tolist():
+            raise WorkloadError(
+                f"{_where(own, 0, row)}: a message of {graph.size_bytes[row]} bytes; allowed: 0..{MESSAGE_MAX_BYTES}"
+            )
+        for row in rows[graph.peer[rows] < 0][:1].tolist():
+            raise WorkloadError(f"{_where(own, 0, row)}: {self._no_rank(-1)}")
+        for column in np.unique(graph.peer[rows]).tolist():
+            peers = own.peers[:, column]
+            row = int(rows[graph.peer[rows] == column][0])
+            for at in np.flatnonzero((peers < 0) | (peers >= self.workload.world_size))[:1].tolist():
+                raise WorkloadError(f"{_where(own, at, row)}: {self._no_rank(int(peers[at]))}")
+            for at in np.flatnonzero(peers == own.ranks)[:1].tolist():
+                raise WorkloadError(
+                    f"{_where(own, at, row)}: a message to its own rank; no data would be on the network: remove it"
+                )
+
+    def _no_rank(self, peer: int) -> str:
+        return f"peer {peer} is not a rank of 0..{self.workload.world_size - 1}"
+
+    def _lower(
+        self, own: PlanClass, binding: Binding, at: int, shape: NDArray[np.int64], ranks: int
+    ) -> tuple[int, int]:
+        """Return template and size table of a binding of `ranks` ranks; `at` is the place of the first in the class.
+
+        shape: members of the group, position, members on a node.
+        """
+        members, position, local = shape.tolist()
+        op, count, root = Op(binding.op).name.lower(), binding.nodes * int(ranks), binding.root
+        size, splits = binding.size_bytes, own.template.splits.get(binding.row)
         if size < 0:
             if op != "barrier":
-                raise WorkloadError(
-                    f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) is an {op} without a size"
-                )
+                raise WorkloadError(f"{_where(own, at, binding.row)} is an {op} without a size")
             size = 0
-        key = (op, members, position, size, root, self._local[group])
+        key = (op, members, position, size, root, local)
         if splits is None and key in self._bound:
             template_id, sizes_start, name = self._bound[key]
             self.algorithms[name] += count
             return template_id, sizes_start
         try:
-            local = self._local[group]
             algorithm, template, sizes = self._template_of(op, members, position, size, root, splits, local)
         except (LoweringError, MscclError) as error:
-            raise WorkloadError(f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}): {error}") from error
+            raise WorkloadError(f"{_where(own, at, binding.row)}: {error}") from error
         name = f"{op} {algorithm}"
         self.algorithms[name] = self.algorithms.get(name, 0) + count
         if len(sizes):
             self.message_max_bytes = max(self.message_max_bytes, int(sizes.max()))
             if self.message_max_bytes > MESSAGE_MAX_BYTES:
                 raise WorkloadError(
-                    f"rank {graph.rank}: node {graph.node_id[row]} ({graph.name[row]}) needs a message of "
+                    f"{_where(own, at, binding.row)} needs a message of "
                     f"{self.message_max_bytes} bytes; an RDMA message has {MESSAGE_MAX_BYTES}: give more channels"
                 )
         template_id, sizes_start = self._template(template), self._table(sizes)
@@ -246,54 +300,70 @@ class _Builder:
             np.concatenate([*members, np.zeros(0, np.int32)]),
         )
 
-    def add_rank(
+    def add_table(
         self,
-        graph: RankGraph,
-        bound: _Bound,
+        own: PlanClass,
+        tag: NDArray[np.uint32],
         slot: NDArray[np.int32],
         release_ns: NDArray[np.int64] | None,
         time_factor: int,
     ) -> None:
+        graph = own.template
+        rank = int(own.ranks[0])
         kind, dep_start, deps = graph.kind, graph.dep_start.astype(np.int32), graph.deps
         duration_ns = np.where((kind == Kind.COMP) | (kind == Kind.MEM), graph.duration_ns, 0)
         if (duration_ns < 0).any():
             missing = int((duration_ns < 0).sum())
             first = graph.node_id[np.flatnonzero(duration_ns < 0)[0]]
             raise WorkloadError(
-                f"rank {graph.rank}: {missing} compute nodes have no duration (first: node {first}); "
+                f"rank {rank}: {missing} compute nodes have no duration (first: node {first}); "
                 f"give {option('compute')} roofline:TFLOPS,GBPS"
             )
         longest_ns = int(max(duration_ns.max(initial=0), 0 if release_ns is None else release_ns.max(initial=0)))
         if longest_ns * 1000 * time_factor > TIME_MAX_PS:
             raise WorkloadError(
-                f"rank {graph.rank}: a node takes {longest_ns} ns, which at dilation {time_factor} is more than "
+                f"rank {rank}: a node takes {longest_ns} ns, which at dilation {time_factor} is more than "
                 f"{TIME_MAX_PS // 10**12} s"
             )
         release = np.zeros(len(graph), np.int64)
         if release_ns is not None:
-            # Nodes that are left out end at once; the times already include the effect of dependencies and slots.
-            played = release_ns >= 0
-            kind = np.where(played, kind, np.uint8(Kind.META)).astype(np.uint8)
-            release = np.where(played, release_ns, 0)
-            duration_ns = np.where(played, duration_ns, 0)
+            # The times already include the effect of dependencies and slots.
+            release = np.maximum(release_ns, 0)
             slot = np.full(len(graph), -1, np.int32)
             dep_start, deps = np.zeros(len(graph) + 1, np.int32), np.zeros(0, np.int32)
-        self.native.add_rank(
-            graph.rank,
+        self.native.add_table(
             kind,
             slot,
             duration_ns * 1000 * time_factor,
             release * 1000 * time_factor,
-            bound.template_id,
-            bound.sizes_start,
-            graph.group,
-            bound.position,
-            graph.peer,
-            bound.tag,
             np.maximum(graph.size_bytes, 0),
+            tag,
+            own.binding_of,
             dep_start,
             deps,
         )
+
+    def add_rank(self, rank: int, table: int, bound: _Bound, at: int) -> None:
+        self.native.add_rank(
+            rank,
+            table,
+            bound.template_id[at],
+            bound.sizes_start[at],
+            bound.group[at],
+            bound.position[at],
+            bound.peer[at],
+            bound.tag_bits[at],
+        )
+
+
+def _with_played(graph: RankGraph, release_ns: NDArray[np.int64]) -> RankGraph:
+    """Return the graph with the nodes that are left out as metadata, which ends at once."""
+    return replace(graph, kind=np.where(release_ns >= 0, graph.kind, np.uint8(Kind.META)).astype(np.uint8))
+
+
+def _where(own: PlanClass, at: int, row: int) -> str:
+    """Return a node in words."""
+    return f"rank {own.ranks[at]}: node {own.template.node_id[row]} ({own.template.name[row]})"
 
 
 def _slots_of(graph: RankGraph, slots: Slots) -> NDArray[np.int32]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLLECTIVE = 1 << 30
+COLOUR_SHIFT = 20
 COLOURS_MAX = 1 << 10
 SEQUENCE_MODULUS = 1 << 14
 CHANNELS_MAX = 1 << 6
@@ -25,4 +26,4 @@ Sequence = TypeVar("Sequence", int, NDArray[np.int32])
 
 def collective_tag(colour: int, seq: Sequence) -> Sequence:
     """Tag of channel 0 of the `seq`-th collective of a group; a channel's number is added to it."""
-    return COLLECTIVE | colour << 20 | seq % SEQUENCE_MODULUS << 6
+    return COLLECTIVE | colour << COLOUR_SHIFT | seq % SEQUENCE_MODULUS << 6

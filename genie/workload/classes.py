@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.workload.graph import RankGraph
+from genie.workload.graph import RankGraph, Workload
 
 NO_GROUP = -1
 
@@ -67,6 +67,15 @@ class RankViews(Mapping[int, RankGraph]):
 
     def __len__(self) -> int:
         return self.classes.ranks
+
+
+def templates_of(workload: Workload) -> list[RankGraph]:
+    """Return a graph for each class of ranks, or all graphs of a workload without classes.
+
+    Groups and peers of a template are columns, not numbers of groups and ranks.
+    """
+    ranks = workload.ranks
+    return list(ranks.classes.templates) if isinstance(ranks, RankViews) else list(ranks.values())
 
 
 def _looked_up(column: NDArray[np.int32], table: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -47,30 +47,50 @@ void set_pools(Plan& plan, const Column<std::int64_t>& block_sizes, const Column
 
 void set_slice_delay(Plan& plan, TimePs delay) { plan.shared.slice_delay = delay; }
 
-void add_rank(Plan& plan, std::int32_t rank, const Column<std::uint8_t>& kind,
-              const Column<std::int32_t>& slot, const Column<std::int64_t>& duration_ps,
-              const Column<std::int64_t>& release_ps, const Column<std::int32_t>& template_id,
+// The number of the table.
+std::int32_t add_table(Plan& plan, const Column<std::uint8_t>& kind, const Column<std::int32_t>& slot,
+                       const Column<std::int64_t>& duration_ps, const Column<std::int64_t>& release_ps,
+                       const Column<std::int64_t>& size_bytes, const Column<std::uint32_t>& tag,
+                       const Column<std::int32_t>& binding, const Column<std::int32_t>& dep_start,
+                       const Column<std::int32_t>& deps) {
+  auto table = std::make_shared<NodeTable>();
+  table->kind = to_vector(kind);
+  table->slot = to_vector(slot);
+  table->duration_ps = to_vector(duration_ps);
+  table->release_ps = to_vector(release_ps);
+  table->size_bytes = to_vector(size_bytes);
+  table->tag = to_vector(tag);
+  table->binding = to_vector(binding);
+  table->dep_start = to_vector(dep_start);
+  table->deps = to_vector(deps);
+  refuse(table->prepare());
+  plan.tables.push_back(std::move(table));
+  return static_cast<std::int32_t>(plan.tables.size()) - 1;
+}
+
+// Columns: one row per binding.
+void add_rank(Plan& plan, std::int32_t rank, std::int32_t table, const Column<std::int32_t>& template_id,
               const Column<std::int64_t>& sizes_start, const Column<std::int32_t>& group,
               const Column<std::int32_t>& position, const Column<std::int32_t>& peer,
-              const Column<std::uint32_t>& tag, const Column<std::int64_t>& size_bytes,
-              const Column<std::int32_t>& dep_start, const Column<std::int32_t>& deps) {
-  auto nodes = std::make_unique<RankPlan>();
-  nodes->rank = rank;
-  nodes->kind = to_vector(kind);
-  nodes->slot = to_vector(slot);
-  nodes->duration_ps = to_vector(duration_ps);
-  nodes->release_ps = to_vector(release_ps);
-  nodes->template_id = to_vector(template_id);
-  nodes->sizes_start = to_vector(sizes_start);
-  nodes->group = to_vector(group);
-  nodes->position = to_vector(position);
-  nodes->peer = to_vector(peer);
-  nodes->tag = to_vector(tag);
-  nodes->size_bytes = to_vector(size_bytes);
-  nodes->dep_start = to_vector(dep_start);
-  nodes->deps = to_vector(deps);
-  refuse(nodes->prepare(plan.shared));
-  plan.ranks.push_back(std::move(nodes));
+              const Column<std::uint32_t>& tag_bits) {
+  auto own = std::make_unique<RankPlan>();
+  own->rank = rank;
+  own->table = plan.tables.at(static_cast<std::size_t>(table));
+  const std::size_t count = template_id.size();
+  for (const std::size_t size :
+       {sizes_start.size(), group.size(), position.size(), peer.size(), tag_bits.size()}) {
+    if (size != count) throw std::invalid_argument("the columns of a rank's bindings differ in length");
+  }
+  own->bindings.reserve(count);
+  for (std::size_t at = 0; at < count; ++at)
+    own->bindings.push_back({.template_id = template_id(at),
+                             .group = group(at),
+                             .position = position(at),
+                             .peer = peer(at),
+                             .sizes_start = sizes_start(at),
+                             .tag_bits = tag_bits(at)});
+  refuse(own->check(plan.shared));
+  plan.ranks.push_back(std::move(own));
 }
 
 // A walker driven from Python, for tests and for transports whose completions come to Python.
@@ -188,10 +208,15 @@ void register_plan(nb::module_& m) {
            "How long a step that takes a credit waits before it is sent, as NCCL's do for the GPU.")
       .def("set_pools", &set_pools, "block_sizes"_a, "group_start"_a, "group_members"_a,
            "Set the block sizes in bytes of all collectives and the members of all groups.")
-      .def("add_rank", &add_rank, "rank"_a, "kind"_a, "slot"_a, "duration_ps"_a, "release_ps"_a,
-           "template_id"_a, "sizes_start"_a, "group"_a, "position"_a, "peer"_a, "tag"_a, "size_bytes"_a,
-           "dep_start"_a, "deps"_a,
-           "Add a rank's nodes, one row per node. ValueError when an index points outside.")
+      .def("add_table", &add_table, "kind"_a, "slot"_a, "duration_ps"_a, "release_ps"_a, "size_bytes"_a,
+           "tag"_a, "binding"_a, "dep_start"_a, "deps"_a,
+           "Add the nodes of a class of ranks, one row per node; returns their number. ValueError when an "
+           "index "
+           "points outside.")
+      .def("add_rank", &add_rank, "rank"_a, "table"_a, "template_id"_a, "sizes_start"_a, "group"_a,
+           "position"_a, "peer"_a, "tag_bits"_a,
+           "Add a rank with the nodes of a table, one row per binding. ValueError when an index points "
+           "outside.")
       .def_prop_ro("ranks", [](const Plan& plan) { return plan.ranks.size(); });
   m.def("walk_alone", &walk_all, "plan"_a,
         "Play all ranks of a plan (0, 1, ... in order) over a network without delay; gives the steps of "

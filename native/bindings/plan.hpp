@@ -13,6 +13,7 @@ struct Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   SharedPlan shared;
+  std::vector<std::shared_ptr<const NodeTable>> tables;
   std::vector<std::unique_ptr<RankPlan>> ranks;
 };
 

@@ -3,13 +3,16 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "bindings/twin.hpp"
 #include "twin/analytic_simulator.hpp"
+#include "twin/even_shares.hpp"
 #include "twin/flow_simulator.hpp"
 
 namespace genie::bindings {
@@ -40,8 +43,9 @@ std::unique_ptr<FlowSimulator> make_flow_simulator(const Network& network, const
 }
 
 std::unique_ptr<AnalyticSimulator> make_analytic_simulator(
-    const Plan& plan, const std::vector<Column<std::int32_t>>& key_of_node,
-    const Column<std::int64_t>& costs_ps, const Column<std::int64_t>& acknowledgements_ps) {
+    const Plan& plan, const std::vector<Column<std::int32_t>>& key_of_binding,
+    const Column<std::int64_t>& costs_ps, const Column<std::int64_t>& acknowledgements_ps,
+    const Column<bool>& keeps_records) {
   std::vector<TimePs> costs = to_vector(costs_ps), acknowledgements = to_vector(acknowledgements_ps);
   if (costs.size() != acknowledgements.size()) throw nb::value_error("every key needs both costs");
   for (const std::vector<TimePs>& all : {costs, acknowledgements}) {
@@ -49,32 +53,110 @@ std::unique_ptr<AnalyticSimulator> make_analytic_simulator(
       if (cost < 0) throw nb::value_error("a cost is negative");
     }
   }
-  if (key_of_node.size() != plan.ranks.size()) throw nb::value_error("every rank needs keys");
+  if (key_of_binding.size() != plan.ranks.size() || keeps_records.size() != plan.ranks.size())
+    throw nb::value_error("every rank needs keys, and to be recorded or not");
   std::vector<std::vector<std::int32_t>> keys;
-  for (std::size_t rank = 0; rank < key_of_node.size(); ++rank) {
-    const std::vector<std::uint8_t>& kinds = plan.ranks[rank]->kind;
-    keys.push_back(to_vector(key_of_node[rank]));
-    if (keys.back().size() != kinds.size()) throw nb::value_error("every node needs a key, or -1");
-    for (std::size_t row = 0; row < kinds.size(); ++row) {
-      const auto kind = static_cast<NodeKind>(kinds[row]);
-      const bool has_cost = kind == NodeKind::kSend || kind == NodeKind::kColl;
-      if (has_cost && (keys.back()[row] < 0 || static_cast<std::size_t>(keys.back()[row]) >= costs.size()))
+  for (std::size_t rank = 0; rank < key_of_binding.size(); ++rank) {
+    const NodeTable& table = *plan.ranks[rank]->table;
+    keys.push_back(to_vector(key_of_binding[rank]));
+    if (keys.back().size() != table.of_collective.size())
+      throw nb::value_error("every binding needs a key, or -1");
+    for (std::size_t row = 0; row < table.kind.size(); ++row) {
+      const auto kind = static_cast<NodeKind>(table.kind[row]);
+      if (kind != NodeKind::kSend && kind != NodeKind::kColl) continue;
+      const std::int32_t key = keys.back()[static_cast<std::size_t>(table.binding[row])];
+      if (key < 0 || static_cast<std::size_t>(key) >= costs.size())
         throw nb::value_error("a collective or a send has no cost");
     }
   }
   return std::make_unique<AnalyticSimulator>(plan.shared, plans_of(plan), std::move(keys), std::move(costs),
-                                             std::move(acknowledgements));
+                                             std::move(acknowledgements), to_vector(keeps_records));
 }
+
+// Keeps the arrays that a table of routes looks into.
+class PythonEvenShares {
+ public:
+  PythonEvenShares(std::int32_t nodes, Column<std::int32_t> link_source, Column<std::int32_t> link_target,
+                   Column<std::int64_t> rate_bps, Column<std::int64_t> delay_ps,
+                   Column<std::int32_t> group_of_host, Column<std::int64_t> route_start,
+                   Column<std::int32_t> route_links, Column<std::int64_t> door_start,
+                   Column<std::int32_t> doors, Column<std::int64_t> own_rate_bps)
+      : integers_{link_source, link_target, group_of_host, route_links, doors},
+        longs_{rate_bps, delay_ps, route_start, door_start, own_rate_bps},
+        shares_({.hosts = static_cast<std::int32_t>(group_of_host.size()),
+                 .nodes = nodes,
+                 .groups = static_cast<std::int32_t>((route_start.size() - 1) /
+                                                     static_cast<std::size_t>(std::max(nodes, 1))),
+                 .link_source = span_of(link_source),
+                 .link_target = span_of(link_target),
+                 .rate_bps = span_of(rate_bps),
+                 .delay_ps = span_of(delay_ps),
+                 .group_of_host = span_of(group_of_host),
+                 .start = span_of(route_start),
+                 .links = span_of(route_links),
+                 .door_start = span_of(door_start),
+                 .doors = span_of(doors),
+                 .own_rate_bps = span_of(own_rate_bps)}) {
+    hosts_ = group_of_host.size();
+    if (own_rate_bps.size() != hosts_ || door_start.size() != hosts_ + 1)
+      throw nb::value_error("the columns of hosts differ in length");
+  }
+
+  // (by transfer: delays, bytes' times of hops), the most loaded link's, the most loaded connection's
+  nb::tuple load(const Column<std::int32_t>& source, const Column<std::int32_t>& target,
+                 const Column<double>& part) {
+    if (target.size() != source.size() || part.size() != source.size())
+      throw nb::value_error("the columns of transfers differ in length");
+    std::vector<twin::Transfer> transfers;
+    for (std::size_t at = 0; at < source.size(); ++at) {
+      for (const std::int32_t host : {source(at), target(at)}) {
+        if (host < 0 || static_cast<std::size_t>(host) >= hosts_) throw nb::value_error("no such host");
+      }
+      transfers.push_back({source(at), target(at), part(at)});
+    }
+    twin::RouteLoad load = shares_.load(transfers);
+    return nb::make_tuple(to_numpy(std::move(load.delay_ps)), to_numpy(std::move(load.hop_byte_ps)),
+                          load.byte_ps, load.route_byte_ps);
+  }
+
+ private:
+  template <class T>
+  static std::span<const T> span_of(const Column<T>& column) {
+    return {column.data(), column.size()};
+  }
+  std::vector<Column<std::int32_t>> integers_;
+  std::vector<Column<std::int64_t>> longs_;
+  std::size_t hosts_ = 0;
+  twin::EvenShares shares_;
+};
 
 template <class Simulator>
 nb::dict records(const Simulator& simulator, std::size_t rank) {
   return records_of(simulator.walkers().at(rank));
 }
 
+template <class Simulator>
+auto ends(const Simulator& simulator) {
+  std::vector<std::int64_t> ends;
+  for (const Walker& walker : simulator.walkers()) ends.push_back(walker.last_end());
+  return to_numpy(std::move(ends));
+}
+
 }  // namespace
 
 void register_twin_levels(nb::module_& m) {
   using namespace nb::literals;
+  nb::class_<PythonEvenShares>(
+      m, "EvenShares", "Loads of messages that share all of their shortest routes evenly; times in ps.")
+      .def(nb::init<std::int32_t, Column<std::int32_t>, Column<std::int32_t>, Column<std::int64_t>,
+                    Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>, Column<std::int32_t>,
+                    Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>>(),
+           "nodes"_a, "link_source"_a, "link_target"_a, "rate_bps"_a, "delay_ps"_a, "group_of_host"_a,
+           "route_start"_a, "route_links"_a, "door_start"_a, "doors"_a, "own_rate_bps"_a)
+      .def("load", &PythonEvenShares::load, "source"_a, "target"_a, "part"_a,
+           "Transfers between hosts: delays and times of a byte on all hops but the slowest, by transfer; "
+           "times of a "
+           "counted byte on the most loaded link, and on the slowest link of the most loaded route.");
   nb::class_<FlowSimulator>(m, "FlowSimulator", "The twin at level flow; times in ps.")
       .def(nb::new_(&make_flow_simulator), "network"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
            "sharing"_a = "max-min", "mtu_bytes"_a = 4096, "window_packets"_a = 0, "queue_pairs"_a = 1,
@@ -105,13 +187,13 @@ void register_twin_levels(nb::module_& m) {
       .def_prop_ro("circuits_set_up", &FlowSimulator::circuits_set_up)
       .def_prop_ro("data_packets", &FlowSimulator::data_packets);
   nb::class_<AnalyticSimulator>(m, "AnalyticSimulator", "The twin at level analytic; times in ps.")
-      .def(nb::new_(&make_analytic_simulator), "plan"_a, "key_of_node"_a, "costs_ps"_a,
-           "acknowledgements_ps"_a, nb::keep_alive<0, 2>())
+      .def(nb::new_(&make_analytic_simulator), "plan"_a, "key_of_binding"_a, "costs_ps"_a,
+           "acknowledgements_ps"_a, "keeps_records"_a, nb::keep_alive<0, 2>())
       .def("start", &AnalyticSimulator::start)
       .def("run", &AnalyticSimulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Handle about so many events; False when none are left or something failed.")
-      .def("record", &AnalyticSimulator::record, "The messages of collectives, for records(); once.")
       .def("records", &records<AnalyticSimulator>, "rank"_a)
+      .def("ends_ps", &ends<AnalyticSimulator>, "By rank, when its last node ended.")
       .def("problems", &AnalyticSimulator::problems)
       .def_prop_ro("done", &AnalyticSimulator::done)
       .def_prop_ro("now_ps", &AnalyticSimulator::now)

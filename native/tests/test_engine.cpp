@@ -49,26 +49,22 @@ struct Case {
 
 // `sizes.size()` messages each way, all at once.
 RankPlan messages(std::int32_t rank, const std::vector<std::int64_t>& sizes) {
-  RankPlan plan;
-  plan.rank = rank;
-  plan.dep_start.push_back(0);
+  auto table = std::make_shared<NodeTable>();
+  table->dep_start.push_back(0);
   for (const NodeKind kind : {NodeKind::kSend, NodeKind::kRecv}) {
     for (std::size_t at = 0; at < sizes.size(); ++at) {
-      plan.kind.push_back(static_cast<std::uint8_t>(kind));
-      plan.slot.push_back(-1);
-      plan.duration_ps.push_back(0);
-      plan.release_ps.push_back(0);
-      plan.template_id.push_back(-1);
-      plan.sizes_start.push_back(0);
-      plan.group.push_back(-1);
-      plan.position.push_back(-1);
-      plan.peer.push_back(1 - rank);
-      plan.tag.push_back(static_cast<std::uint32_t>(at));
-      plan.size_bytes.push_back(sizes[at]);
-      plan.dep_start.push_back(0);
+      table->kind.push_back(static_cast<std::uint8_t>(kind));
+      table->slot.push_back(-1);
+      table->duration_ps.push_back(0);
+      table->release_ps.push_back(0);
+      table->size_bytes.push_back(sizes[at]);
+      table->tag.push_back(static_cast<std::uint32_t>(at));
+      table->binding.push_back(0);
+      table->dep_start.push_back(0);
     }
   }
-  return plan;
+  CHECK_EQUAL(table->prepare(), std::string());
+  return {.rank = rank, .table = std::move(table), .bindings = {{.peer = 1 - rank}}};
 }
 
 EngineConfig config_of(const Case& each, std::int32_t rank, const IpAddress& address) {
@@ -154,7 +150,7 @@ void play(const Case& each, std::uint32_t number) {
   RankPlan plans[] = {messages(0, sizes), messages(1, sizes)};
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::int32_t rank = 0; rank < 2; ++rank) {
-    CHECK_EQUAL_IN(plans[rank].prepare(shared), std::string(), each.name);
+    CHECK_EQUAL_IN(plans[rank].check(shared), std::string(), each.name);
     engines.push_back(std::make_unique<Engine>(config_of(each, rank, addresses[rank])));
     if (!each.shared) CHECK_EQUAL_IN(engines.back()->open(), std::string(), each.name);
   }

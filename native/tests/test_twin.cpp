@@ -149,24 +149,21 @@ class Drawn {
 
   // Sends to all others and receives from all others, some of it after a sleep.
   RankPlan plan(std::int32_t rank) {
-    RankPlan it;
-    it.rank = rank;
-    it.dep_start.push_back(0);
+    auto table = std::make_shared<NodeTable>();
+    RankPlan it{.rank = rank, .table = nullptr, .bindings = {}};
+    table->dep_start.push_back(0);
     const auto add = [&](NodeKind kind, std::int32_t peer, TimePs duration, std::int64_t size_bytes,
                          bool after) {
-      it.kind.push_back(static_cast<std::uint8_t>(kind));
-      it.slot.push_back(-1);
-      it.duration_ps.push_back(duration);
-      it.release_ps.push_back(0);
-      it.template_id.push_back(-1);
-      it.sizes_start.push_back(0);
-      it.group.push_back(-1);
-      it.position.push_back(0);
-      it.peer.push_back(peer);
-      it.tag.push_back(0);
-      it.size_bytes.push_back(size_bytes);
-      if (after) it.deps.push_back(0);
-      it.dep_start.push_back(static_cast<std::int32_t>(it.deps.size()));
+      table->kind.push_back(static_cast<std::uint8_t>(kind));
+      table->slot.push_back(-1);
+      table->duration_ps.push_back(duration);
+      table->release_ps.push_back(0);
+      table->size_bytes.push_back(size_bytes);
+      table->tag.push_back(0);
+      table->binding.push_back(peer < 0 ? -1 : static_cast<std::int32_t>(it.bindings.size()));
+      if (peer >= 0) it.bindings.push_back({.peer = peer});
+      if (after) table->deps.push_back(0);
+      table->dep_start.push_back(static_cast<std::int32_t>(table->deps.size()));
     };
     add(NodeKind::kComp, -1, (rank + 1) * kPsPerUs, 0, false);
     for (std::int32_t other = 0; other < kHosts; ++other) {
@@ -174,7 +171,9 @@ class Drawn {
       add(NodeKind::kSend, other, 0, 60'000 + 1000 * other, other % 2 == 0);
       add(NodeKind::kRecv, other, 0, 60'000 + 1000 * rank, false);
     }
-    CHECK_EQUAL(it.prepare(shared_), std::string());
+    CHECK_EQUAL(table->prepare(), std::string());
+    it.table = std::move(table);
+    CHECK_EQUAL(it.check(shared_), std::string());
     return it;
   }
 

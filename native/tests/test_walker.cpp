@@ -49,34 +49,33 @@ SharedPlan shared_plan(std::int32_t members, bool credit, std::vector<std::int64
   return shared;
 }
 
-void add_node(RankPlan& plan, NodeKind kind, std::int32_t slot, std::int64_t duration_ps, std::uint32_t tag,
+void add_node(NodeTable& table, NodeKind kind, std::int32_t slot, std::int64_t duration_ps, std::uint32_t tag,
               std::int32_t dep) {
-  plan.kind.push_back(static_cast<std::uint8_t>(kind));
-  plan.slot.push_back(slot);
-  plan.duration_ps.push_back(duration_ps);
-  plan.release_ps.push_back(0);
-  plan.template_id.push_back(kind == NodeKind::kColl ? 0 : -1);
-  plan.sizes_start.push_back(0);
-  plan.group.push_back(kind == NodeKind::kColl ? 0 : -1);
-  plan.position.push_back(plan.rank);
-  plan.peer.push_back(-1);
-  plan.tag.push_back(tag);
-  plan.size_bytes.push_back(0);
-  if (plan.dep_start.empty()) plan.dep_start.push_back(0);
-  if (dep >= 0) plan.deps.push_back(dep);
-  plan.dep_start.push_back(static_cast<std::int32_t>(plan.deps.size()));
+  table.kind.push_back(static_cast<std::uint8_t>(kind));
+  table.slot.push_back(slot);
+  table.duration_ps.push_back(duration_ps);
+  table.release_ps.push_back(0);
+  table.size_bytes.push_back(0);
+  table.tag.push_back(tag);
+  table.binding.push_back(kind == NodeKind::kColl ? 0 : -1);
+  if (table.dep_start.empty()) table.dep_start.push_back(0);
+  if (dep >= 0) table.deps.push_back(dep);
+  table.dep_start.push_back(static_cast<std::int32_t>(table.deps.size()));
 }
 
 // `count` collectives, each after a sleep, two of them at a time.
 RankPlan rank_plan(const SharedPlan& shared, std::int32_t rank, std::int32_t count) {
-  RankPlan plan;
-  plan.rank = rank;
+  auto table = std::make_shared<NodeTable>();
   for (std::int32_t at = 0; at < count; ++at) {
-    add_node(plan, NodeKind::kComp, 0, 1 + (rank * 7 + at) % 5, 0, at > 1 ? 2 * at - 3 : -1);
-    add_node(plan, NodeKind::kColl, at % 2 == 0 ? 1 : 2, 0, kTag + 64u * static_cast<std::uint32_t>(at),
+    add_node(*table, NodeKind::kComp, 0, 1 + (rank * 7 + at) % 5, 0, at > 1 ? 2 * at - 3 : -1);
+    add_node(*table, NodeKind::kColl, at % 2 == 0 ? 1 : 2, 0, kTag + 64u * static_cast<std::uint32_t>(at),
              2 * at);
   }
-  CHECK_EQUAL(plan.prepare(shared), std::string());
+  CHECK_EQUAL(table->prepare(), std::string());
+  RankPlan plan{.rank = rank,
+                .table = std::move(table),
+                .bindings = {{.template_id = 0, .group = 0, .position = rank}}};
+  CHECK_EQUAL(plan.check(shared), std::string());
   return plan;
 }
 
@@ -207,32 +206,57 @@ void test_it_is_pure() {
 }
 
 template <class Change>
+std::string refused_table(Change change) {
+  NodeTable table;
+  add_node(table, NodeKind::kComp, 0, 1, 0, -1);
+  add_node(table, NodeKind::kColl, 1, 0, kTag, 0);
+  change(table);
+  return table.prepare();
+}
+
+template <class Change>
 std::string refused(Change change) {
   const SharedPlan shared = shared_plan(3, false, {1, 2, 3});
-  RankPlan plan;
-  add_node(plan, NodeKind::kComp, 0, 1, 0, -1);
-  add_node(plan, NodeKind::kColl, 1, 0, kTag, 0);
+  auto table = std::make_shared<NodeTable>();
+  add_node(*table, NodeKind::kColl, 1, 0, kTag, -1);
+  CHECK_EQUAL(table->prepare(), std::string());
+  RankPlan plan{
+      .rank = 0, .table = std::move(table), .bindings = {{.template_id = 0, .group = 0, .position = 0}}};
   change(plan);
-  return plan.prepare(shared);
+  return plan.check(shared);
 }
 
 void test_what_a_plan_refuses() {
-  CHECK_EQUAL(refused([](RankPlan&) {}), std::string());
-  CHECK_EQUAL(refused([](RankPlan& p) { p.tag.pop_back(); }),
+  CHECK_EQUAL(refused_table([](NodeTable&) {}), std::string());
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.tag.pop_back(); }),
               std::string("a plan's columns differ in length"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.deps[0] = 2; }),
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.deps[0] = 2; }),
               std::string("a plan's dependencies point outside it"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.dep_start = {0, 2, 1}; }),
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.dep_start = {0, 2, 1}; }),
               std::string("a plan's dependencies point outside it"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.duration_ps[0] = -1; }),
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.duration_ps[0] = -1; }),
               std::string("a node has a negative duration"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.template_id[1] = 1; }), std::string("no such template"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.group[1] = 1; }), std::string("no such group"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.group[1] = -1; }), std::string("no such group"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.position[1] = 3; }),
+  const std::string unbound = "a message or a collective has no binding, or another node has";
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.binding[1] = -1; }), unbound);
+  CHECK_EQUAL(refused_table([](NodeTable& t) { t.binding[0] = 0; }), unbound);
+  CHECK_EQUAL(refused_table([](NodeTable& t) { add_node(t, NodeKind::kSend, 0, 0, 0, -1); }), unbound);
+  CHECK_EQUAL(refused_table([](NodeTable& t) {
+                add_node(t, NodeKind::kSend, 0, 0, 0, -1);
+                t.binding[2] = 0;
+              }),
+              std::string("a message and a collective share a binding"));
+
+  CHECK_EQUAL(refused([](RankPlan&) {}), std::string());
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings.pop_back(); }),
+              std::string("a rank has too few bindings, or too many"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].template_id = 1; }), std::string("no such template"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].group = 1; }), std::string("no such group"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].group = -1; }), std::string("no such group"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].position = 3; }),
               std::string("a collective's template does not fit its group"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.sizes_start[1] = 1; }), std::string("no such block size"));
-  CHECK_EQUAL(refused([](RankPlan& p) { p.sizes_start[1] = -1; }), std::string("no such block size"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].sizes_start = 1; }), std::string("no such block size"));
+  CHECK_EQUAL(refused([](RankPlan& p) { p.bindings[0].sizes_start = -1; }),
+              std::string("no such block size"));
 }
 
 template <class Change>

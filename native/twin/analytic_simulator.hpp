@@ -15,18 +15,16 @@ namespace genie::twin {
 class AnalyticSimulator {
  public:
   // `acknowledgements`: by key, from a message's arrival until its sender hears of it.
-  // `keys`: of each rank's nodes the place of its cost, -1 of what is neither a collective nor a send.
-  AnalyticSimulator(const SharedPlan& shared, std::vector<const RankPlan*> plans,
+  // `keys`: of each rank's bindings the place of its cost, -1 of a receive's.
+  // `keeps_records`: by rank, see the walker.
+  AnalyticSimulator(const SharedPlan& shared, const std::vector<const RankPlan*>& plans,
                     std::vector<std::vector<std::int32_t>> keys, std::vector<TimePs> costs,
-                    std::vector<TimePs> acknowledgements);
+                    std::vector<TimePs> acknowledgements, const std::vector<bool>& keeps_records);
   AnalyticSimulator(const AnalyticSimulator&) = delete;
   AnalyticSimulator& operator=(const AnalyticSimulator&) = delete;
 
   void start();
   bool run(std::uint64_t events);
-  // The messages of collectives, for whoever reads the walkers; once, at the end.
-  void record();
-
   bool done() const { return !failed_ && all_done(walkers_); }
   std::vector<std::string> problems() const {
     return too_long_ ? std::vector<std::string>{kPastLastTime} : problems_of(walkers_);
@@ -37,8 +35,8 @@ class AnalyticSimulator {
 
  private:
   struct Meeting {
-    std::vector<std::pair<std::int32_t, std::uint64_t>> members;  // rank, handle
-    TimePs begin = 0, end = -1;
+    std::vector<std::pair<std::int32_t, std::int32_t>> members;  // rank, node
+    TimePs begin = 0;
     TimePs cost = 0;  // the longest that a member has
   };
   struct Message {
@@ -61,16 +59,16 @@ class AnalyticSimulator {
   void meet(std::int32_t rank, const Operation& operation);
   void send(std::int32_t rank, const Operation& operation);
   void deliver(std::int32_t rank, const Completion& completion);
-  std::size_t key_of(std::int32_t rank, std::uint64_t handle) const {
-    return static_cast<std::size_t>(
-        keys_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(handle >> 32)]);
-  }
+  std::size_t key_of(std::int32_t rank, std::uint64_t handle) const;
+  void over(Meeting& meeting);
 
   const SharedPlan* shared_;
+  std::vector<const RankPlan*> plans_;
   std::vector<std::vector<std::int32_t>> keys_;
   std::vector<TimePs> costs_, acknowledgements_;
   std::vector<Walker> walkers_;
   std::vector<Meeting> meetings_;
+  std::vector<std::uint32_t> free_meetings_;
   FlatMap<std::uint32_t> meeting_of_;  // (group, tag) -> its place + 1, while members are awaited
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_messages_;
@@ -79,7 +77,7 @@ class AnalyticSimulator {
   std::vector<Event> current_;
   std::uint64_t events_ = 0;
   std::vector<std::vector<Completion>> ready_;
-  std::vector<std::int32_t> to_walk_;
+  std::vector<std::int32_t> to_walk_, walked_;
   std::vector<Operation> operations_;
   TimePs now_ = 0;
   bool failed_ = false, too_long_ = false;

@@ -19,7 +19,12 @@ class PlannedPackets {
 
  private:
   std::uint64_t count() const;
-  std::uint64_t of_collective(const RankPlan& plan, std::size_t row) const;
+  struct Uses {  // of the nodes of a class
+    std::uint64_t message_packets = 0;
+    std::vector<std::uint64_t> collectives;  // by binding
+  };
+  Uses uses_of(const NodeTable& table) const;
+  std::uint64_t of_collective(const Binding& binding) const;
 
   const SharedPlan* shared_;
   std::vector<const RankPlan*> plans_;

@@ -26,7 +26,7 @@ class Alone {
     }
     for (const Walker& walker : walkers_) {
       result_.steps += walker.steps_done();
-      for (const NodeRecord& record : walker.nodes()) result_.end = std::max(result_.end, record.end);
+      result_.end = std::max(result_.end, walker.last_end());
       if (!walker.error().empty()) result_.problems.push_back(walker.error());
       if (walker.done() || result_.problems.size() >= 8) continue;
       for (std::string& line : walker.waiting(2)) result_.problems.push_back(std::move(line));

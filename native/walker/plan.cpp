@@ -78,32 +78,54 @@ std::string StepTemplate::prepare() {
   return "";
 }
 
-std::string RankPlan::prepare(const SharedPlan& shared) {
+std::string NodeTable::prepare() {
   const std::size_t count = kind.size();
   for (std::size_t size :
-       {slot.size(), duration_ps.size(), release_ps.size(), template_id.size(), sizes_start.size(),
-        group.size(), position.size(), peer.size(), tag.size(), size_bytes.size()}) {
+       {slot.size(), duration_ps.size(), release_ps.size(), size_bytes.size(), tag.size(), binding.size()}) {
     if (size != count) return "a plan's columns differ in length";
   }
   if (!valid_csr(dep_start, deps, count)) return "a plan's dependencies point outside it";
-  std::int32_t highest_slot = -1;
+  std::int32_t highest_slot = -1, highest_binding = -1;
   for (std::size_t row = 0; row < count; ++row) {
     highest_slot = std::max(highest_slot, slot[row]);
+    highest_binding = std::max(highest_binding, binding[row]);
     if (duration_ps[row] < 0) return "a node has a negative duration";
-    if (kind[row] != static_cast<std::uint8_t>(NodeKind::kColl) || template_id[row] < 0) continue;
-    if (static_cast<std::size_t>(template_id[row]) >= shared.templates.size()) return "no such template";
-    const StepTemplate& steps = shared.templates[static_cast<std::size_t>(template_id[row])];
-    const auto in_group = static_cast<std::size_t>(group[row]);
-    if (group[row] < 0 || in_group + 1 >= shared.group_start.size()) return "no such group";
-    const std::int64_t members = shared.group_start[in_group + 1] - shared.group_start[in_group];
-    if (members != steps.members || position[row] < 0 || position[row] >= members)
-      return "a collective's template does not fit its group";
-    if (sizes_start[row] + steps.lowest_block < 0 ||
-        sizes_start[row] + steps.highest_block >= static_cast<std::int64_t>(shared.block_sizes.size()))
-      return "no such block size";
+    const auto own = static_cast<NodeKind>(kind[row]);
+    const bool is_bound = own == NodeKind::kSend || own == NodeKind::kRecv || own == NodeKind::kColl;
+    if (is_bound != (binding[row] >= 0))
+      return "a message or a collective has no binding, or another node has";
   }
   slots = highest_slot + 1;
+  of_collective.assign(static_cast<std::size_t>(highest_binding + 1), false);
+  std::vector<bool> of_message = of_collective;
+  for (std::size_t row = 0; row < count; ++row) {
+    if (binding[row] < 0) continue;
+    const bool collective = kind[row] == static_cast<std::uint8_t>(NodeKind::kColl);
+    (collective ? of_collective : of_message)[static_cast<std::size_t>(binding[row])] = true;
+  }
+  for (std::size_t at = 0; at < of_message.size(); ++at) {
+    if (of_message[at] && of_collective[at]) return "a message and a collective share a binding";
+  }
   reverse(dep_start, deps, successor_start, successors);
+  return "";
+}
+
+std::string RankPlan::check(const SharedPlan& shared) const {
+  if (bindings.size() != table->of_collective.size()) return "a rank has too few bindings, or too many";
+  for (std::size_t at = 0; at < bindings.size(); ++at) {
+    const Binding& own = bindings[at];
+    if (!table->of_collective[at] || own.template_id < 0) continue;
+    if (static_cast<std::size_t>(own.template_id) >= shared.templates.size()) return "no such template";
+    const StepTemplate& steps = shared.templates[static_cast<std::size_t>(own.template_id)];
+    const auto in_group = static_cast<std::size_t>(own.group);
+    if (own.group < 0 || in_group + 1 >= shared.group_start.size()) return "no such group";
+    const std::int64_t members = shared.group_start[in_group + 1] - shared.group_start[in_group];
+    if (members != steps.members || own.position < 0 || own.position >= members)
+      return "a collective's template does not fit its group";
+    if (own.sizes_start + steps.lowest_block < 0 ||
+        own.sizes_start + steps.highest_block >= static_cast<std::int64_t>(shared.block_sizes.size()))
+      return "no such block size";
+  }
   return "";
 }
 

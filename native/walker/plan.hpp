@@ -1,6 +1,10 @@
 // The plan: what the walker plays. Arrays only; built in Python (genie/plan), immutable afterwards.
+//
+// Ranks of a class have equal nodes (NodeTable). They differ in bindings: each names a collective's group,
+// with this rank's place in it, or a message's peer. Many nodes share one binding.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -72,29 +76,51 @@ struct SharedPlan {
   TimePs slice_delay = 0;                   // from when a step that takes a credit could be sent until it is
 };
 
-// One rank's nodes, in ascending id: one row per node.
-struct RankPlan {
-  std::int32_t rank = 0;
+// The nodes of all ranks of a class, in ascending id: one row per node.
+struct NodeTable {
   std::vector<std::uint8_t> kind;
   std::vector<std::int32_t> slot;         // resource that runs one node at a time; -1: none
   std::vector<std::int64_t> duration_ps;  // comp, mem
   std::vector<std::int64_t> release_ps;   // not ready before this time
-  std::vector<std::int32_t> template_id;  // coll; -1: no traffic
-  std::vector<std::int64_t> sizes_start;  // coll
-  std::vector<std::int32_t> group;        // coll
-  std::vector<std::int32_t> position;     // coll: this rank's place in the group
-  std::vector<std::int32_t> peer;         // send, recv: rank
-  std::vector<std::uint32_t> tag;         // send, recv, coll (channel 0; channels add to it)
   std::vector<std::int64_t> size_bytes;   // send, recv
+  std::vector<std::uint32_t> tag;         // send, recv, coll; a binding's tag bits are added
+  std::vector<std::int32_t> binding;      // send, recv, coll: place in RankPlan::bindings; -1: of others
   std::vector<std::int32_t> dep_start, deps;
 
   // Derived by prepare().
   std::vector<std::int32_t> successor_start, successors;
+  std::vector<bool> of_collective;  // binding -> a collective has it
   std::int32_t slots = 0;
 
   std::int32_t nodes() const { return static_cast<std::int32_t>(kind.size()); }
   // Checks every index and fills the derived arrays; returns what is wrong, or "".
-  std::string prepare(const SharedPlan& shared);
+  std::string prepare();
+};
+
+// What a rank's collectives of one shape, or its messages with one peer, have in common.
+struct Binding {
+  std::int32_t template_id = -1;  // coll; -1: no traffic
+  std::int32_t group = -1;        // coll
+  std::int32_t position = 0;      // coll: this rank's place in the group
+  std::int32_t peer = -1;         // send, recv: rank
+  std::int64_t sizes_start = 0;   // coll
+  std::uint32_t tag_bits = 0;     // of the group, in the tag of channel 0; channels add to it
+};
+
+// One rank's nodes and what they are bound to.
+struct RankPlan {
+  std::int32_t rank = 0;
+  std::shared_ptr<const NodeTable> table;  // prepared
+  std::vector<Binding> bindings;
+
+  const Binding& bound(std::int32_t node) const {
+    return bindings[static_cast<std::size_t>(table->binding[static_cast<std::size_t>(node)])];
+  }
+  std::uint32_t tag(std::int32_t node) const {
+    return table->tag[static_cast<std::size_t>(node)] + bound(node).tag_bits;
+  }
+  // Checks the bindings; returns what is wrong, or "".
+  std::string check(const SharedPlan& shared) const;
 };
 
 }  // namespace genie

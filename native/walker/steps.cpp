@@ -10,15 +10,15 @@ namespace genie {
 using namespace walker_parts;
 
 std::int64_t Walker::block_size(std::int32_t node, std::int32_t step) const {
-  const std::size_t row = index(node);
-  return shared_->block_sizes[static_cast<std::size_t>(plan_->sizes_start[row] +
-                                                       steps_of(node).block_of(step, plan_->position[row]))];
+  const Binding& own = plan_->bound(node);
+  const StepTemplate& steps = shared_->templates[index(own.template_id)];
+  return shared_->block_sizes[static_cast<std::size_t>(own.sizes_start + steps.block_of(step, own.position))];
 }
 
-std::int32_t Walker::peer_rank(std::int32_t node, std::int32_t peer_value) const {
-  const std::size_t row = index(node);
-  const std::int64_t first = shared_->group_start[index(plan_->group[row])];
-  const std::int32_t position = steps_of(node).position_of_peer(peer_value, plan_->position[row]);
+std::int32_t Walker::peer_rank(const Binding& own, std::int32_t peer_value) const {
+  const std::int64_t first = shared_->group_start[index(own.group)];
+  const std::int32_t position =
+      shared_->templates[index(own.template_id)].position_of_peer(peer_value, own.position);
   return shared_->group_members[static_cast<std::size_t>(first + position)];
 }
 
@@ -33,11 +33,12 @@ void Walker::start_collective(std::int32_t node) {
   for (std::int32_t step = 0; step < steps.steps(); ++step)
     counters_[instance.counters + index(step)] =
         steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
-  for (std::int32_t peer : steps.send_peers) sends_.push_back({.node = node, .peer = peer_rank(node, peer)});
+  for (std::int32_t peer : steps.send_peers)
+    sends_.push_back({.node = node, .peer = peer_rank(plan_->bound(node), peer)});
   for (std::int32_t peer : steps.receive_peers)
-    receives_.push_back({.node = node, .peer = peer_rank(node, peer)});
+    receives_.push_back({.node = node, .peer = peer_rank(plan_->bound(node), peer)});
   const auto id = static_cast<std::int32_t>(instances_.size());
-  instance_of_[row] = id;
+  states_[row].place = id;
   instances_.push_back(instance);
   for (std::int32_t step = 0; step < steps.steps(); ++step) {
     if (steps.dep_start[index(step)] == steps.dep_start[index(step) + 1]) step_ready(id, step);
@@ -46,8 +47,8 @@ void Walker::start_collective(std::int32_t node) {
     Lane lane{.instance = id, .step = first};
     skip_empty(lane);
     if (lane.step >= 0)
-      open_lane(peer_rank(node, steps.peer[index(first)]), plan_->tag[row] + steps.channel[index(first)],
-                lane);
+      open_lane(peer_rank(plan_->bound(node), steps.peer[index(first)]),
+                plan_->tag(node) + steps.channel[index(first)], lane);
   }
 }
 
@@ -55,10 +56,14 @@ void Walker::record_whole(std::int32_t node, TimePs from, TimePs to) {
   const StepTemplate& steps = steps_of(node);
   const std::size_t first_send = sends_.size(), first_receive = receives_.size();
   for (std::int32_t peer : steps.send_peers)
-    sends_.push_back(
-        {.node = node, .peer = peer_rank(node, peer), .post = from, .acked = to, .busy = to - from});
+    sends_.push_back({.node = node,
+                      .peer = peer_rank(plan_->bound(node), peer),
+                      .post = from,
+                      .acked = to,
+                      .busy = to - from});
   for (std::int32_t peer : steps.receive_peers)
-    receives_.push_back({.node = node, .peer = peer_rank(node, peer), .first = from, .last = to});
+    receives_.push_back(
+        {.node = node, .peer = peer_rank(plan_->bound(node), peer), .first = from, .last = to});
   for (std::int32_t step = 0; step < steps.steps(); ++step) {
     const std::int64_t size = block_size(node, step);
     if (size == 0 && !steps.empty_messages) continue;
@@ -91,10 +96,10 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
     return;
   }
   if (steps.credit[index(step)]) {
-    const std::uint32_t tag = plan_->tag[index(node)] + steps.channel[index(step)];
+    const std::uint32_t tag = plan_->tag(node) + steps.channel[index(step)];
     out_->push_back({.type = Operation::Type::kSend,
                      .handle = kCreditHandle,
-                     .peer = peer_rank(node, steps.peer[index(step)]),
+                     .peer = peer_rank(plan_->bound(node), steps.peer[index(step)]),
                      .tag = tag | kCreditTag,
                      .size_bytes = kCreditBytes});
   }
@@ -105,8 +110,8 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
 void Walker::send_step(std::int32_t instance, std::int32_t step) {
   const Instance& at = instances_[index(instance)];
   const StepTemplate& steps = steps_of(at.node);
-  const std::int32_t peer = peer_rank(at.node, steps.peer[index(step)]);
-  const std::uint32_t tag = plan_->tag[index(at.node)] + steps.channel[index(step)];
+  const std::int32_t peer = peer_rank(plan_->bound(at.node), steps.peer[index(step)]);
+  const std::uint32_t tag = plan_->tag(at.node) + steps.channel[index(step)];
   if (steps.credit[index(step)]) {
     CreditMatch& match = credits_[key_of(peer, tag)];
     if (match.credits == 0 || match.wait_head >= 0) {
@@ -134,9 +139,9 @@ void Walker::post(std::size_t record, std::int32_t peer, std::uint32_t tag, std:
 void Walker::sent(const Completion& completion) {
   const auto node = static_cast<std::int32_t>(completion.handle >> 32);
   const auto step = static_cast<std::uint32_t>(completion.handle);
-  const std::int32_t instance = instance_of_[index(node)];
+  const std::int32_t instance = states_[index(node)].place;
   const std::size_t record =
-      step == kWholeNode ? index(send_record_of_[index(node)])
+      step == kWholeNode ? index(states_[index(node)].place)
                          : instances_[index(instance)].first_send + index(steps_of(node).transfer[step]);
   SendRecord& send = sends_[record];
   send.acked = completion.time;
@@ -237,13 +242,13 @@ void Walker::arrived(const Completion& completion) {
 bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
   const bool whole = lane.instance < 0;
   const std::int32_t node = whole ? lane.step : instances_[index(lane.instance)].node;
-  const std::int64_t expected = whole ? plan_->size_bytes[index(node)] : block_size(node, lane.step);
+  const std::int64_t expected = whole ? table_->size_bytes[index(node)] : block_size(node, lane.step);
   if (expected != arrival.size_bytes && error_.empty()) {
     error_ = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": expected " +
              std::to_string(expected) + " bytes from rank " + std::to_string(peer) + " and got " +
              std::to_string(arrival.size_bytes) + ": the two ranks' graphs disagree";
   }
-  const std::size_t record = whole ? index(send_record_of_[index(node)])
+  const std::size_t record = whole ? index(states_[index(node)].place)
                                    : instances_[index(lane.instance)].first_receive +
                                          index(steps_of(node).transfer[index(lane.step)]);
   ReceiveRecord& receive = receives_[record];

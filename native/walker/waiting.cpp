@@ -13,7 +13,7 @@ using namespace walker_parts;
 // What a collective in progress lacks: the first peer of which it does, receives before sends.
 std::string Walker::missing_steps(std::int32_t node) const {
   if (whole_) return "collective that not all of its group have begun";
-  const Instance& instance = instances_[index(instance_of_[index(node)])];
+  const Instance& instance = instances_[index(states_[index(node)].place)];
   const StepTemplate& steps = steps_of(node);
   std::vector<std::int64_t> receives(steps.receive_peers.size(), 0), sends(steps.send_peers.size(), 0);
   for (std::int32_t step = 0; step < steps.steps(); ++step) {
@@ -41,19 +41,19 @@ std::string Walker::missing_steps(std::int32_t node) const {
 std::vector<std::string> Walker::waiting(std::size_t limit) const {
   std::vector<std::string> lines;
   std::int32_t not_ready = -1;
-  for (std::int32_t node = 0; node < plan_->nodes() && lines.size() < limit; ++node) {
+  for (std::int32_t node = 0; node < table_->nodes() && lines.size() < limit; ++node) {
     const std::size_t row = index(node);
-    if (records_[row].ready < 0 && not_ready < 0) not_ready = node;
-    if (records_[row].start < 0 || records_[row].end >= 0) continue;
+    if (states_[row].waits_for >= 0 && not_ready < 0) not_ready = node;
+    if (states_[row].waits_for != kStarted) continue;
     std::string line = "rank " + std::to_string(plan_->rank) + ", node row " + std::to_string(node) + ": ";
-    switch (static_cast<NodeKind>(plan_->kind[row])) {
+    switch (static_cast<NodeKind>(table_->kind[row])) {
       case NodeKind::kRecv:
-        line += "receive of " + std::to_string(plan_->size_bytes[row]) + " bytes from rank " +
-                std::to_string(plan_->peer[row]) + ", tag " + std::to_string(plan_->tag[row]);
+        line += "receive of " + std::to_string(table_->size_bytes[row]) + " bytes from rank " +
+                std::to_string(plan_->bound(node).peer) + ", tag " + std::to_string(plan_->tag(node));
         break;
       case NodeKind::kSend:
-        line += "send of " + std::to_string(plan_->size_bytes[row]) + " bytes to rank " +
-                std::to_string(plan_->peer[row]) + ", tag " + std::to_string(plan_->tag[row]);
+        line += "send of " + std::to_string(table_->size_bytes[row]) + " bytes to rank " +
+                std::to_string(plan_->bound(node).peer) + ", tag " + std::to_string(plan_->tag(node));
         break;
       case NodeKind::kColl:
         line += missing_steps(node);

@@ -10,24 +10,21 @@ namespace genie {
 
 using namespace walker_parts;
 
-Walker::Walker(const SharedPlan& shared, const RankPlan& plan, bool whole)
-    : shared_(&shared), plan_(&plan), whole_(whole) {
+Walker::Walker(const SharedPlan& shared, const RankPlan& plan, bool whole, bool keeps_records)
+    : shared_(&shared), plan_(&plan), table_(plan.table.get()), whole_(whole), keeps_records_(keeps_records) {
   reset();
 }
 
 void Walker::reset() {
-  const std::size_t count = index(plan_->nodes());
-  records_.assign(count, NodeRecord{});
-  remaining_deps_.resize(count);
+  const std::size_t count = index(table_->nodes());
+  records_.assign(keeps_records_ ? count : 0, NodeRecord{});
+  states_.assign(count, NodeState{});
   for (std::size_t row = 0; row < count; ++row)
-    remaining_deps_[row] = plan_->dep_start[row + 1] - plan_->dep_start[row];
-  send_record_of_.assign(count, -1);
-  instance_of_.assign(count, -1);
-  slot_busy_.assign(index(plan_->slots), 0);
-  slot_listed_.assign(index(plan_->slots), 0);
-  slot_free_.assign(index(plan_->slots), 0);
-  ready_floor_.assign(count, 0);
-  slot_queue_.assign(index(plan_->slots), RowQueue{});
+    states_[row].waits_for = table_->dep_start[row + 1] - table_->dep_start[row];
+  slot_busy_.assign(index(table_->slots), 0);
+  slot_listed_.assign(index(table_->slots), 0);
+  slot_free_.assign(index(table_->slots), 0);
+  slot_queue_.assign(index(table_->slots), RowQueue{});
   runnable_ = RowQueue{};
   free_slots_.clear();
   finished_steps_.clear();
@@ -45,26 +42,26 @@ void Walker::reset() {
   free_credit_waits_.clear();
   sends_.clear();
   receives_.clear();
-  unfinished_ = plan_->nodes();
+  unfinished_ = table_->nodes();
   steps_done_ = 0;
+  last_end_ = 0;
   error_.clear();
 }
 
 std::vector<std::int32_t> Walker::peers() const {
   std::vector<std::int32_t> peers;
   FlatMap<bool> seen;  // (template, group) at this rank's only position there
-  for (std::int32_t node = 0; node < plan_->nodes(); ++node) {
-    const std::size_t row = index(node);
-    const auto kind = static_cast<NodeKind>(plan_->kind[row]);
-    if (kind == NodeKind::kSend || kind == NodeKind::kRecv) peers.push_back(plan_->peer[row]);
-    if (kind != NodeKind::kColl || plan_->template_id[row] < 0) continue;
-    bool& known = seen[pair_key(static_cast<std::uint32_t>(plan_->template_id[row]),
-                                static_cast<std::uint32_t>(plan_->group[row]))];
+  for (std::size_t at = 0; at < plan_->bindings.size(); ++at) {
+    const Binding& own = plan_->bindings[at];
+    if (!table_->of_collective[at]) peers.push_back(own.peer);
+    if (!table_->of_collective[at] || own.template_id < 0) continue;
+    bool& known =
+        seen[pair_key(static_cast<std::uint32_t>(own.template_id), static_cast<std::uint32_t>(own.group))];
     if (known) continue;
     known = true;
-    const StepTemplate& steps = steps_of(node);
-    for (const std::int32_t peer : steps.send_peers) peers.push_back(peer_rank(node, peer));
-    for (const std::int32_t peer : steps.receive_peers) peers.push_back(peer_rank(node, peer));
+    const StepTemplate& steps = shared_->templates[index(own.template_id)];
+    for (const std::int32_t peer : steps.send_peers) peers.push_back(peer_rank(own, peer));
+    for (const std::int32_t peer : steps.receive_peers) peers.push_back(peer_rank(own, peer));
   }
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -74,8 +71,8 @@ std::vector<std::int32_t> Walker::peers() const {
 void Walker::begin(TimePs now, std::vector<Operation>& operations) {
   now_ = logical_ = now;
   out_ = &operations;
-  for (std::int32_t node = 0; node < plan_->nodes(); ++node) {
-    if (remaining_deps_[index(node)] == 0) make_ready(node);
+  for (std::int32_t node = 0; node < table_->nodes(); ++node) {
+    if (table_->dep_start[index(node)] == table_->dep_start[index(node) + 1]) make_ready(node);
   }
   run();
 }
@@ -150,25 +147,28 @@ std::int32_t Walker::take_startable() {
 void Walker::timer(const Completion& completion) {
   const auto node = static_cast<std::int32_t>(completion.handle >> 32);
   const auto step = static_cast<std::uint32_t>(completion.handle);
-  if (step != kWholeNode) return send_step(instance_of_[index(node)], static_cast<std::int32_t>(step));
-  NodeRecord& record = records_[index(node)];
-  if (record.start < 0) {
+  const NodeState& state = states_[index(node)];
+  if (step != kWholeNode) return send_step(state.place, static_cast<std::int32_t>(step));
+  if (state.waits_for == 0) {
     make_ready(node);  // its release time has come
     return;
   }
-  record.overshoot = now_ - completion.time;
+  if (keeps_records_) records_[index(node)].overshoot = now_ - completion.time;
   end(node);
 }
 
 // The node's dependencies are done.
 void Walker::make_ready(std::int32_t node) {
-  const TimePs release = plan_->release_ps[index(node)];
+  const TimePs release = table_->release_ps[index(node)];
   if (release > now_) {
     out_->push_back({.type = Operation::Type::kTimer, .handle = handle_of(node, kWholeNode), .at = release});
     return;
   }
-  records_[index(node)].ready = std::max({logical_, ready_floor_[index(node)], release});
-  const std::int32_t slot = plan_->slot[index(node)];
+  NodeState& state = states_[index(node)];
+  state.time = std::max({logical_, state.time, release});
+  state.waits_for = kReady;
+  if (keeps_records_) records_[index(node)].ready = state.time;
+  const std::int32_t slot = table_->slot[index(node)];
   if (slot < 0) {
     runnable_.push(node);
     return;
@@ -186,45 +186,48 @@ void Walker::look_at(std::int32_t slot) {
 void Walker::start(std::int32_t node) {
   const std::size_t row = index(node);
   // Sleeps follow one another at the times they were due; messages can only start now.
-  const std::int32_t slot = plan_->slot[row];
-  const auto kind = static_cast<NodeKind>(plan_->kind[row]);
+  const std::int32_t slot = table_->slot[row];
+  const auto kind = static_cast<NodeKind>(table_->kind[row]);
   const bool sleeps = kind == NodeKind::kMeta || kind == NodeKind::kComp || kind == NodeKind::kMem;
   const TimePs free = slot >= 0 ? slot_free_[index(slot)] : 0;
-  records_[row].start = sleeps ? std::max(records_[row].ready, free) : now_;
-  logical_ = records_[row].start;
+  NodeState& state = states_[row];
+  state.time = sleeps ? std::max(state.time, free) : now_;
+  state.waits_for = kStarted;
+  if (keeps_records_) records_[row].start = state.time;
+  logical_ = state.time;
   switch (kind) {
     case NodeKind::kMeta:
       end(node);
       break;
     case NodeKind::kComp:
     case NodeKind::kMem:
-      if (plan_->duration_ps[row] == 0) {
+      if (table_->duration_ps[row] == 0) {
         end(node);
       } else {
         out_->push_back({.type = Operation::Type::kTimer,
                          .handle = handle_of(node, kWholeNode),
-                         .at = records_[row].start + plan_->duration_ps[row]});
+                         .at = state.time + table_->duration_ps[row]});
       }
       break;
     case NodeKind::kSend:
-      sends_.push_back({.node = node, .peer = plan_->peer[row]});
-      send_record_of_[row] = static_cast<std::int32_t>(sends_.size()) - 1;
-      post(sends_.size() - 1, plan_->peer[row], plan_->tag[row], plan_->size_bytes[row],
+      sends_.push_back({.node = node, .peer = plan_->bound(node).peer});
+      state.place = static_cast<std::int32_t>(sends_.size()) - 1;
+      post(sends_.size() - 1, plan_->bound(node).peer, plan_->tag(node), table_->size_bytes[row],
            handle_of(node, kWholeNode));
       break;
     case NodeKind::kRecv:
-      receives_.push_back({.node = node, .peer = plan_->peer[row]});
-      send_record_of_[row] = static_cast<std::int32_t>(receives_.size()) - 1;
-      open_lane(plan_->peer[row], plan_->tag[row], Lane{.instance = -1, .step = node});
+      receives_.push_back({.node = node, .peer = plan_->bound(node).peer});
+      state.place = static_cast<std::int32_t>(receives_.size()) - 1;
+      open_lane(plan_->bound(node).peer, plan_->tag(node), Lane{.instance = -1, .step = node});
       break;
     case NodeKind::kColl:
-      if (plan_->template_id[row] < 0 || (!whole_ && steps_of(node).steps() == 0)) {
+      if (plan_->bound(node).template_id < 0 || (!whole_ && steps_of(node).steps() == 0)) {
         end(node);
       } else if (whole_) {
         out_->push_back({.type = Operation::Type::kMeet,
                          .handle = handle_of(node, kWholeNode),
-                         .peer = plan_->group[row],
-                         .tag = plan_->tag[row]});
+                         .peer = plan_->bound(node).group,
+                         .tag = plan_->tag(node)});
       } else {
         start_collective(node);
       }
@@ -234,14 +237,17 @@ void Walker::start(std::int32_t node) {
 
 void Walker::end(std::int32_t node) {
   const std::size_t row = index(node);
-  records_[row].end = logical_;
+  states_[row].waits_for = kEnded;
+  if (keeps_records_) records_[row].end = logical_;
+  last_end_ = std::max(last_end_, logical_);
   --unfinished_;
-  for (std::int32_t at = plan_->successor_start[row]; at < plan_->successor_start[row + 1]; ++at) {
-    const std::int32_t next = plan_->successors[index(at)];
-    ready_floor_[index(next)] = std::max(ready_floor_[index(next)], logical_);
-    if (--remaining_deps_[index(next)] == 0) make_ready(next);
+  for (std::int32_t at = table_->successor_start[row]; at < table_->successor_start[row + 1]; ++at) {
+    const std::int32_t next = table_->successors[index(at)];
+    NodeState& state = states_[index(next)];
+    state.time = std::max(state.time, logical_);
+    if (--state.waits_for == 0) make_ready(next);
   }
-  const std::int32_t slot = plan_->slot[row];
+  const std::int32_t slot = table_->slot[row];
   if (slot < 0) return;
   slot_busy_[index(slot)] = 0;
   slot_free_[index(slot)] = logical_;

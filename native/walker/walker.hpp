@@ -72,8 +72,9 @@ struct ReceiveRecord {
 
 class Walker {
  public:
-  // `whole`: collectives are not taken apart, the driver says when one is over.
-  Walker(const SharedPlan& shared, const RankPlan& plan, bool whole = false);
+  // `whole`: collectives are not taken apart, the driver says when one is over. `keeps_records`: of nodes,
+  // which take three times the memory of the rest.
+  Walker(const SharedPlan& shared, const RankPlan& plan, bool whole = false, bool keeps_records = true);
 
   // All ranks that it sends to or receives from, in ascending order.
   std::vector<std::int32_t> peers() const;
@@ -87,7 +88,23 @@ class Walker {
   // end.
   void record_whole(std::int32_t node, TimePs from, TimePs to);
 
+  // Early, what advance() will touch: first the walker itself, then what a completion leads to.
+  void fetch() const {
+    const char* const lines = reinterpret_cast<const char*>(this);
+    for (unsigned line = 0; line < 5; ++line) __builtin_prefetch(lines + 64 * line, 1);
+  }
+  void fetch_for(const Completion& completion) const {
+    __builtin_prefetch(states_.data() + (completion.handle >> 32), 1);
+    __builtin_prefetch(slot_busy_.data(), 1);
+    __builtin_prefetch(slot_listed_.data(), 1);
+    __builtin_prefetch(slot_free_.data(), 1);
+    __builtin_prefetch(slot_queue_.data(), 1);
+    __builtin_prefetch(free_slots_.data(), 1);
+  }
+
   bool done() const { return unfinished_ == 0; }
+  bool keeps_records() const { return keeps_records_; }
+  TimePs last_end() const { return last_end_; }  // of the nodes that have ended
   std::int64_t unfinished() const { return unfinished_; }
   std::int64_t steps_done() const { return steps_done_; }
   // The first message whose size is not what its receive expects, in words; "" while there is none.
@@ -96,11 +113,21 @@ class Walker {
   // started: the first that cannot.
   std::vector<std::string> waiting(std::size_t limit) const;
 
+  // Empty without records.
   const std::vector<NodeRecord>& nodes() const { return records_; }
   const std::vector<SendRecord>& sends() const { return sends_; }
   const std::vector<ReceiveRecord>& receives() const { return receives_; }
 
  private:
+  // A node on its way. `time`: the latest end of the dependencies that are done; once it is ready, when that
+  // was; once it has started, when.
+  struct NodeState {
+    TimePs time = 0;
+    std::int32_t waits_for = 0;  // dependencies; then a phase
+    std::int32_t place = -1;     // of a message's record, or of a collective's instance
+  };
+  static constexpr std::int32_t kReady = -1, kStarted = -2, kEnded = -3;  // phases
+
   struct Instance {  // a collective in progress
     std::int32_t node = 0;
     std::int32_t remaining_steps = 0;
@@ -130,10 +157,10 @@ class Walker {
   };
 
   const StepTemplate& steps_of(std::int32_t node) const {
-    return shared_->templates[static_cast<std::size_t>(plan_->template_id[static_cast<std::size_t>(node)])];
+    return shared_->templates[static_cast<std::size_t>(plan_->bound(node).template_id)];
   }
   std::int64_t block_size(std::int32_t node, std::int32_t step) const;
-  std::int32_t peer_rank(std::int32_t node, std::int32_t peer_value) const;
+  std::int32_t peer_rank(const Binding& own, std::int32_t peer_value) const;
 
   void run();
   std::int32_t take_startable();
@@ -158,31 +185,32 @@ class Walker {
   void credit_arrived(std::uint64_t key);
   std::string missing_steps(std::int32_t node) const;
 
+  // What every node touches comes first.
   const SharedPlan* shared_;
   const RankPlan* plan_;
-  bool whole_;
+  const NodeTable* table_;
+  bool whole_, keeps_records_;
   TimePs now_ = 0;
   TimePs logical_ = 0;  // of what is being handled: a timer's due time, `now` for everything else
   std::vector<Operation>* out_ = nullptr;
-
-  std::vector<NodeRecord> records_;
-  std::vector<std::int32_t> remaining_deps_;
-  std::vector<std::int32_t> send_record_of_;  // of a send or recv node
+  std::int64_t unfinished_ = 0, steps_done_ = 0;
+  TimePs last_end_ = 0;
+  std::vector<NodeState> states_;
   using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
   RowQueue runnable_;                     // ready nodes that need no slot
   std::vector<std::int32_t> free_slots_;  // slots to be looked at, free or not, each once
-  std::vector<TimePs> ready_floor_;       // latest end of the dependencies that are done
   std::vector<std::uint8_t> slot_busy_, slot_listed_;
   std::vector<TimePs> slot_free_;
   std::vector<RowQueue> slot_queue_;
-  std::vector<Instance> instances_;
-  std::vector<std::int32_t> instance_of_;  // node -> instance
-  std::vector<std::int32_t> counters_;
-  std::array<std::vector<std::size_t>, 32>
-      free_counters_;  // places in counters_, by the logarithm of their room
   std::vector<std::pair<std::int32_t, std::int32_t>>
       finished_steps_;  // (instance, step), from next_finished_ on
   std::size_t next_finished_ = 0;
+
+  std::vector<NodeRecord> records_;
+  std::vector<Instance> instances_;
+  std::vector<std::int32_t> counters_;
+  std::array<std::vector<std::size_t>, 32>
+      free_counters_;  // places in counters_, by the logarithm of their room
   FlatMap<Match> matches_;
   FlatMap<CreditMatch> credits_;
   std::vector<Lane> lanes_;
@@ -191,7 +219,6 @@ class Walker {
   std::vector<std::int32_t> free_lanes_, free_arrivals_, free_credit_waits_;
   std::vector<SendRecord> sends_;
   std::vector<ReceiveRecord> receives_;
-  std::int64_t unfinished_ = 0, steps_done_ = 0;
   std::string error_;
 };
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.plan.build import TIME_MAX_PS
-from genie.workload.graph import Kind, Op, RankGraph, Workload
+from genie.plan.classes import Binding, PlanClass
+from genie.workload.graph import Kind, Op, Workload
 
-FACTS = ("kind", "op", "group", "size_bytes", "root", "peer")  # that decide a node's key, but for uneven splits
 MESSAGE = "message"  # from `ranks[0]` to `ranks[1]`, as an operation
 
 
@@ -42,45 +42,40 @@ class CostModel(Protocol):
 
 @dataclass(frozen=True)
 class CostKeys:
-    """Distinct keys, and the key of each node of each rank; -1 for a node that is neither a collective nor a send."""
+    """Distinct keys, and the key of each binding of each rank's class; -1 for a receive's."""
 
     keys: list[CostKey]
-    of_node: list[NDArray[np.int32]]  # by rank: (n,)
+    of_binding: list[NDArray[np.int32]]  # by rank: (bindings,)
 
 
-def cost_keys(workload: Workload) -> CostKeys:
-    """Return the keys of all ranks.
+def cost_keys(workload: Workload, classes: Sequence[PlanClass]) -> CostKeys:
+    """Return the keys of all ranks, which `classes` hold.
 
     With uneven splits the size is the larger of the bytes that the rank sends and receives.
     """
     number: dict[CostKey, int] = {}
-    columns = []
-    for rank in sorted(workload.ranks):
-        graph = workload.ranks[rank]
-        column = np.full(len(graph), -1, np.int32)
-        rows = np.flatnonzero((graph.kind == Kind.COLL) | (graph.kind == Kind.SEND))
-        # Few nodes differ: each kind is looked up once.
-        facts = np.stack([getattr(graph, name)[rows].astype(np.int64) for name in FACTS], axis=1)
-        facts = np.concatenate([facts, np.isin(rows, list(graph.splits))[:, None] * (rows[:, None] + 1)], axis=1)
-        _, first, kind = np.unique(facts, axis=0, return_index=True, return_inverse=True)
-        keys = [_key_of(workload, graph, int(rows[at])) for at in first]
-        order = np.argsort(first)  # keys are numbered in the order of nodes
-        found = np.zeros(len(keys), np.int32)
-        for at in order.tolist():
-            found[at] = number.setdefault(keys[at], len(number))
-        column[rows] = found[kind.reshape(-1)]
-        columns.append(column)
-    return CostKeys(list(number), columns)
+    of_rank: dict[int, NDArray[np.int32]] = {}
+    for each in classes:
+        columns = np.full((len(each.ranks), len(each.bindings)), -1, np.int32)
+        for at, binding in enumerate(each.bindings):
+            if binding.kind == Kind.SEND:
+                pairs = zip(each.ranks.tolist(), each.peers[:, binding.column].tolist(), strict=True)
+                keys = [CostKey(MESSAGE, pair, max(binding.size_bytes, 0)) for pair in pairs]
+                columns[:, at] = [number.setdefault(key, len(number)) for key in keys]
+            elif binding.kind == Kind.COLL:
+                groups, of_class = np.unique(each.groups[:, binding.column], return_inverse=True)
+                keys = [_key_of(workload, each, binding, group) for group in groups.tolist()]
+                found = np.array([number.setdefault(key, len(number)) for key in keys], np.int32)
+                columns[:, at] = found[of_class.reshape(-1)]
+        of_rank |= zip(each.ranks.tolist(), columns, strict=True)
+    return CostKeys(list(number), [of_rank[rank] for rank in sorted(of_rank)])
 
 
-def _key_of(workload: Workload, graph: RankGraph, row: int) -> CostKey:
-    size_bytes = max(int(graph.size_bytes[row]), 0)
-    if graph.kind[row] == Kind.SEND:
-        return CostKey(MESSAGE, (graph.rank, int(graph.peer[row])), size_bytes)
-    if (splits := graph.splits.get(row)) is not None:
+def _key_of(workload: Workload, own: PlanClass, binding: Binding, group: int) -> CostKey:
+    size_bytes = max(binding.size_bytes, 0)
+    if (splits := own.template.splits.get(binding.row)) is not None:
         size_bytes = max(int(np.sum(each)) for each in splits)
-    ranks = workload.groups[int(graph.group[row])].ranks
-    return CostKey(Op(graph.op[row]).name.lower(), ranks, size_bytes, int(graph.root[row]))
+    return CostKey(Op(binding.op).name.lower(), workload.groups[group].ranks, size_bytes, binding.root)
 
 
 def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

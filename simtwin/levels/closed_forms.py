@@ -15,6 +15,10 @@ from functools import cache
 from math import ceil, log2
 from typing import NamedTuple
 
+import genie_core
+import numpy as np
+from numpy.typing import NDArray
+
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
 from genie.collectives.msccl.algorithm import PREFIX
@@ -47,25 +51,19 @@ class Load(NamedTuple):
     byte_ps: float
 
 
-class Route(NamedTuple):
-    """A route between two hosts: each link's part of the bytes, and the latency as in `Load`."""
-
-    shares: dict[int, float]
-    delay_ps: float
-    hop_byte_ps: float
-    slowest_byte_ps: float
-
-
 class ClosedForms:
     """A cost model of collectives on a fabric, with the algorithms of `lowering`."""
 
     def __init__(
         self, fabric: Fabric, network: Network, routes: Routes, host_of_rank: Sequence[int], lowering: Lowering
     ) -> None:
-        self._fabric, self._network, self._routes = fabric, network, routes
+        self._fabric, self._network = fabric, network
         self._host, self._lowering = host_of_rank, lowering
         self._frames = frames_of(fabric)
-        self._known_routes: dict[tuple[int, int], Route] = {}
+        self._shares = genie_core.EvenShares(
+            network.nodes, network.src_node, network.dst_node, network.rate_bps, network.delay_ps,
+            own_rate_bps=_own_rates_bps(network), **routes.arrays(),
+        )  # fmt: skip
         self._loads: dict[tuple[object, ...], Load] = {}
 
     def prepare(self, keys: Sequence[CostKey]) -> None:
@@ -122,60 +120,37 @@ class ClosedForms:
         return self._loads[name]
 
     def _measured(self, transfers: Transfers) -> Load:
-        carried = Counter[int]()
         pairs: Counter[tuple[int, int]] = Counter()
         for source, target, part in transfers:
             pairs[self._host[source], self._host[target]] += part  # type: ignore[assignment]
-        routes = {pair: self._route(*pair) for pair in pairs}
-        for pair, part in pairs.items():
-            for link, share in routes[pair].shares.items():
-                carried[link] += part * share  # type: ignore[assignment]
-        rates = [(part, self._rate_bps(link)) for link, part in carried.items()]
-        times = [part * 8 * PS_PER_S / rate_bps for part, rate_bps in rates if rate_bps > 0]
+        if not pairs:
+            return Load(0.0, 0.0, 0.0, 0.0, 0.0)
+        hosts = np.array(list(pairs), np.int32)
+        between_ps, hops, link_byte_ps, route_byte_ps = self._shares.load(
+            np.ascontiguousarray(hosts[:, 0]),
+            np.ascontiguousarray(hosts[:, 1]),
+            np.array(list(pairs.values()), np.float64),
+        )
+        network = self._network
+        delays = network.packet_latency_ps[hosts[:, 1]] + network.message_latency_ps[hosts[:, 1]]
+        delays = between_ps + delays + int(self._fabric.host.doorbell_latency)
+        byte_ps = link_byte_ps
         if not self._fabric.load_balancing.reorders:  # a connection takes one of its routes
-            times += [part * routes[pair].slowest_byte_ps for pair, part in pairs.items()]
-        delays, hops = [route.delay_ps for route in routes.values()], [route.hop_byte_ps for route in routes.values()]
+            byte_ps = max(byte_ps, route_byte_ps)
         return Load(
-            max(delays, default=0.0), max(hops, default=0.0), _mean(delays), _mean(hops), max(times, default=0.0)
+            float(delays.max()), float(hops.max()), _mean(delays.tolist()), _mean(hops.tolist()), float(byte_ps)
         )
 
-    def _rate_bps(self, link: int) -> int:
-        """Return the rate of a link; numbers after the last link are hosts, at the rate of their own port."""
-        network = self._network
-        return int(network.rate_bps[link if link < network.links else network.uplink(link - network.links)])
 
-    def _route(self, source: int, target: int) -> Route:
-        if (source, target) not in self._known_routes:
-            self._known_routes[source, target] = self._found_route(source, target)
-        return self._known_routes[source, target]
-
-    def _found_route(self, source: int, target: int) -> Route:
-        network = self._network
-        if source == target:  # ranks of one host exchange data through its port
-            latency_ps = float(network.packet_latency_ps[source] + network.message_latency_ps[source])
-            return Route({network.links + source: 1.0}, latency_ps + int(self._fabric.host.doorbell_latency), 0.0, 0.0)
-        shares: dict[int, float] = {}
-        at = {source: 1.0}
-        delay_ps = float(network.packet_latency_ps[target] + network.message_latency_ps[target])
-        delay_ps += int(self._fabric.host.doorbell_latency)
-        byte_ps: list[float] = []
-        while at:
-            following: dict[int, float] = {}
-            hop_delay_ps = hop_byte_ps = 0.0
-            for node, part in at.items():
-                choices = self._routes.choices(node, target).tolist()
-                for link in choices:
-                    shares[link] = shares.get(link, 0.0) + part / len(choices)
-                    rate_bps = int(network.rate_bps[link])
-                    hop_byte_ps = max(hop_byte_ps, 8 * PS_PER_S / rate_bps if rate_bps else 0.0)
-                    hop_delay_ps = max(hop_delay_ps, float(network.delay_ps[link]))
-                    other = int(network.dst_node[link])
-                    if other != target:
-                        following[other] = following.get(other, 0.0) + part / len(choices)
-            delay_ps += hop_delay_ps
-            byte_ps.append(hop_byte_ps)
-            at = following
-        return Route(shares, delay_ps, sum(byte_ps) - max(byte_ps), max(byte_ps))
+def _own_rates_bps(network: Network) -> NDArray[np.int64]:
+    """Return the rate of each host's own port, through which its ranks exchange data: (hosts,)."""
+    outer = np.flatnonzero((network.src_node < network.hosts) & ~network.is_bridge[network.dst_node])
+    inner = np.flatnonzero(network.src_node < network.hosts)
+    rates_bps = np.zeros(network.hosts, np.int64)
+    for links in (inner, outer):  # the first link into the network, else the first of all
+        hosts, first = np.unique(network.src_node[links], return_index=True)
+        rates_bps[hosts] = network.rate_bps[links[first]]
+    return rates_bps
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -125,6 +125,7 @@ def simulated(
         crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
         for text in missed_faults(twin.fabric, network, result.timeline, crossed):
             warn(text)
+    recorded = _recorded(workload, result.recorded)
     info = {
         "world": "twin",
         **twin.level.facts(),
@@ -151,6 +152,7 @@ def simulated(
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
         "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
+        "recorded": recorded,
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
         "wall_s": round(result.counters["wall_s"], 6),
@@ -170,6 +172,19 @@ def simulated(
     transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
     series = watch.series.table() if watch.series else None
     return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+
+
+def _recorded(workload: Workload, ranks: list[int] | None) -> dict[str, Any] | None:
+    """Return the ranks that the tables hold, and the sizes of their groups; None where they hold all."""
+    if ranks is None:
+        return None
+    used = {int(group) for rank in ranks for group in workload.ranks[rank].group.tolist() if group >= 0}
+    groups = [workload.groups[number] for number in sorted(used)]
+    warn(
+        f"{workload.name}: the timeline holds {len(ranks)} of {workload.world_size} ranks, of each class the one that "
+        "ends last; there is no critical path"
+    )
+    return {"ranks": ranks, "group_sizes": {group.name: len(group.ranks) for group in groups}}
 
 
 def _ending(stopped: Stopped | None) -> dict[str, Any]:

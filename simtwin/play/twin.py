@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
 
+RECORDED_NODES_MAX = 8_000_000  # of all ranks; of more, only one rank a class is recorded
+
 LINK_COUNTERS = (
     "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
     "longest_queue_bytes",
@@ -100,6 +102,7 @@ class Simulation:
     counters: dict[str, Any]
     traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, if requested
     stopped: Stopped | None = None  # before its end; nodes in progress have end_ns -1
+    recorded: list[int] | None = None  # ranks in the tables; None: all
 
 
 class Twin:
@@ -209,22 +212,24 @@ class Twin:
         counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0}
         counters["links"] = {name: [0] * self.network.links for name in LINK_COUNTERS}
         plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
+        model = self._cost_model(lowering or Lowering()) if self.level.name == ANALYTIC else None
         analytic = None
-        if self.level.name == ANALYTIC:
-            analytic = _Analytic(self._cost_model(lowering or Lowering()), cost_keys(workload))
-            analytic.model.prepare(analytic.keys.keys)
-            if any(key.op == MESSAGE for key in analytic.keys.keys):
-                warn(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
         watch = watch or Watch()
-        stopped = None
+        stopped: Stopped | None = None
+        recorded: list[int] | None = None
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
             assert plan is not None
-            simulator, costing_s = self._start(plan, 0 if arrivals_ns else iteration, losses, keep_trace, analytic)
+            if model is not None and (analytic is None or arrivals_ns):
+                analytic = _analytic(workload, plan, model)
             began = time.perf_counter()
+            if analytic is not None and recorded is None and _nodes_of(plan) > RECORDED_NODES_MAX:
+                recorded = self._last_of_classes(plan, analytic, watch)
+            number = 0 if arrivals_ns else iteration
+            simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
             stopped = watch.play(simulator, iteration, place, len(iterations))
-            counters["wall_s"] += time.perf_counter() - began + costing_s
+            counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:
                 where = ""
                 if isinstance(simulator, genie_core.Simulator):
@@ -232,7 +237,7 @@ class Twin:
                 why = where + _explain(workload, simulator.problems())
                 stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
             self._count(simulator, counters)
-            for rank in plan.ranks:
+            for rank in plan.ranks if recorded is None else recorded:
                 graph = workload.ranks[rank]
                 records: Records = simulator.records(rank)
                 lines = timeline_of(workload, graph, records, iteration)
@@ -248,7 +253,7 @@ class Twin:
         if watch.played is not None:
             watch.played(place + 1, sum(map(len, timelines)))
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped)
+        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped, recorded)
         if stopped and stopped.is_failure:
             raise SimulationError(stopped.why, simulation)
         return simulation
@@ -303,27 +308,40 @@ class Twin:
         return "".join(f"{', '.join(links[:3])}, and {why}; " for why, links in list(dead.items())[:3])
 
     def _start(
-        self, plan: Plan, iteration: int, losses: Sequence[Loss], keep_trace: bool, analytic: _Analytic | None
-    ) -> tuple[Simulator, float]:
-        """Return the level's simulator, and the seconds in which closed forms were computed."""
+        self,
+        plan: Plan,
+        iteration: int,
+        losses: Sequence[Loss],
+        keep_trace: bool,
+        analytic: _Analytic | None,
+        recorded: list[int] | None,
+    ) -> Simulator:
+        """Return the level's simulator. `recorded`: the ranks that level `analytic` records; None: all."""
         if analytic is not None:
-            began = time.perf_counter()
             costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
-            costing_s = time.perf_counter() - began
-            simulator = genie_core.AnalyticSimulator(plan.native, analytic.keys.of_node, costs_ps, acknowledgements_ps)
-            return simulator, costing_s
+            keeps_records = np.full(len(plan.ranks), recorded is None, np.bool_)
+            keeps_records[recorded or []] = True
+            return genie_core.AnalyticSimulator(
+                plan.native, analytic.keys.of_binding, costs_ps, acknowledgements_ps, keeps_records
+            )
         kernel = self.simulator(plan, iteration)
         if isinstance(kernel, genie_core.Simulator):
             for loss in losses:
                 kernel.lose(loss.source, loss.target, loss.every, list(loss.numbers))
             kernel.keep_trace(keep_trace)
-        return kernel, 0.0
+        return kernel
+
+    def _last_of_classes(self, plan: Plan, analytic: _Analytic, watch: Watch) -> list[int]:
+        """Return of each class the rank that ends last, the lowest of several: the last of all is among them."""
+        simulator = self._start(plan, 0, (), keep_trace=False, analytic=analytic, recorded=[])
+        watch.play(simulator, 0)
+        ends_ps = simulator.ends_ps()  # type: ignore[union-attr]
+        return sorted(int(each.ranks[np.argmax(ends_ps[each.ranks])]) for each in plan.classes)
 
     def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
         """Add an iteration's counters to the totals."""
         counters["events"] += simulator.events
         if isinstance(simulator, genie_core.AnalyticSimulator):
-            simulator.record()
             return
         counters["data_packets"] += simulator.data_packets
         if isinstance(simulator, genie_core.Simulator):
@@ -339,6 +357,18 @@ class Twin:
         if self.model is not None:
             return self.model
         return ClosedForms(self.fabric, self.network, self.routes, self.host_of_rank.tolist(), lowering)
+
+
+def _analytic(workload: Workload, plan: Plan, model: CostModel) -> _Analytic:
+    keys = cost_keys(workload, plan.classes)
+    model.prepare(keys.keys)
+    if any(key.op == MESSAGE for key in keys.keys):
+        warn(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
+    return _Analytic(model, keys)
+
+
+def _nodes_of(plan: Plan) -> int:
+    return sum(len(each.ranks) * len(each.template) for each in plan.classes)
 
 
 def _explain(workload: Workload, problems: list[str]) -> str:

@@ -23,6 +23,7 @@ from genie.errors import InputError
 from genie.inputs.spelling import option
 from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
+from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.schema import Explicit, Fabric, RailOptimized, Transport
 
@@ -154,7 +155,7 @@ def nccl_record(
 
 def operations_of(workload: Workload) -> set[str]:
     """Return the names of a workload's collectives, each once."""
-    return {Op(op).name.lower() for graph in workload.ranks.values() for op in set(graph.op.tolist()) if op >= 0}
+    return {Op(op).name.lower() for graph in templates_of(workload) for op in set(graph.op.tolist()) if op >= 0}
 
 
 def _algorithms(options: Options) -> dict[str, str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from genie.page import amount, duration, percent, table
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
-from simtwin.report.rank_time import COMPUTE_KINDS
+from simtwin.report.rank_time import COMPUTE_KINDS, with_members
 
 if TYPE_CHECKING:
     from genie.record import Run
@@ -62,11 +62,14 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
         until = computed.get((iteration, rank), (NOTHING, NOTHING))
         overlap = np.interp(part["end_ns"].to_numpy(), *until) - np.interp(part["start_ns"].to_numpy(), *until)
         parts.append(part.with_columns(exposed=pl.col("end_ns") - pl.col("start_ns") - pl.Series(overlap)))
-    played = pl.concat(parts)
-    each = played.group_by("iteration", "group", "seq", "op", "size_bytes").agg(
-        members=pl.len(),
-        took=pl.col("end_ns").max() - pl.col("start_ns").max(),
-        exposed=pl.col("exposed").mean(),
+    each = (
+        with_members(run, pl.concat(parts))
+        .group_by("iteration", "group", "seq", "op", "size_bytes")
+        .agg(
+            members=pl.col("members").first(),
+            took=pl.col("end_ns").max() - pl.col("there_ns").first(),
+            exposed=pl.col("exposed").mean(),
+        )
     )
     table = (
         each.group_by("op", "group", "size_bytes", "members")

@@ -38,13 +38,16 @@ class Segment:
 
 
 def critical_path(run: Run, iteration: int) -> list[Segment]:
-    """Return the segments of an iteration, the first one first; they follow each other without a gap."""
+    """Return the segments of an iteration, the first one first; they follow each other without a gap.
+
+    A timeline that does not hold all ranks has none.
+    """
     import polars as pl
 
     played = run.timeline.filter(
         (pl.col("iteration") == iteration) & (pl.col("kind") != "meta") & (pl.col("end_ns") > pl.col("start_ns"))
     ).sort("rank", "end_ns", maintain_order=True)
-    if played.is_empty():
+    if played.is_empty() or run.info.get("recorded"):  # the last member may be a rank that is not in the timeline
         return []
     ends = played["end_ns"].to_numpy()
     rank = played["rank"].to_numpy()

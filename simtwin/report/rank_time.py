@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from genie.record import Run
 
 COMPUTING, NETWORK, OTHERS, IDLE = range(4)
@@ -62,8 +64,7 @@ def _changes(run: Run) -> list[Change]:
 
     played = run.timeline.filter(pl.col("end_ns") > pl.col("start_ns"))
     ranks = max(int(run.info["ranks"]), 1)
-    there = pl.col("start_ns").max().over("iteration", "group", "seq")
-    collectives = played.filter(pl.col("kind") == "coll").with_columns(start_ns=there)
+    collectives = with_members(run, played.filter(pl.col("kind") == "coll")).with_columns(start_ns=pl.col("there_ns"))
     alone = run.transfers.filter(pl.col("seq").is_null() & (pl.col("last_ns") > pl.col("post_ns")))
     spans = [
         (played.filter(pl.col("kind").is_in(COMPUTE_KINDS)), "rank", "start_ns", "end_ns", 0),
@@ -81,6 +82,30 @@ def _changes(run: Run) -> list[Change]:
             deltas[what] = np.full(len(key), sign, np.int64)
             result.append((key, table[column].to_numpy(), *deltas))
     return result
+
+
+def recorded_ranks(run: Run) -> int:
+    """Return the number of ranks that the timeline holds."""
+    recorded = run.info.get("recorded")
+    return len(recorded["ranks"]) if recorded else int(run.info["ranks"])
+
+
+def with_members(run: Run, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Add `there_ns`, when all members of each collective had come, and `members`, their number.
+
+    Where a timeline holds some members only, the first message tells when all had come.
+    """
+    import polars as pl
+
+    keys = ["iteration", "group", "seq"]
+    recorded = run.info.get("recorded")
+    if not recorded:
+        return collectives.with_columns(there_ns=pl.col("start_ns").max().over(keys), members=pl.len().over(keys))
+    begun = run.transfers.filter(pl.col("seq").is_not_null()).group_by(keys).agg(there_ns=pl.col("post_ns").min())
+    return collectives.join(begun, on=keys, how="left", maintain_order="left").with_columns(
+        there_ns=pl.col("there_ns").fill_null(pl.col("start_ns")),
+        members=pl.col("group").replace_strict(recorded["group_sizes"], default=1, return_dtype=pl.UInt32),
+    )
 
 
 def strips(time: RankTime, iteration: int, end_ns: int, rows: list[list[int]], bins: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
 from simtwin.report.collectives import table_of
 from simtwin.report.loads import FULL
-from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES
+from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES, recorded_ranks
 from simtwin.report.sentence import has_packets, left_out, no_links
 
 if TYPE_CHECKING:
@@ -267,6 +267,11 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     """Return the section with the ranks' time."""
     which = f"Iteration {drawn['iteration']}, the longest of {len(ends_ns)}. " if len(ends_ns) > 1 else ""
     ranks = int(run.info["ranks"])
+    recorded = recorded_ranks(run)
+    held = (
+        "" if recorded == ranks else f"The timeline holds {recorded} of {ranks} ranks, of each class the last to end. "
+    )
+    last = " The last row is the critical path." if recorded == ranks else ""
     overview, few = "", ""
     if "strips" in drawn:
         of = drawn["strip_ranks"][0]
@@ -285,7 +290,7 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     )
     return section(
         "Ranks over time",
-        f"{which}Each rank has two lanes: computation above, communication below. The last row is the critical path.",
+        f"{which}{held}Each rank has two lanes: computation above, communication below.{last}",
         overview,
         few,
         f'<div class="key">{legend}</div><figure id="lanes-figure"></figure>',

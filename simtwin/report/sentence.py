@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.page import count_of, duration, percent, share
 from simtwin.report.loads import FULL
-from simtwin.report.rank_time import NETWORK
+from simtwin.report.rank_time import NETWORK, recorded_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,9 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 
     `ends_ns`: when iterations ended; `shares`: of ranks' time by state; `loads`: the links, the hottest one first.
     """
-    said = [f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network"]
+    said = [
+        f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network{_of_ranks(run)}"
+    ]
     if len(loads):
         said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
     else:
@@ -73,6 +75,11 @@ def events(run: Run) -> str:
     marked, pauses = (sum(link.get(name, 0) for link in links) for name in ("marked", "pauses"))
     counted = (count_of(marked, "mark"), count_of(pauses, "pause"), count_of(int(run.counters["dropped"]), "drop"))
     return ", ".join(counted) if any(not it.startswith("no ") for it in counted) else "no marks, pauses or drops"
+
+
+def _of_ranks(run: Run) -> str:
+    ranks, recorded = int(run.info["ranks"]), recorded_ranks(run)
+    return "" if ranks == recorded else f" on {recorded} of {ranks} ranks"
 
 
 def _name(run: Run) -> str:

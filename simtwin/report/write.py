@@ -20,7 +20,7 @@ from simtwin.report.critical_path import critical_path, in_words, slices_of
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import queue_depths
-from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, rows_of_ranks, strips
+from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, recorded_ranks, rows_of_ranks, strips
 from simtwin.report.sentence import has_packets, sentence
 from simtwin.report.tiers import drawing
 
@@ -69,7 +69,7 @@ def simulation_report(folder: Path) -> str:
     if not run.info.get("complete", True):
         _end_what_was_cut_short(run, ends_ns)
     spent = rank_time(run)
-    shares = spent.shares(ends_ns, int(run.info["ranks"]))
+    shares = spent.shares(ends_ns, recorded_ranks(run))
     hot = hottest(loads, HOTTEST_MAX)
     rows = collective_rows(run, network)
     longest = longest_iteration(ends_ns)
@@ -145,7 +145,7 @@ def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], path: list[Segmen
     slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))
     slices = slices[:SLICES_MAX] + slices_of(path, len(shown), end_ns // SHORTEST_PART)[:SLICES_MAX]
     result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices}
-    if len(ranks) > LANE_RANKS_MAX:
+    if len(ranks) > LANE_RANKS_MAX and recorded_ranks(run) == int(run.info["ranks"]):
         rows = rows_of_ranks(len(ranks), STRIPS_MAX)
         result["strips"] = strips(spent, iteration, end_ns, rows, STRIP_BINS)
         result["strip_ranks"] = [[row[0], row[-1]] for row in rows]

@@ -34,22 +34,27 @@ def _plan(templates: list[Template], sizes: list[np.ndarray]) -> genie_core.Plan
             numbers[id(it)] = plan.add_template(it.members, it.relative, it.empty_messages, *columns)
     starts = np.concatenate(([0], np.cumsum([len(table) for table in sizes])))
     plan.set_pools(np.concatenate(sizes), np.array([0, members]), np.arange(members, dtype=np.int32))
+    table = plan.add_table(
+        kind=np.array([COMP, COLL], np.uint8),
+        slot=np.array([-1, -1], np.int32),
+        duration_ps=np.array([1, 0]),
+        release_ps=np.array([0, 0]),
+        size_bytes=np.array([0, 0]),
+        tag=np.array([0, TAG], np.uint32),
+        binding=np.array([-1, 0], np.int32),
+        dep_start=np.array([0, 0, 1], np.int32),
+        deps=np.array([0], np.int32),
+    )
     for rank, template in enumerate(templates):
         plan.add_rank(
             rank,
-            kind=np.array([COMP, COLL], np.uint8),
-            slot=np.array([-1, -1], np.int32),
-            duration_ps=np.array([1, 0]),
-            release_ps=np.array([0, 0]),
-            template_id=np.array([-1, numbers[id(template)]], np.int32),
-            sizes_start=np.array([0, starts[rank]]),
-            group=np.array([-1, 0], np.int32),
-            position=np.array([0, rank], np.int32),
-            peer=np.array([-1, -1], np.int32),
-            tag=np.array([0, TAG], np.uint32),
-            size_bytes=np.array([0, 0]),
-            dep_start=np.array([0, 0, 1], np.int32),
-            deps=np.array([0], np.int32),
+            table,
+            template_id=np.array([numbers[id(template)]], np.int32),
+            sizes_start=np.array([starts[rank]]),
+            group=np.array([0], np.int32),
+            position=np.array([rank], np.int32),
+            peer=np.array([-1], np.int32),
+            tag_bits=np.array([0], np.uint32),
         )
     return plan
 

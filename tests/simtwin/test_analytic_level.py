@@ -14,6 +14,7 @@ from twin_fabrics import GBPS, HEADERS, NS, US, incast, leaf_spine, single_switc
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
+from genie.plan.classes import plan_classes
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.generate import collective, point_to_point
@@ -217,12 +218,13 @@ def test_keys_of_uneven_splits_and_of_messages() -> None:
     workload = collective(Op.ALL_TO_ALL, 3, 300)
     for rank, graph in workload.ranks.items():
         graph.splits[0] = (np.array([10 * rank, 100, 100]), np.array([100, 100, 5]))
-    keys = cost_keys(workload)
+    keys = cost_keys(workload, plan_classes(workload))
     assert [key.size_bytes for key in keys.keys] == [205, 210, 220]
-    assert [column.tolist() for column in keys.of_node] == [[0], [1], [2]]
-    sends = cost_keys(point_to_point(2, 0, 77))
+    assert [column.tolist() for column in keys.of_binding] == [[0], [1], [2]]
+    messages = point_to_point(2, 0, 77)
+    sends = cost_keys(messages, plan_classes(messages))
     assert sends.keys == [CostKey("message", (2, 0), 77)]
-    assert [column.tolist() for column in sends.of_node] == [[-1], [], [0]]
+    assert [column.tolist() for column in sends.of_binding] == [[-1], [], [0]]
     assert [column.tolist() for column in costs_of(Given(7), sends.keys)] == [[7], [0]]
 
 

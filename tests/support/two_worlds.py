@@ -66,21 +66,27 @@ def add_rank(plan: genie_core.Plan, pattern: Pattern, rank: int) -> None:
     count = len(own) + len(others)
     chain = [max(number - 1, 0) for number in range(len(own))]  # dependencies before each send
     starts = [*chain, *[len(own) - 1] * (len(others) + 1)] if own else [0] * (count + 1)
-    plan.add_rank(
-        rank,
+    table = plan.add_table(
         kind=np.array([SEND] * len(own) + [RECV] * len(others), np.uint8),
         slot=np.full(count, -1, np.int32),
         duration_ps=np.zeros(count, np.int64),
         release_ps=np.zeros(count, np.int64),
-        template_id=np.full(count, -1, np.int32),
-        sizes_start=np.zeros(count, np.int64),
-        group=np.full(count, -1, np.int32),
-        position=np.zeros(count, np.int32),
-        peer=np.full(count, 1 - rank, np.int32),
-        tag=np.array([*range(1, len(own) + 1), *range(1, len(others) + 1)], np.uint32),
         size_bytes=np.array([*own, *others], np.int64),
+        tag=np.array([*range(1, len(own) + 1), *range(1, len(others) + 1)], np.uint32),
+        binding=np.zeros(count, np.int32),
         dep_start=np.array(starts, np.int32),
         deps=np.arange(max(len(own) - 1, 0), dtype=np.int32),
+    )
+    bindings = min(count, 1)
+    plan.add_rank(
+        rank,
+        table,
+        template_id=np.full(bindings, -1, np.int32),
+        sizes_start=np.zeros(bindings, np.int64),
+        group=np.full(bindings, -1, np.int32),
+        position=np.zeros(bindings, np.int32),
+        peer=np.full(bindings, 1 - rank, np.int32),
+        tag_bits=np.zeros(bindings, np.uint32),
     )
 
 

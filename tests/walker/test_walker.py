@@ -117,22 +117,19 @@ def _released(release_ns: list[int], deps: list[int], durations: list[int]) -> g
     plan = genie_core.Plan()
     plan.set_pools(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32))
     starts = np.concatenate(([0], np.cumsum(deps))).astype(np.int32)
-    plan.add_rank(
-        0,
+    table = plan.add_table(
         kind=np.full(rows, Kind.COMP, np.uint8),
         slot=np.full(rows, -1, np.int32),
         duration_ps=np.array(durations) * PS,
         release_ps=np.array(release_ns) * PS,
-        template_id=np.full(rows, -1, np.int32),
-        sizes_start=np.zeros(rows, np.int64),
-        group=np.full(rows, -1, np.int32),
-        position=np.zeros(rows, np.int32),
-        peer=np.full(rows, -1, np.int32),
-        tag=np.zeros(rows, np.uint32),
         size_bytes=np.zeros(rows, np.int64),
+        tag=np.zeros(rows, np.uint32),
+        binding=np.full(rows, -1, np.int32),
         dep_start=starts,
         deps=np.flatnonzero(deps).astype(np.int32) - 1,
     )
+    none = np.zeros(0, np.int32)
+    plan.add_rank(0, table, none, np.zeros(0, np.int64), none, none, none, np.zeros(0, np.uint32))
     return genie_core.Walker(plan, 0)
 
 
