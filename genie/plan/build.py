@@ -99,7 +99,7 @@ def build_plan(
 
 @dataclass
 class _Bound:
-    """What the nodes of a class are bound to: a row for each of its ranks, a column for each binding."""
+    """Bindings of a class: a row for each of its ranks, a column for each binding."""
 
     tag: NDArray[np.uint32]  # (n,) by node, without the bits of its binding
     template_id: NDArray[np.int32]

@@ -268,10 +268,9 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     which = f"Iteration {drawn['iteration']}, the longest of {len(ends_ns)}. " if len(ends_ns) > 1 else ""
     ranks = int(run.info["ranks"])
     recorded = recorded_ranks(run)
-    held = (
-        "" if recorded == ranks else f"The timeline holds {recorded} of {ranks} ranks, of each class the last to end. "
-    )
-    last = " The last row is the critical path." if recorded == ranks else ""
+    held, last = "", " The last row is the critical path."
+    if recorded < ranks:
+        held, last = f"The timeline holds {recorded} of {ranks} ranks, of each class the last to end. ", ""
     overview, few = "", ""
     if "strips" in drawn:
         of = drawn["strip_ranks"][0]

@@ -27,9 +27,8 @@ def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
 
     `ends_ns`: when iterations ended; `shares`: of ranks' time by state; `loads`: the links, the hottest one first.
     """
-    said = [
-        f"{_name(run)}: {_time(run, ends_ns)}; {share(shares[NETWORK])} of it waiting for the network{_of_ranks(run)}"
-    ]
+    waiting = f"{share(shares[NETWORK])} of it waiting for the network{_of_ranks(run)}"
+    said = [f"{_name(run)}: {_time(run, ends_ns)}; {waiting}"]
     if len(loads):
         said.append(f"hottest link {busy(loads.row(0, named=True), sum(ends_ns.values()))}")
     else:
