@@ -52,6 +52,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         AFTER,
         "Generate the workload of a training job from a model's configuration, for any number of GPUs.",
     ),
+    "capture": (
+        "workload.capture",
+        AFTER,
+        "Capture the workload of a PyTorch script on a CPU, for any number of ranks.",
+    ),
     "inspect": ("inspect", WITHOUT, "Report the contents of a workload, its critical path and its errors."),
     "expand": ("workload.expand", WITHOUT, "Write one trace for each rank of a workload whose ranks share traces."),
     "convert": (

@@ -25,7 +25,7 @@ FACTS = ("kind", "op", "group", "peer", "size_bytes", "root")
 
 
 class Binding(NamedTuple):
-    """Facts that some nodes of a class have in common. `column`: of the class's groups, or of its peers for a message."""
+    """Facts that some nodes of a class share. `column`: of the class's groups, or of its peers for a message."""
 
     kind: Kind
     op: int
