@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from genie.capture.places import Places, class_of_ranks, places_of
 from genie.capture.script import Recording
@@ -32,13 +33,7 @@ def capture(
     """
     places = places_of(recordings[0], world)
     _check_groups((*recordings, *checks), places)
-    by_place = sorted({
-        places.of_names(each)[node["group"]]
-        for each in recordings
-        for node in each.nodes
-        if node.get("op") in MESSAGES
-    })  # fmt: skip
-    class_of = class_of_ranks(places, by_place, [each.rank for each in recordings])
+    class_of = _classes(recordings, places)
     for each in (*recordings, *checks):
         _compare(recordings[int(class_of[each.rank])], each, places)
     columns: dict[tuple[int, int], int] = {}  # (family, position of the peer) -> column
@@ -62,7 +57,20 @@ def capture(
     return Workload(name, world, groups, classes.view())
 
 
-def _peers(places: Places, columns: dict[tuple[int, int], int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _classes(recordings: Sequence[Recording], places: Places) -> NDArray[np.int32]:
+    """Return for each rank the index of the recording that stands for it."""
+    by_place = {
+        places.of_names(each)[node["group"]] for each in recordings for node in each.nodes if node.get("op") in MESSAGES
+    }
+    return class_of_ranks(places, sorted(by_place), [each.rank for each in recordings])
+
+
+def standing_for(recordings: Sequence[Recording], rank: int, world: int) -> Recording:
+    """Return the recording that stands for a rank."""
+    return recordings[int(_classes(recordings, places_of(recordings[0], world))[rank])]
+
+
+def _peers(places: Places, columns: dict[tuple[int, int], int]) -> NDArray[np.int32]:
     """Return (ranks, columns): the member of each rank's group at a position."""
     out = np.full((len(places.group_of), len(columns)), -1, np.int32)
     for (family, position), column in columns.items():

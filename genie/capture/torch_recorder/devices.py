@@ -152,6 +152,7 @@ def pretend(graph: Graph) -> None:
     torch.cpu.current_stream = lambda *_: current_stream()
     torch.cpu.synchronize = lambda *_: graph.synchronise()
     torch.nn.Module._apply = _applied
+    torch.random.fork_rng = _unforked
     _fix_autocast()
     torch.set_default_device = _without_device(torch.set_default_device)
     torch.compile = _uncompiled(graph)
@@ -178,6 +179,12 @@ def _applied(module: Any, function: Any, recurse: bool = True) -> Any:
 
 def _always(value: Any) -> Any:
     return lambda *_, **__: value
+
+
+@contextmanager
+def _unforked(*_: Any, **__: Any) -> Iterator[None]:
+    """Random numbers have no values here."""
+    yield
 
 
 def _without_device(function: Any) -> Any:

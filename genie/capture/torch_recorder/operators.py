@@ -86,7 +86,8 @@ def _is_view(inputs: list[Any], outputs: list[Any]) -> bool:
 
 
 def _bytes(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())
+    size: int = tensor.numel() * tensor.element_size()
+    return size
 
 
 def _flops(packet: Any, func: Any, args: Any, kwargs: Any, out: Any) -> int:

@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from . import devices, distributed
+    from . import devices, distributed, pipelines
     from .data_parallel import replacement
     from .graph import Graph, Refused, StepEnd
     from .operators import Operators
@@ -38,6 +38,7 @@ def main(words: list[str]) -> int:
     devices.refuse_extensions()
     distributed.pretend(graph, int(rank), int(world))
     distributed.pause_shape_rules(graph)
+    pipelines.pretend()
     data_parallel = replacement(graph)
     torch.nn.parallel.DistributedDataParallel = torch.nn.parallel.distributed.DistributedDataParallel = data_parallel
     first: list[Any] = []

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from genie.capture.script import Recording, Script, check, record
-from genie.capture.workload import MESSAGES, capture, float32_products, other_sizes
+from genie.capture.workload import MESSAGES, capture, float32_products, other_sizes, standing_for
 from genie.cli.convert.workloads import Compress, Prefix
 from genie.cli.convert.writing import Out, check_traces_folder, writing
 from genie.cli.groups import flattened
@@ -89,7 +89,7 @@ def captured(
     for text, count in _notes(recordings).items():
         note(f"{text} ({count} times)" if count > 1 else text)
     for each in checks:
-        count, less = other_sizes(recordings[0], each)
+        count, less = other_sizes(standing_for(recordings, each.rank, world), each)
         if count:
             part = f"{abs(less):.2%} {'less' if less > 0 else 'more'} memory traffic in all"
             note(f"rank {each.rank}: {count} operators have other sizes, {part}: shards may be uneven")
