@@ -98,8 +98,8 @@ def _flops(packet: Any, func: Any, args: Any, kwargs: Any, out: Any) -> int:
         passes = 2.5 if "backward" in str(packet) else 1.0
         return round(2 * passes * causal * batch * heads * queries * key.shape[2] * (dim + value.shape[3]))
     if packet in flop_registry:
-        flops: int = flop_registry[packet](*args, **kwargs, out_val=out)
-        return flops
+        count: int = flop_registry[packet](*args, **kwargs, out_val=out)
+        return count
     return 0
 
 
