@@ -161,7 +161,8 @@ def test_the_drawn_jobs_have_all_that_can_be_combined() -> None:
     wanted = [
         "none", "zero1", "zero2", "zero3", "fsdp", "hybrid shards", "recompute none", "recompute selective",
         "recompute full", "schedule gpipe", "schedule zero-bubble", "schedule dualpipe-v", "virtual", "rms", "layer",
-        "latent", "grouped", "tied over stages", "tied in a V", "prediction", "sequence parallel", "tensor parallel alone",
+        "latent", "grouped", "tied over stages", "tied in a V", "prediction", "sequence parallel",
+        "tensor parallel alone",
         *(f"context {each}" for each in EXCHANGES), *DISPATCHES, *(f"{each} etp" for each in DISPATCHES), "routed",
     ]  # fmt: skip
     assert [name for name in wanted if seen[name] < 2] == []
