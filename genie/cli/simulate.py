@@ -29,10 +29,12 @@ from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
 from simtwin.fabric.network import Network
 from simtwin.levels.names import PACKET, Level
+from simtwin.play.band import has_compute
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
+from simtwin.report.band import band_in_words
 
 SIMULATE_EXAMPLES = """
 Examples:
@@ -43,6 +45,7 @@ genie simulate TRACE --fabric FABRIC.toml --report -o runs/sim
 genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/series
+genie simulate TRACE --fabric FABRIC.toml --band --report -o runs/band
 ```
 """
 
@@ -108,6 +111,15 @@ def simulate(
             rich_help_panel=TWIN_PANEL,
         ),
     ] = None,
+    band: Annotated[
+        bool,
+        typer.Option(
+            "--band",
+            help="Play the workload at 0.85 and 1.15 times its compute times too, with unchanged communication. The "
+            "command prints the time of an iteration at all three. This takes three times as long.",
+            rich_help_panel=TWIN_PANEL,
+        ),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -130,6 +142,9 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+        if band and (follow is not None or stop_after is not None):
+            other = "--stop-after" if follow is None else "--follow"
+            raise UsageError(f"--band: {other} fixes times of the iteration; leave one of the two out")
         live = None if follow is None else _run_to_follow(follow)
         if live is not None:
             traffic = replace(traffic, dilation=int(live.info.get("dilation", 1)))
@@ -140,6 +155,8 @@ def simulate(
         twin = job.twin(threads=simulated.threads, level=level, model=model)
         _warn_of_threads(simulated, job, twin)
         job.warn_of_idle_options(level.name)
+        if band and not has_compute(job.workload):
+            warn("--band: the workload has no compute times: the iteration takes the same time at all three")
         kept = Series(series_ps, twin.network.link_names) if series_ps else None
         refuse_running(out)
         prepare_folder(out, TWIN)
@@ -154,8 +171,9 @@ def simulate(
                 iterations=iterations or 1,
                 follow=live,
                 compute=traffic.compute,
-                watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out)),
+                watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out), progress.begin),
                 nccl_variables=job.nccl_variables(),
+                band=band,
             )
         if report:
             from simtwin.report import write_simulation_report
@@ -221,10 +239,16 @@ def _result(run: Run, level: Level) -> str:
     return ", ".join([extent_of(run), done, *events_of(run.counters)])
 
 
+def _milliseconds(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.3f} ms"
+
+
 def extent_of(run: Run) -> str:
     """Return the length of an iteration, or where the simulation stopped, in words."""
     if run.info["complete"]:
-        return f"{run.timeline['end_ns'].max() / 1e6:.3f} ms an iteration"  # type: ignore[operator]
+        band = band_in_words(run.info, _milliseconds, max)
+        longest_ns: int = run.timeline["end_ns"].max()  # type: ignore[assignment]
+        return f"{_milliseconds(longest_ns)} an iteration{f' ({band})' if band else ''}"
     return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
 
 

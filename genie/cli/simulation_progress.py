@@ -32,6 +32,7 @@ class Progress:
         self._place = self._events = 0  # of the current iteration
         self._before = 0  # events of earlier iterations
         self._told = 0  # all events, at the last line
+        self._what = ""  # is played
 
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
         if place != self._place or simulator.events < self._events:  # another simulator
@@ -43,7 +44,8 @@ class Progress:
         events = self._before + self._events
         rate = (events - self._told) / (now - self._last)
         self._last, self._told = now, events
-        which = f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
+        which = self._what
+        which += f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
         line = f"{which}{simulator.now_ps / 1e9:.3f} ms simulated, {_per_second(rate)}"
         share = share_done(simulator)
         done = (place + (share or 0)) / iterations if share is not None or place else None
@@ -51,6 +53,12 @@ class Progress:
             left = self._left(done, now - self._began, is_known=place > 0)
             line += left if self._display.is_terminal else f", {_percent(done)}{left}"
         self._display.update(line, done)
+
+    def begin(self, what: str) -> None:
+        """Begin anew, for another play of the workload. `what`: the start of its lines."""
+        self._began = self._last = time.monotonic()
+        self._place = self._events = self._before = self._told = 0
+        self._what = what
 
     def writing(self, iterations: int, rows: int, out: Path) -> None:
         """Show that results are being written, where that takes a while."""

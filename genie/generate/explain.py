@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from genie.compute.gpus import Gpu
 from genie.generate.memory import memory_of
-from genie.generate.parameters import parameters_of
+from genie.generate.parameters import Part, parameters_of
 from genie.generate.program import LEGEND
-from genie.generate.step import GROUP_NAMES, Part, Step
+from genie.generate.step import GROUP_NAMES, Step
 from genie.page.words import amount
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from genie.generate.step import Part, Step
+from genie.generate.parameters import Part
+from genie.generate.step import Step
 from genie.generate.training import BF16_BYTES
 
 MASTER_BYTES = 12  # master copy and two moments of Adam, for each parameter

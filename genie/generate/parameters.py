@@ -51,6 +51,18 @@ class ModelParameters:
         return self.main + self.prediction
 
 
+@dataclass(frozen=True)
+class Part:
+    """Parameters of a rank that are reduced together: those that all ranks have, and its experts'."""
+
+    own: int = 0
+    experts: int = 0
+    replicated: int = 0  # of `own`: the same on all tensor-parallel ranks
+
+    def __add__(self, other: Part) -> Part:
+        return Part(self.own + other.own, self.experts + other.experts, self.replicated + other.replicated)
+
+
 def parameters_of(model: Model) -> ModelParameters:
     """Return the numbers of parameters of a model."""
     norm = norm_of(model)

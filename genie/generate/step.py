@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from genie.compute.operators import memory
 from genie.errors import UsageError
 from genie.generate.degrees import Domain, Grid
 from genie.generate.layers import Half, Layers
-from genie.generate.parameters import LayerParameters, layer_of, norm_of
+from genie.generate.parameters import LayerParameters, Part, layer_of, norm_of
 from genie.generate.pipeline import Action, Schedule, read_schedule, schedule_of
 from genie.generate.program import Price, Program, Stream, Traffic
+from genie.generate.sharded import ShardedParameters, a_share
 from genie.generate.training import BF16_BYTES, FP32_BYTES, Training
 from genie.workload.classes import Classes
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
@@ -29,18 +29,6 @@ GROUP_NAMES = {
 BUCKET_PARAMETERS = 40_000_000  # of overlapped gradients, at least; and so many for each data-parallel rank:
 BUCKET_PARAMETERS_A_RANK = 1_000_000
 ADAM_BYTES = 30  # read and written for each parameter: gradient, master copy, two moments, parameter
-
-
-@dataclass(frozen=True)
-class Part:
-    """Parameters of a rank that are reduced together: those that all ranks have, and its experts'."""
-
-    own: int = 0
-    experts: int = 0
-    replicated: int = 0  # of `own`: the same on all tensor-parallel ranks
-
-    def __add__(self, other: Part) -> Part:
-        return Part(self.own + other.own, self.experts + other.experts, self.replicated + other.replicated)
 
 
 class Step:
@@ -88,12 +76,22 @@ class Step:
         parts += [self.parameters_of_layer(layer) for layer in self.layers_of_stage[stage]]
         if stage == self.schedule.stages - 1:
             norm = norm_of(model)
-            tied_here = model.tied and self.schedule.stages == 1
+            tied_here = model.tied and self.rank_of_stage[0] == self.rank_of_stage[-1]
             parts.append(Part(norm + (0 if tied_here else table), replicated=norm))
-            for _ in range(model.prediction_layers):
-                further = self.parameters_of_layer(model.layers - 1)
-                parts.append(further + Part(2 * model.hidden**2 + 3 * norm, replicated=3 * norm))
+            parts += [self.parameters_of_prediction()] * model.prediction_layers
         return parts
+
+    def parameters_of_prediction(self) -> Part:
+        """Return the parameters of a layer that predicts one more token: with its projection and its norms."""
+        model = self.training.model
+        norms = 3 * norm_of(model)
+        return self.parameters_of_layer(model.layers - 1) + Part(2 * model.hidden**2 + norms, replicated=norms)
+
+    def parameters_outside_layers(self, stage: int) -> Part:
+        """Return the parameters of a stage's embedding, last norm and head."""
+        first, layers = int(stage == 0), len(self.layers_of_stage[stage])
+        parts = self.parameters_of_stage(stage)
+        return sum([*parts[:first], *parts[first + layers : first + layers + 1]], Part())
 
     def graph(self, rank: int, expert_place: int = 0) -> tuple[RankGraph, Counter[Traffic]]:
         """Return the graph of a rank of the pipeline, and its collectives and sends.
@@ -159,9 +157,9 @@ class _RankStep:
         self.step, self.rank, self.training = step, rank, step.training
         self.program = Program(self.training.degrees, price)
         self.layers = Layers(self.training, self.program, expert_place)
+        self._sharded = ShardedParameters(self.training, self.program)
         self.actions: Sequence[Action] = step.schedule.actions[rank]
         self._reductions: list[int | None] = []
-        self._gathered: dict[tuple[int, str], int | None] = {}
 
     def graph(self) -> RankGraph:
         last_weights = {action.stage: action for action in self.actions if action.what in ("W", "BW")}
@@ -179,13 +177,15 @@ class _RankStep:
     def _forward(self, action: Action) -> None:
         stage, stages = action.stage, self.step.schedule.stages
         self._receive(action, stage - 1, forward=True)
+        self.program.wait_for(*self._gather_rest(stage, "forward"))
         if stage == 0:
             self.layers.embedding_forward()
         for layer in self._with_parameters(self.step.layers_of_stage[stage], "forward"):
             self.layers.forward(layer)
         if stage == stages - 1:
             self.layers.head_forward()
-            for _ in range(self.training.model.prediction_layers):
+            for at in range(self.training.model.prediction_layers):
+                self.program.wait_for(*self._gather_prediction(at, "forward"))
                 self.layers.prediction_forward(self.training.model.layers - 1)
         self._send(action, stage + 1, forward=True)
 
@@ -194,9 +194,11 @@ class _RankStep:
         half = Half(inputs=action.what != "W", weights=action.what != "B")
         if half.inputs:
             self._receive(action, stage + 1, forward=False)
+            if not self._sharded.keeps_rest:
+                self.program.wait_for(*self._gather_rest(stage, "backward"))
         if stage == stages - 1:
-            for _ in range(self.training.model.prediction_layers):
-                self.layers.prediction_backward(self.training.model.layers - 1, half)
+            for at in reversed(range(self.training.model.prediction_layers)):
+                self._backward_of_prediction(at, half)
             self.layers.head_backward(half)
         # A rank's own last part first: gradients are ready in this order.
         parts = self.step.parameters_of_stage(stage)
@@ -205,21 +207,33 @@ class _RankStep:
         first = 1 if stage == 0 else 0
         tail = parts[first + len(self.step.layers_of_stage[stage]) :]
         bucket = sum(tail, bucket)
-        for layer in self._with_parameters(self.step.layers_of_stage[stage][::-1], "backward"):
+        layers = self.step.layers_of_stage[stage][::-1]
+        for layer in self._with_parameters(layers, "backward") if half.inputs else layers:
             self.layers.backward(layer, half)
-            if self.training.shards_parameters and half.weights:
-                self._scatter_gradients(layer)
+            if half.weights:
+                self._reductions += self._sharded.scatter(self.step.parameters_of_layer(layer), f"layer {layer}")
             bucket += self.step.parameters_of_layer(layer)
             if reduces and self._is_full(bucket):
                 self._reduce(bucket, f"gradients from layer {layer}")
                 bucket = Part()
         if stage == 0 and half.weights:
             self.layers.embedding_backward()
+        if half.weights:
+            rest = self.step.parameters_outside_layers(stage)
+            self._reductions += self._sharded.scatter(rest, f"embedding and head of stage {stage}")
         bucket = sum(parts[:first], bucket)
         if half.inputs:
             self._send(action, stage - 1, forward=False)
         if reduces:
             self._reduce(bucket, f"gradients of stage {stage}")
+
+    def _backward_of_prediction(self, at: int, half: Half) -> None:
+        if half.inputs:
+            self.program.wait_for(*self._gather_prediction(at, "backward"))
+        self.layers.prediction_backward(self.training.model.layers - 1, half)
+        if half.weights:
+            part = self.step.parameters_of_prediction()
+            self._reductions += self._sharded.scatter(part, f"prediction layer {at}")
 
     def _receive(self, action: Action, stage: int, *, forward: bool) -> None:
         if 0 <= stage < self.step.schedule.stages and self.step.rank_of_stage[stage] != self.rank:
@@ -245,48 +259,21 @@ class _RankStep:
 
     def _with_parameters(self, layers: Sequence[int], what: str) -> Iterator[int]:
         """Yield the layers; sharded parameters of each are gathered while the layer before it computes."""
-        if not self.training.shards_parameters:
-            yield from layers
-            return
-        coming = self._gather_parameters(layers[0], what) if layers else []
+        coming = self._gather_layer(layers[0], what) if layers else []
         for at, layer in enumerate(layers):
             self.program.wait_for(*coming)
-            if at + 1 < len(layers):
-                coming = self._gather_parameters(layers[at + 1], what)
+            coming = self._gather_layer(layers[at + 1], what) if at + 1 < len(layers) else []
             yield layer
 
-    def _gather_parameters(self, layer: int, what: str) -> list[int | None]:
-        """Gather the parameters of a layer, beside the compute that follows."""
-        part, after = self.step.parameters_of_layer(layer), [self.program.last_compute]
-        return [
-            self.program.collective(
-                f"gather {name}parameters of layer {layer}, {what}",
-                Op.ALL_GATHER, domain, BF16_BYTES * _a_share(count, self._members(domain)), Stream.PARAMETERS,
-                "2 P / d", after,
-            )
-            for name, domain, count in (("", Domain.SHARD, part.own), ("expert ", Domain.EXPERT_DATA, part.experts))
-        ]  # fmt: skip
+    def _gather_rest(self, stage: int, what: str) -> list[int | None]:
+        rest = self.step.parameters_outside_layers(stage)
+        return self._sharded.gather(rest, f"embedding and head of stage {stage}, {what}")
 
-    def _scatter_gradients(self, layer: int) -> None:
-        part, training = self.step.parameters_of_layer(layer), self.training
-        for name, domain, count in (("", Domain.SHARD, part.own), ("expert ", Domain.EXPERT_DATA, part.experts)):
-            members = self._members(domain)
-            size_bytes = training.gradient_bytes * _a_share(count, members) * members
-            node = self.program.collective(
-                f"scatter {name}gradients of layer {layer}",
-                Op.REDUCE_SCATTER,
-                domain,
-                size_bytes,
-                Stream.GRADIENTS,
-                f"{training.gradient_bytes} P",
-            )
-            if domain is Domain.SHARD:
-                own_bytes = training.gradient_bytes * _a_share(count, members)
-                node = self.program.collective(
-                    f"add gradients of layer {layer}", Op.ALL_REDUCE, Domain.REPLICA, own_bytes, Stream.GRADIENTS,
-                    f"{training.gradient_bytes} P / d",
-                ) or node  # fmt: skip
-            self._reductions.append(node)
+    def _gather_prediction(self, at: int, what: str) -> list[int | None]:
+        return self._sharded.gather(self.step.parameters_of_prediction(), f"prediction layer {at}, {what}")
+
+    def _gather_layer(self, layer: int, what: str) -> list[int | None]:
+        return self._sharded.gather(self.step.parameters_of_layer(layer), f"layer {layer}, {what}")
 
     def _members(self, domain: Domain) -> int:
         return self.training.degrees.members(domain)
@@ -307,7 +294,7 @@ class _RankStep:
         op, verb = (Op.ALL_REDUCE, "add") if training.sharding == "none" else (Op.REDUCE_SCATTER, "scatter")
         for kind, domain, count in (("", Domain.DATA, part.own), ("expert ", Domain.EXPERT_DATA, part.experts)):
             members = self._members(domain)
-            size_bytes = training.gradient_bytes * _a_share(count, members) * members
+            size_bytes = training.gradient_bytes * a_share(count, members) * members
             formula = f"{training.gradient_bytes} P"
             self._reductions.append(
                 self.program.collective(f"{verb} {kind}{name}", op, domain, size_bytes, Stream.GRADIENTS, formula)
@@ -332,14 +319,15 @@ class _RankStep:
         ends = {self.step.rank_of_stage[0], self.step.rank_of_stage[-1]}
         if model.tied and len(ends) == 2 and self.rank in ends:
             table = training.vocabulary // degrees.tensor * model.hidden
+            held = a_share(table, self._members(Domain.SHARD)) if training.shards_parameters else table
             self._wait(
-                "add embedding gradients", Op.ALL_REDUCE, Domain.ENDS, FP32_BYTES * table, Stream.GRADIENTS, "4 P"
+                "add embedding gradients", Op.ALL_REDUCE, Domain.ENDS, FP32_BYTES * held, Stream.GRADIENTS, "4 P"
             )
         domain = Domain.MODEL if training.sharding == "none" else Domain.WORLD
         self._wait("add gradient norms", Op.ALL_REDUCE, domain, FP32_BYTES, Stream.GRADIENTS, "4")
         is_sharded = training.sharding != "none"
-        own = _a_share(total.own, self._members(Domain.SHARD if training.shards_parameters else Domain.DATA))
-        experts = _a_share(total.experts, self._members(Domain.EXPERT_DATA))
+        own = a_share(total.own, self._members(Domain.SHARD if training.shards_parameters else Domain.DATA))
+        experts = a_share(total.experts, self._members(Domain.EXPERT_DATA))
         count = own + experts if is_sharded else total.own + total.experts
         program.compute(memory("optimizer", ADAM_BYTES * count))
         if is_sharded and not training.shards_parameters:
@@ -349,8 +337,3 @@ class _RankStep:
 
     def _wait(self, name: str, op: Op, domain: Domain, size_bytes: int, stream: Stream, formula: str) -> None:
         self.program.wait_for(self.program.collective(name, op, domain, size_bytes, stream, formula))
-
-
-def _a_share(count: int, members: int) -> int:
-    """Return the parameters of one of so many ranks that share them, padding counted."""
-    return -(-count // members)

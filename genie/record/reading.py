@@ -68,6 +68,11 @@ class _Host(Struct):
     switch: str | None = None
 
 
+class _BandPlay(Struct):
+    compute_scale: Share
+    ends_ns: list[Time]
+
+
 class _Info(Struct):
     """Fields of run.json that other modules read; all are optional."""
 
@@ -101,6 +106,7 @@ class _Info(Struct):
     stopped_at_ns: Time | None = None
     series_interval_ns: Annotated[int, Meta(ge=1, le=TIME_MAX_NS)] | None = None
     series_cut: Any = None
+    band: list[_BandPlay] | None = None
     events: Count = 0
     data_packets: Count = 0
     wall_s: Share = 0.0

@@ -138,14 +138,31 @@ def fabric_from(document: Document) -> Fabric:
             f" = {topology.hosts_per_leaf} makes {fabric.hosts} hosts: give at most {HOSTS_MAX // topology.leaves}",
         )
     check_size(document, fabric)
-    domain = topology.domain if isinstance(topology, RailOptimized) else None
-    if domain and domain.pxn and domain.kind != "switch":
-        raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
+    _check_domain(document, topology)
     if isinstance(topology, Explicit):
         _check_explicit(document, fabric, topology)
     check_values(document, fabric)
     _check_queues(document, fabric)
     return fabric
+
+
+def _check_domain(document: Document, topology: object) -> None:
+    """Check the links inside of servers. Raises FabricError."""
+    if isinstance(topology, LeafSpine):
+        per_server, domain = topology.hosts_per_server, topology.domain
+        if (per_server is None) != (domain is None):
+            present, lacking = ("domain", "hosts_per_server") if domain else ("hosts_per_server", "domain")
+            raise document.error(("topology", present), f" needs {lacking} beside it")
+        if per_server is not None and topology.hosts_per_leaf % per_server:
+            raise document.error(
+                ("topology", "hosts_per_server"),
+                f" = {per_server} does not divide hosts_per_leaf {topology.hosts_per_leaf}",
+            )
+        if domain and domain.pxn:
+            raise document.error(("topology", "domain", "pxn"), ' is for kind = "rail-optimized"')
+    domain = topology.domain if isinstance(topology, RailOptimized) else None
+    if domain and domain.pxn and domain.kind != "switch":
+        raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
 
 
 def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> None:

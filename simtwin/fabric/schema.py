@@ -61,6 +61,16 @@ class Photonic(_Strict, tag_field="kind", tag="photonic", frozen=True):
     setup: Duration = Duration(10_000_000)
 
 
+class Domain(_Strict, frozen=True):
+    """Links among the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
+
+    rate: Rate
+    delay: Duration = Duration(0)
+    kind: Literal["switch", "mesh"] = "switch"
+    # A message for another rail crosses the domain's switch to the port on that rail (NCCL's PXN).
+    pxn: bool = False
+
+
 class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
     """Hosts in order on leaf switches `leaf0`, ...; every leaf has one link to every spine `spine0`, ..."""
 
@@ -68,6 +78,8 @@ class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
     spines: Switches
     hosts_per_leaf: Hosts
     spine_link: Link | None = None  # leaf to spine; as [link] when absent
+    hosts_per_server: Annotated[int, Meta(ge=2, le=64)] | None = None  # hosts in order in servers with a domain
+    domain: Domain | None = None
 
 
 class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
@@ -78,16 +90,6 @@ class FatTree(_Strict, tag_field="kind", tag="fat-tree", frozen=True):
     """
 
     k: Annotated[int, Meta(ge=2, le=50, multiple_of=2)]  # 31,250 hosts
-
-
-class Domain(_Strict, frozen=True):
-    """Links among the accelerators of a server besides the network: a switch of their own, or a cable for each pair."""
-
-    rate: Rate
-    delay: Duration = Duration(0)
-    kind: Literal["switch", "mesh"] = "switch"
-    # A message for another rail crosses the domain's switch to the port on that rail (NCCL's PXN).
-    pxn: bool = False
 
 
 class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=True, frozen=True):

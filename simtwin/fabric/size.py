@@ -71,7 +71,7 @@ def size_of(fabric: Fabric) -> NetworkSize:
     if isinstance(topology, SingleSwitch | Photonic):
         return NetworkSize(hosts, 1)
     if isinstance(topology, LeafSpine):
-        return NetworkSize(hosts + topology.leaves * topology.spines, topology.leaves)
+        return _leaf_spine(topology, hosts)
     if isinstance(topology, FatTree):
         return NetworkSize(3 * hosts, topology.k**2 // 2)
     if isinstance(topology, RailOptimized):
@@ -84,6 +84,17 @@ def size_of(fabric: Fabric) -> NetworkSize:
     if isinstance(topology, Torus):
         return _torus(topology, hosts)
     return _explicit(topology)
+
+
+def _leaf_spine(topology: LeafSpine, hosts: int) -> NetworkSize:
+    cables, domain = hosts + topology.leaves * topology.spines, topology.domain
+    if domain is None or topology.hosts_per_server is None:
+        return NetworkSize(cables, topology.leaves)
+    servers = hosts // topology.hosts_per_server
+    if domain.kind == "mesh":
+        return NetworkSize(cables + servers * comb(topology.hosts_per_server, 2), topology.leaves)
+    # The hosts of a server are on the same leaf; its switch leads to them alone.
+    return NetworkSize(cables + hosts, servers, local=hosts, local_routes=hosts)
 
 
 def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, combinations, product
 
 from genie.config.units import Rate
 from simtwin.fabric.network import UNLIMITED_BUFFER, Network, NetworkBuilder
 from simtwin.fabric.schema import (
+    Domain,
     Dragonfly,
     DualPlane,
     Explicit,
@@ -91,12 +93,30 @@ def _photonic(builder: _Generator, topology: Photonic) -> None:
 
 
 def _leaf_spine(builder: _Generator, topology: LeafSpine) -> None:
-    """Hosts in order on their leaves, cables of the hosts first, then leaf by leaf to each spine."""
+    """Cables of the hosts first, in order on their leaves, then leaf by leaf to each spine, then domains of servers."""
     leaves, spines = builder.named("leaf", topology.leaves), builder.named("spine", topology.spines)
     for h in range(builder.hosts):
         builder.attach(h, leaves[h // topology.hosts_per_leaf])
     for leaf, spine in product(leaves, spines):
         builder.join(leaf, spine, topology.spine_link)
+    if topology.domain is not None and topology.hosts_per_server is not None:
+        _domains(builder, topology.domain, topology.hosts_per_server)
+
+
+def _domains(builder: _Generator, domain: Domain, per_server: int, ports: Sequence[int] = ()) -> None:
+    """Links inside each server of so many hosts. `ports`: with PXN, each host's port to the network."""
+    link = Link(domain.rate, domain.delay)
+    for server in range(builder.hosts // per_server):
+        own = range(server * per_server, (server + 1) * per_server)
+        if domain.kind == "mesh":
+            for a, b in combinations(own, 2):
+                builder.join(a, b, link)
+            continue
+        switch = builder.bridge(f"server{server}")
+        for h in own:
+            builder.join(h, switch, link)
+            if ports:
+                builder.join(switch, ports[h], link)
 
 
 def _fat_tree(builder: _Generator, topology: FatTree) -> None:
@@ -134,20 +154,8 @@ def _rail_optimized(builder: _Generator, topology: RailOptimized) -> None:
         builder.attach(ports[h] if ports else h, leaves[h % rails][h // rails // per_leaf])
     for leaf, spine in product(chain.from_iterable(leaves), spines):
         builder.join(leaf, spine, topology.spine_link)
-    if domain is None:
-        return
-    link = Link(domain.rate, domain.delay)
-    for server in range(servers):
-        own = range(server * rails, (server + 1) * rails)
-        if domain.kind == "mesh":
-            for a, b in combinations(own, 2):
-                builder.join(a, b, link)
-        else:
-            switch = builder.bridge(f"server{server}")
-            for h in own:
-                builder.join(h, switch, link)
-                if ports:
-                    builder.join(switch, ports[h], link)
+    if domain is not None:
+        _domains(builder, domain, rails, ports)
 
 
 def _dual_plane(builder: _Generator, topology: DualPlane) -> None:

@@ -16,6 +16,7 @@ from simtwin.fabric.played_paths import PlayedPaths
 from simtwin.fabric.tiers import crossings, tiers_of
 from simtwin.fabric.topology import Network
 from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.play.band import band_of
 from simtwin.play.effects import CrossedLinks, missed_faults
 from simtwin.play.simulated import Simulated
 from simtwin.play.twin import FollowError, SimulationError, Twin, arrivals_of
@@ -51,6 +52,7 @@ def simulate_to_folder(
     compute: str | None = None,
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
+    band: bool = False,
 ) -> Run:
     """Simulate as `simulated` does, write the run folder with the fabric, and open it.
 
@@ -58,7 +60,7 @@ def simulate_to_folder(
     """
     result = simulated(
         twin, workload, workload_path=workload_path, slots=slots, lowering=lowering, iterations=iterations,
-        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables,
+        follow=follow, compute=compute, watch=watch, nccl_variables=nccl_variables, band=band,
     )  # fmt: skip
     try:
         result.fill(out)
@@ -82,10 +84,12 @@ def simulated(
     compute: str | None = None,
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
+    band: bool = False,
 ) -> Simulated:
     """Simulate, and return everything that a run folder records; after a failure, as far as it got.
 
-    `nccl_variables`: the variables that are set and their effects, for the record. Raises FollowError.
+    `nccl_variables`: the variables that are set and their effects, for the record. `band`: whether to play the
+    workload at the compute times of `band.BAND` too, for the record. Raises FollowError.
     """
     from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
@@ -112,6 +116,12 @@ def simulated(
         if error.partial is None:
             raise
         result, failure = error.partial, str(error)
+    plays = None
+    if band and result.stopped is None and not failure:
+        try:
+            plays = band_of(twin, workload, iterations=numbers, slots=slots, lowering=lowering, watch=watch)
+        except SimulationError as error:
+            failure = f"with other compute times: {error}"
     network = twin.network
     # A run that is followed had the same paths in all iterations.
     seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
@@ -155,6 +165,7 @@ def simulated(
         "recorded": recorded,
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
+        "band": plays,
         "wall_s": round(result.counters["wall_s"], 6),
         "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
         "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))

@@ -54,7 +54,7 @@ class Simulated:
         """One row per link: packets, bytes, drops, marks, pauses, the longest queue (`longest_queue_bytes`)."""
         import polars as pl
 
-        return pl.DataFrame(self.counters["links"])
+        return pl.DataFrame(self.counters["links"], infer_schema_length=None)
 
     @cached_property
     def flow_completion(self) -> pl.DataFrame:

@@ -33,7 +33,7 @@ class Watch:
 
     `progress` is called with (simulator, place of the iteration, number of iterations) a few times a second or more
     often. `stop` is called as often; it returns why to stop, or None. `played` is called with (iterations, rows of the
-    timeline) at the end, before tables are made.
+    timeline) at the end, before tables are made. `begins` is called with its name before each further play of the band.
     """
 
     progress: Callable[[Simulator, int, int], None] | None = None
@@ -41,6 +41,7 @@ class Watch:
     stop_after_ps: int | None = None  # simulated time, of the first iteration that reaches it
     series: Series | None = None
     played: Callable[[int, int], None] | None = None
+    begins: Callable[[str], None] | None = None
 
     def play(self, simulator: Simulator, iteration: int, place: int = 0, iterations: int = 1) -> Stopped | None:
         """Play until nothing is left, something fails, or `stop` gives a reason; then all threads reach that time.

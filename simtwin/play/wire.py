@@ -25,7 +25,7 @@ from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
 from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
-from simtwin.fabric.schema import Explicit, Fabric, RailOptimized, Transport
+from simtwin.fabric.schema import Explicit, Fabric, LeafSpine, RailOptimized, Transport
 
 WIRES = ("nccl", "plain")
 
@@ -110,7 +110,7 @@ def ranks_per_server(fabric: Fabric) -> int:
     topology = fabric.topology
     if isinstance(topology, RailOptimized) and topology.domain is not None:
         return topology.rails
-    if isinstance(topology, Explicit) and topology.hosts_per_server is not None:
+    if isinstance(topology, Explicit | LeafSpine) and topology.hosts_per_server is not None:
         return topology.hosts_per_server
     return 1
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from simtwin.report.band import band_in_words, mean
 from simtwin.report.collectives import table_of
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES, recorded_ranks
@@ -53,9 +54,11 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     packets = f"{info.get('data_packets', 0):,} data packets " if has_packets(run) else ""
     played = f"{packets}in {duration(wall * 1e9)}"
     several = f"{len(ends)} iterations, {duration(min(ends))} to {duration(max(ends))}; " if len(ends) > 1 else ""
+    band = band_in_words(info, duration, mean)
+    band += "; " if band else ""
     return facts(
         (
-            ("An iteration", duration(sum(ends) / len(ends)), f"{several}{info['ranks']} ranks"),
+            ("An iteration", duration(sum(ends) / len(ends)), f"{band}{several}{info['ranks']} ranks"),
             (
                 "Waiting for the network",
                 share(shares[NETWORK]),

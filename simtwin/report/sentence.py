@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.page import count_of, duration, percent, share
+from simtwin.report.band import band_in_words, mean
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import NETWORK, recorded_ranks
 
@@ -88,4 +89,5 @@ def _name(run: Run) -> str:
 def _time(run: Run, ends_ns: dict[int, int]) -> str:
     if not run.info.get("complete", True):
         return f"stopped after {duration(sum(ends_ns.values()))}"
-    return f"{duration(sum(ends_ns.values()) / max(len(ends_ns), 1))} an iteration"
+    band = band_in_words(run.info, duration, mean)
+    return f"{duration(sum(ends_ns.values()) / max(len(ends_ns), 1))} an iteration{f' ({band})' if band else ''}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,12 @@ from genie.errors import UsageError
 from genie.generate.degrees import Degrees, Domain, Grid
 from genie.generate.mixture import ranks_of_a_token
 from genie.generate.routing import Routing, apportioned
-from genie.generate.shipped import find_model, shipped
+from genie.generate.shipped import find_model
 from genie.generate.step import Step
-from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, Training
+from genie.generate.training import Training
 from genie.workload.classes import RankViews
 from genie.workload.graph import Kind, Op, RankGraph, Workload
 from genie.workload.inspect import inspect_workload
-
-DRAWS = 200
 
 
 def step_of(name: str, degrees: Degrees, layers: int = 8, **more: Any) -> Step:
@@ -31,51 +28,6 @@ def step_of(name: str, degrees: Degrees, layers: int = 8, **more: Any) -> Step:
     experts = model.experts and replace(model.experts, first_layer=min(1, model.experts.first_layer))
     model = replace(model, layers=layers, experts=experts)
     return Step(Training(model, degrees, **{"sequence": 512, **more}), lambda operator: 1000 + operator.flops // 10**6)
-
-
-def drawn(number: int) -> Step:
-    """A job with everything drawn. Raises UsageError for one that cannot be."""
-    draw = random.Random(f"jobs/{number}")
-    name = draw.choice(list(shipped()))
-    pipeline = draw.choice([1, 1, 2, 4])
-    has_experts = find_model(name).experts is not None
-    degrees = Degrees(
-        draw.choice([8, 16, 32]),
-        tensor=draw.choice([1, 2, 4]),
-        context=draw.choice([1, 1, 2]),
-        pipeline=pipeline,
-        virtual=draw.choice([1, 2]) if pipeline > 1 else 1,
-        expert=draw.choice([1, 2, 4]) if has_experts else 1,
-        expert_tensor=draw.choice([1, 1, 2]) if has_experts else 1,
-    )
-    schedules = ["", "", "zero-bubble", "dualpipe-v", "gpipe"] if pipeline > 1 else [""]
-    return step_of(
-        name,
-        degrees,
-        draw.choice([4, 8, 9]),
-        micro_batches=draw.choice([4, 8]),
-        schedule=draw.choice(schedules),
-        sequence_parallel=draw.random() < 0.7,
-        sharding=draw.choice(["none", "zero1", "zero2", "fsdp"]),
-        recompute=draw.choice(RECOMPUTES),
-        context_exchange=draw.choice(EXCHANGES),
-        dispatch=draw.choice(DISPATCHES),
-        fp8=draw.random() < 0.2,
-    )
-
-
-@pytest.mark.parametrize("batch", range(8))
-def test_sends_receives_groups_and_sizes_of_drawn_jobs_match(batch: int) -> None:
-    made = 0
-    for number in range(batch * DRAWS // 8, (batch + 1) * DRAWS // 8):
-        try:
-            step = drawn(number)
-        except UsageError:
-            continue
-        made += 1
-        found = [finding.message for finding in inspect_workload(step.workload("drawn")).lints]
-        assert found == [], f"drawn({number}): {step.training}"
-    assert made > DRAWS // 16
 
 
 def bytes_of(graph: RankGraph, workload: Workload) -> dict[tuple[str, str], int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,36 @@ def test_an_unknown_name_is_refused_with_the_list() -> None:
     with pytest.raises(UsageError, match=r"llama9: is no file and no model by name: .*llama3-8b"):
         find_model("llama9")
     assert {shipped()[name]["model_type"] for name in shipped()} <= set(FAMILIES)
+
+
+def rows_of_models() -> list[str]:
+    """The lines of the page's table."""
+    rows = ["| model | type | layers | hidden | parameters | configuration |", "|---|---|---|---|---|---|"]
+    for name, keys in shipped().items():
+        model, published = find_model(name), keys["parameters"]
+        counted = f"{parameters_of(model).main:,}"
+        number = counted if isinstance(published, int) else f"{counted} (published: {published / 1e9:g} billion)"
+        cells = (f"`{name}`", model.family, model.layers, f"{model.hidden:,}", number, _short(keys["source"]))
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
+
+
+def _short(source: str) -> str:
+    return re.split(r" \(|, table", source.removeprefix("https://").removeprefix("huggingface.co/"))[0]
+
+
+def sources_of_models() -> list[str]:
+    """The lines of the page with the sources of the numbers, which many models share."""
+    by_source: dict[str, list[str]] = {}
+    for name, keys in shipped().items():
+        by_source.setdefault(keys["parameters_source"], []).append(f"`{name}`")
+    lines = []
+    for source, names in by_source.items():
+        lines += textwrap.wrap(f"- {', '.join(names)}: {source}.", 100, subsequent_indent="  ")
+    return lines
+
+
+def test_the_page_has_all_models_with_their_sources() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text()
+    for lines in (rows_of_models(), sources_of_models()):
+        assert "\n".join(lines) in page, "\n".join(lines)

@@ -11,6 +11,7 @@ from twin_fabrics import GBPS, US, twin_of
 from genie.config.units import Duration, Rate, Size
 from genie.workload.generate import collective
 from genie.workload.graph import Op
+from simtwin.api import simulate
 from simtwin.fabric.network import Network
 from simtwin.fabric.reading import FabricError, parse_fabric, to_toml
 from simtwin.fabric.routing import shortest_path_routes
@@ -20,6 +21,7 @@ from simtwin.fabric.schema import (
     DualPlane,
     Explicit,
     Fabric,
+    LeafSpine,
     Link,
     NamedHost,
     NamedLink,
@@ -38,6 +40,7 @@ TOPOLOGIES = {
         servers=4, rails=4, servers_per_leaf=2, spines=2, domain=Domain(Rate(900 * GBPS), Duration(US // 10))
     ),
     "rails and meshes": RailOptimized(servers=2, rails=4, spines=1, domain=Domain(Rate(900 * GBPS), kind="mesh")),
+    "leaves and domains": LeafSpine(2, 2, 4, hosts_per_server=2, domain=Domain(Rate(900 * GBPS), Duration(US // 10))),
     "dual-plane": DualPlane(leaves=3, spines=2, hosts_per_leaf=4),
     "dragonfly": Dragonfly(routers=4, hosts_per_router=2, global_links=2),
     "torus": Torus(size=(4, 3, 2)),
@@ -73,6 +76,35 @@ def test_files_name_them_and_all_pairs_are_joined(name: str) -> None:
     shortest_path_routes(network)
     result = twin_of(fabric).play(collective(Op.ALL_TO_ALL, fabric.hosts, fabric.hosts * 4096))
     assert result.counters["dropped"] == 0
+
+
+def test_servers_of_a_leaf_have_a_switch_inside() -> None:
+    made = network_of("leaves and domains")
+    assert degrees(made, "leaf") == {4 + 2: 2}
+    assert degrees(made, "server") == {2: 4}
+    assert [hops(made, 0, other) for other in (1, 2, 4)] == [2, 2, 4]
+    inside = made.link_names.index("host0->server0")
+    assert (int(made.rate_bps[inside]), int(made.delay_ps[inside])) == (900 * GBPS, US // 10)
+    assert bool(made.is_bridge[made.node_names.index("server3")])
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("hosts_per_server = 2", "hosts_per_server needs domain beside it"),
+        ('domain = {rate = "1Tb/s"}', "domain needs hosts_per_server beside it"),
+        ('hosts_per_server = 3\ndomain = {rate = "1Tb/s"}', "hosts_per_server = 3 does not divide hosts_per_leaf 4"),
+        ('hosts_per_server = 2\ndomain = {rate = "1Tb/s", pxn = true}', 'pxn is for kind = "rail-optimized"'),
+    ],
+)
+def test_servers_that_cannot_be_are_refused(keys: str, said: str) -> None:
+    text = (
+        f'[topology]\nkind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 4\n{keys}\n[link]\nrate = "1Gb/s"\n'
+    )
+    with pytest.raises(FabricError) as wrong:
+        parse_fabric(text, "f.toml")
+    assert said in str(wrong.value)
+    assert "\n" not in str(wrong.value)
 
 
 def test_rails_meet_at_spines_and_servers_in_their_domains() -> None:
@@ -158,3 +190,11 @@ def test_bridges_by_name_are_those_of_a_generator() -> None:
     assert by_name.is_bridge.sum() == 4
     for column in ("is_bridge", "rate_bps", "delay_ps", "buffer_bytes", "src_node", "dst_node"):
         assert np.array_equal(getattr(by_name, column), getattr(made, column)), column
+
+
+def test_a_table_of_many_links_has_the_tiers_of_switches_inside_servers() -> None:
+    """More than a hundred links, the first of which are cables of hosts."""
+    topology = RailOptimized(servers=8, rails=8, spines=2, domain=Domain(Rate(900 * GBPS)))
+    run = simulate(Fabric(topology=topology, link=LINK), collective(Op.ALL_REDUCE, 8, 1 << 16), level="analytic")
+    assert run.links.height > 200
+    assert run.links["tier"].n_unique() == 2

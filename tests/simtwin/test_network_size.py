@@ -14,9 +14,12 @@ from simtwin.fabric.topology import build_network
 LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
 RAILS = 'kind = "rail-optimized"\nservers = 5\nrails = 3\nspines = 2\nservers_per_leaf = 2\n'
 LEAVES = 'kind = "leaf-spine"\nleaves = {}\nspines = {}\nhosts_per_leaf = 1'
+SERVERS = 'kind = "leaf-spine"\nleaves = 3\nspines = 2\nhosts_per_leaf = 6\nhosts_per_server = 3\n'
 SMALL = [
     'kind = "single-switch"\nhosts = 7',
     'kind = "leaf-spine"\nleaves = 3\nspines = 4\nhosts_per_leaf = 2',
+    SERVERS + 'domain = {rate = "1Tb/s"}',
+    SERVERS + 'domain = {rate = "1Tb/s", kind = "mesh"}',
     'kind = "fat-tree"\nk = 6',
     RAILS,
     RAILS + 'domain = {rate = "1Tb/s"}',
