@@ -42,7 +42,7 @@ demo: build
 
 # Two processes: one for tests that play in real time, one for tests that compute.
 test: develop native-test
-	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m "not extended"
+	$(WITH_VENV) $(BIN)/python -m pytest -n 2 -m "not extended and not pytorch"
 
 # Guests, packaging, full matrices, all drawn cases, and the benchmarks' own tests.
 test-extended: develop
@@ -51,7 +51,14 @@ test-extended: develop
 test-all: test test-extended
 
 test-quick: develop
-	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow and not extended"
+	$(WITH_VENV) $(BIN)/python -m pytest -m "not slow and not extended and not pytorch"
+
+# PyTorch, which nothing else needs, in an environment of its own.
+TORCH_VENV ?= .venv-torch
+capture-test: develop
+	@test -x $(TORCH_VENV)/bin/python || python3 -m venv $(TORCH_VENV)
+	@$(TORCH_VENV)/bin/pip install --quiet torch==2.13.0 numpy
+	$(WITH_VENV) GENIE_TORCH_PYTHON=$(abspath $(TORCH_VENV))/bin/python $(BIN)/python -m pytest -m pytorch tests/capture
 
 lint: develop
 	$(BIN)/ruff check .

@@ -96,7 +96,8 @@ def _flops(packet: Any, func: Any, args: Any, kwargs: Any, out: Any) -> int:
         batch, heads, queries, dim = query.shape
         causal = 0.5 if _is_causal(func, args, kwargs) else 1.0
         passes = 2.5 if "backward" in str(packet) else 1.0
-        return round(2 * passes * causal * batch * heads * queries * key.shape[2] * (dim + value.shape[3]))
+        flops: float = 2 * passes * causal * batch * heads * queries * key.shape[2] * (dim + value.shape[3])
+        return round(flops)
     if packet in flop_registry:
         count: int = flop_registry[packet](*args, **kwargs, out_val=out)
         return count
