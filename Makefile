@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test test-extended test-all test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
+.PHONY: demo test capture-test test-extended test-all test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
