@@ -121,6 +121,7 @@ same-bits: develop
 # The rooms and their arrows, from the imports.
 picture: develop
 	@$(BIN)/python tests/support/house.py docs/rooms.svg
+	@$(BIN)/python tests/support/timeline_picture.py docs
 
 clean:
 	rm -rf build $(VENV) runs

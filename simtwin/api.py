@@ -15,8 +15,9 @@ from genie.config.strict_toml import SettingsError, Tables
 from genie.inputs.spelling import as_keywords, option
 from genie.plan.lowering import Lowering
 from genie.record import TWIN, begin_record, prepare_folder, refuse_inputs_in, unlock_folders, warn, warn_of_old_name
+from genie.workload.classes import RankViews
 from genie.workload.compute import fill_durations, parse_compute
-from genie.workload.graph import Workload, WorkloadError
+from genie.workload.graph import RankGraph, Workload, WorkloadError
 from genie.workload.load import load
 from simtwin.fabric.placement import host_of_rank
 from simtwin.fabric.schema import Fabric
@@ -127,8 +128,7 @@ def play(
     lowering, built = settled(options, fabric)
     variables = NcclVariables()
     # Durations are filled in below: the caller's graphs keep their own.
-    graphs = {rank: replace(graph, duration_ns=graph.duration_ns.copy()) for rank, graph in workload.ranks.items()}
-    workload = replace(workload, ranks=graphs)
+    workload = replace(workload, ranks=_with_own_durations(workload.ranks))
     filled = fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
     idle = idle_options(options, workload, lowering, built.transport, options.level, options.seed)
     for text in (*idle_compute(options.compute, filled), *idle):
@@ -160,6 +160,14 @@ def play(
     if result.failure:
         raise SimulationError(result.failure)
     return result
+
+
+def _with_own_durations(ranks: Mapping[int, RankGraph]) -> Mapping[int, RankGraph]:
+    """Return graphs whose durations may be changed; ranks of a class share theirs."""
+    if isinstance(ranks, RankViews):
+        own = tuple(replace(graph, duration_ns=graph.duration_ns.copy()) for graph in ranks.classes.templates)
+        return replace(ranks.classes, templates=own).view()
+    return {rank: replace(graph, duration_ns=graph.duration_ns.copy()) for rank, graph in ranks.items()}
 
 
 def _files(fabric: object, workload: object, algorithms: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

@@ -40,6 +40,7 @@ from genie.live.settings import CongestionFault, DelayFault, LossFault, RateFaul
 from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from simtwin.fabric import schema
 from simtwin.play import traffic
+from simtwin.play.training_job import TrainingJob
 from simtwin.sweep.grid import Base
 from simtwin.sweep.rows import RESULTS
 
@@ -343,7 +344,7 @@ FABRIC_TABLES = (
         ("Fabric files", FABRIC_TABLES),
         ("Hosts files", (HostEntry, Calibration)),
         ("Fault plans", (RateFault, LossFault, DelayFault, CongestionFault)),
-        ("Sweeps", (Base, *structs_of(traffic.Traffic))),
+        ("Sweeps", (Base, TrainingJob, *structs_of(traffic.Traffic))),
     ],
 )
 def test_every_key_is_told(heading: str, tables: tuple[Any, ...]) -> None:

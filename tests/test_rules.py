@@ -41,6 +41,8 @@ ROOMS: dict[str, set[str]] = {
     "genie.report": {"genie.verdict", "genie.record", "genie.page"},
     "simtwin": {
         "genie.workload",
+        "genie.compute",
+        "genie.generate",
         "genie.collectives",
         "genie.config",
         "genie.plan",

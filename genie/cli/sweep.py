@@ -23,7 +23,8 @@ from genie.record import refuse_inputs_in
 if TYPE_CHECKING:
     import polars as pl
 
-from simtwin.sweep.grid import SweepRun
+from simtwin.sweep.communication import BUS_BANDWIDTHS
+from simtwin.sweep.grid import CASE, SweepRun
 
 SWEEP_EXAMPLES = """
 Examples:
@@ -31,6 +32,7 @@ Examples:
 ```text
 genie sweep examples/sweep.toml -o runs/sweep
 genie sweep examples/sweep.toml -o runs/sweep --dry-run
+genie sweep examples/suite.toml -o runs/suite --case '*-128'
 mpiexec -n 9 python -m mpi4py.futures -m genie sweep SWEEP.toml -o DIR
 ```
 """
@@ -38,6 +40,8 @@ ROWS_SHOWN = 40
 # Column of the table -> heading and what it is divided by.
 SHOWN = {
     "completion_s": ("completion ms", 1e-3),
+    "exposed_s": ("exposed ms", 1e-3),
+    **{name: (f"{kind} busbw GB/s", 1e9) for kind, name in BUS_BANDWIDTHS.items()},
     "fct_p50_ns": ("FCT p50 us", 1e3),
     "fct_p99_ns": ("FCT p99 us", 1e3),
     "slowdown_p99": ("slowdown p99", 1.0),
@@ -45,7 +49,13 @@ SHOWN = {
     "marked": ("marks", 1),
     "pauses": ("pauses", 1),
     "dropped": ("drops", 1),
+    "wall_s": ("wall s", 1.0),
 }
+# Columns shown for training jobs, where any run has a value, and those for generated traffic.
+OF_JOBS = ("completion_s", "exposed_s", *BUS_BANDWIDTHS.values(), "longest_queue_bytes", "dropped", "wall_s")
+OF_TRAFFIC = tuple(
+    name for name in SHOWN if name not in OF_JOBS or name in ("completion_s", "longest_queue_bytes", "dropped")
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -73,6 +83,14 @@ def sweep(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and play none.")] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Play only the cases whose names match, such as `*-128`. Repeat the option for several patterns.  "
+            "[default: all]",
+        ),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Play failed runs again.")] = False,
 ) -> int:
     """Simulate each combination of a grid of parameters, on all cores or under mpiexec.
@@ -96,7 +114,7 @@ def sweep(
         raise UsageError("--jobs: under mpiexec all processes but the first play runs; leave it out")
     preparing = _Preparing("values checked")
     try:
-        described = load_sweep(file, preparing)
+        described = load_sweep(file, preparing, case or ())
         runs = []
         preparing.what = "runs prepared"
         for run in described.runs():
@@ -131,8 +149,9 @@ def sweep(
                 abandon_mpi()
     failed = table.filter(table["error"] != "")
     axes = [axis.key for axis in described.axes if len(axis.values) > 1]
-    rows.write_beside(PAGE_FILE, sweep_page(table, axes, file.name))
-    _show_table(table, axes)
+    drawn = sorted(axes, key=lambda key: key == CASE)  # cases along the horizontal axis
+    rows.write_beside(PAGE_FILE, sweep_page(table, drawn, file.name))
+    _show_table(table, axes, is_of_jobs=described.is_of_jobs)
     print(f"{counted(len(table), 'run')}, {len(missing)} played now, {len(failed)} failed; {out / PAGE_FILE}")
     if len(failed):
         words = f"{counted(len(failed), 'run')} failed (--retry plays them again); the first: {failed['error'][0]}"
@@ -237,12 +256,14 @@ def _show_plan(runs: Sequence[SweepRun], missing: Sequence[SweepRun], out: Path)
     return EXIT_OK
 
 
-def _show_table(table: pl.DataFrame, keys: Sequence[str]) -> None:
+def _show_table(table: pl.DataFrame, keys: Sequence[str], *, is_of_jobs: bool) -> None:
     """Print the grid and the main results in columns."""
-    heads = [*(key.rpartition(".")[2] for key in keys), *(head for head, _ in SHOWN.values())]
+    shown = [name for name in OF_JOBS if table[name].count()] if is_of_jobs else OF_TRAFFIC
+    heads = [*(key.rpartition(".")[2] for key in keys), *(SHOWN[name][0] for name in shown)]
+    heads = [head.replace("completion", "iteration") if is_of_jobs else head for head in heads]
     lines = [heads]
     for row in table.head(ROWS_SHOWN).iter_rows(named=True):
-        cells = [_cell(row[name], unit) for name, (_, unit) in SHOWN.items()]
+        cells = [_cell(row[name], SHOWN[name][1]) for name in shown]
         lines.append([*(str(row[key]) for key in keys), *(["failed"] if row["error"] else cells)])
     widths = [max(len(line[at]) for line in lines if at < len(line)) for at in range(len(heads))]
     for line in lines:

@@ -17,6 +17,8 @@ Dispatch = Literal["all-to-all", "all-gather", "deepep"]
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 EXCHANGES: tuple[ContextExchange, ...] = ("ring", "all-gather", "ulysses")
 DISPATCHES: tuple[Dispatch, ...] = ("all-to-all", "all-gather", "deepep")
+ZERO: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
+SEQUENCE_DEFAULT = 4096  # tokens
 BF16_BYTES, FP32_BYTES = 2, 4
 SIZE_MAX = 1 << 31
 
@@ -117,3 +119,20 @@ class Training:
         """Size of the padded vocabulary."""
         unit = self.vocabulary_multiple * self.degrees.tensor
         return -(-self.model.vocabulary // unit) * unit
+
+
+def default_sequence(model: Model) -> int:
+    """Return the tokens of a sequence where none are given."""
+    return min(SEQUENCE_DEFAULT, model.context)
+
+
+def default_micro_batches(degrees: Degrees) -> int:
+    """Return the micro-batches of a step where none are given: two for each pipeline stage."""
+    return 2 * degrees.pipeline if degrees.pipeline > 1 else 1
+
+
+def sharding_of(zero: int | None, *, fsdp: bool) -> Sharding:
+    """Return how data-parallel ranks share the optimizer's state and the parameters. Raises UsageError."""
+    if fsdp and zero is not None:
+        raise UsageError(f"--fsdp and --zero {zero}: give one of them")
+    return "fsdp" if fsdp else ZERO[1 if zero is None else zero]

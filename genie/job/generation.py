@@ -14,12 +14,19 @@ from genie.generate.degrees import Degrees
 from genie.generate.pipeline import NAMES
 from genie.generate.routing import routing_of
 from genie.generate.shipped import find_model, shipped
-from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, Sharding, Training
+from genie.generate.training import (
+    DISPATCHES,
+    EXCHANGES,
+    RECOMPUTES,
+    SEQUENCE_DEFAULT,
+    Training,
+    default_micro_batches,
+    default_sequence,
+    sharding_of,
+)  # fmt: skip
 from genie.job.option import Option, check_choices
 
 PARALLELISM, STEP, COMPUTE = "Parallelism", "Step", "Compute times"
-SEQUENCE_DEFAULT = 4096  # tokens
-ZERO: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
 
 
 @dataclass(frozen=True)
@@ -118,12 +125,6 @@ class ParallelOptions:
             self.hsdp or 0,
         )  # fmt: skip
 
-    def sharding(self) -> Sharding:
-        """Return how data-parallel ranks share the optimizer's state and the parameters. Raises UsageError."""
-        if self.fsdp and self.zero is not None:
-            raise UsageError(f"--fsdp and --zero {self.zero}: give one of them")
-        return "fsdp" if self.fsdp else ZERO[1 if self.zero is None else self.zero]
-
 
 @dataclass(frozen=True)
 class StepOptions:
@@ -190,16 +191,15 @@ def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOption
     if model.layers is not None:
         found = replace(found, layers=model.layers)
     degrees = parallel.degrees()
-    stages = degrees.pipeline
     return Training(
         model=found,
         degrees=degrees,
-        sequence=step.sequence or min(SEQUENCE_DEFAULT, found.context),
+        sequence=step.sequence or default_sequence(found),
         micro_batch=step.micro_batch,
-        micro_batches=step.micro_batches or (2 * stages if stages > 1 else 1),
+        micro_batches=step.micro_batches or default_micro_batches(degrees),
         schedule=step.schedule,
         sequence_parallel=parallel.sequence_parallel,
-        sharding=parallel.sharding(),
+        sharding=sharding_of(parallel.zero, fsdp=parallel.fsdp),
         recompute=next(each for each in RECOMPUTES if each == step.recompute),
         context_exchange=next(each for each in EXCHANGES if each == parallel.context_exchange),
         dispatch=next(each for each in DISPATCHES if each == parallel.dispatch),

@@ -42,13 +42,20 @@ TYPE_OF_KIND = {
 }
 
 
-def save(workload: Workload, folder: str | Path, prefix: str = "workload", compress: bool = False) -> None:
+def save(
+    workload: Workload,
+    folder: str | Path,
+    prefix: str = "workload",
+    compress: bool = False,
+    generator: str = "genie",
+) -> None:
     """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; create the folder.
 
-    `load` returns the same graphs, except for notes and the names of nodes' original types. Raises as `write_files`.
+    `load` returns the same graphs, except for notes and the names of nodes' original types. `generator` is
+    written into the traces. Raises as `write_files`.
     """
     groups = {group.name: list(group.ranks) for group in workload.groups}
-    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes("genie", groups))
+    metadata = GlobalMetadata(version=SCHEMA_VERSION, attr=own_attributes(generator, groups))
 
     def write_rank(graph: RankGraph, columns: NDArray[np.int32] | None = None) -> Callable[[Path], None]:
         return lambda path: write_trace(path, metadata, graph_nodes(graph, workload.groups, columns), compress)

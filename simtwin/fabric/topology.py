@@ -65,11 +65,11 @@ class _Generator(NetworkBuilder):
         """Add switches `name`0, `name`1, ... and return their numbers."""
         return [self.switch(f"{name}{i}", self.buffer_bytes) for i in range(count)]
 
-    def attach(self, host: int, switch: int) -> None:
+    def attach(self, host: int, switch: int, length: int = 1) -> None:
         """Add a host's cable."""
         down = self._fabric.downlink or self.link
         bursts = (self.link.burst or 0, down.burst or 0)
-        self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts)
+        self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts, length)
 
     def join(self, a: int, b: int, link: Link | None = None, length: int = 1) -> None:
         """Add a cable between two switches."""
@@ -93,10 +93,13 @@ def _photonic(builder: _Generator, topology: Photonic) -> None:
 
 
 def _leaf_spine(builder: _Generator, topology: LeafSpine) -> None:
-    """Cables of the hosts first, in order on their leaves, then leaf by leaf to each spine, then domains of servers."""
+    """Cables of the hosts first, in order on their leaves, then leaf by leaf to each spine, then domains of servers.
+
+    With domains the cables of hosts are longer, so that the hosts of a server meet inside it and not on their leaf.
+    """
     leaves, spines = builder.named("leaf", topology.leaves), builder.named("spine", topology.spines)
     for h in range(builder.hosts):
-        builder.attach(h, leaves[h // topology.hosts_per_leaf])
+        builder.attach(h, leaves[h // topology.hosts_per_leaf], 1 if topology.domain is None else 2)
     for leaf, spine in product(leaves, spines):
         builder.join(leaf, spine, topology.spine_link)
     if topology.domain is not None and topology.hosts_per_server is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
+    from simtwin.play.simulated import Simulated
 
 COMPUTING, NETWORK, OTHERS, IDLE = range(4)
 STATES = ("computing", "waiting for the network", "waiting for other ranks", "idle")
@@ -42,7 +43,7 @@ class RankTime:
         return [float(it) for it in took]
 
 
-def rank_time(run: Run) -> RankTime:
+def rank_time(run: Run | Simulated) -> RankTime:
     """Return the ranks' states, from a run's timeline and transfers."""
     keys, times, computes, nodes, ways = (np.concatenate(column) for column in zip(*_changes(run), strict=True))
     ranks = max(int(run.info["ranks"]), 1)
@@ -59,7 +60,7 @@ def rank_time(run: Run) -> RankTime:
 Change = tuple[NDArray[np.int64], ...]
 
 
-def _changes(run: Run) -> list[Change]:
+def _changes(run: Run | Simulated) -> list[Change]:
     import polars as pl
 
     played = run.timeline.filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -84,13 +85,13 @@ def _changes(run: Run) -> list[Change]:
     return result
 
 
-def recorded_ranks(run: Run) -> int:
+def recorded_ranks(run: Run | Simulated) -> int:
     """Return the number of ranks that the timeline holds."""
     recorded = run.info.get("recorded")
     return len(recorded["ranks"]) if recorded else int(run.info["ranks"])
 
 
-def with_members(run: Run, collectives: pl.DataFrame) -> pl.DataFrame:
+def with_members(run: Run | Simulated, collectives: pl.DataFrame) -> pl.DataFrame:
     """Add `there_ns`, when all members of each collective had come, and `members`, their number.
 
     Where a timeline holds some members only, the first message tells when all had come.

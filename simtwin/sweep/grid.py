@@ -11,6 +11,9 @@ A sweep's file:
     fabric.switch.shared_buffer = ["2MiB", "8MiB"]
     traffic.size = ["64KiB", "1MiB"]
     seed = [1, 2, 3]              # also of generated traffic, unless [base.traffic] has its own seed
+    [[case]]                      # values that change together: one run for each case and combination
+    name = "small"
+    job = {model = "llama3-8b", gpus = 64, tp = 8}   # a training job, in place of a workload and of traffic
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
@@ -33,6 +37,7 @@ from genie.collectives.msccl.algorithm import PREFIX
 from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
 from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
 from genie.config.toml_lines import Key
+from genie.errors import UsageError
 from genie.record import warn_of_old_name
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
@@ -42,11 +47,12 @@ from simtwin.fabric.schema import Fabric
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
 from simtwin.play.options import SimulateOptions
 from simtwin.play.traffic import Permutation, Poisson, Traffic, sizes_of
+from simtwin.play.training_job import TrainingJob
 
 RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20
-COLUMNS_VERSION = 2  # meaning of a row's columns: rows of another version are played again
-FABRIC = "fabric"
+COLUMNS_VERSION = 3  # meaning of a row's columns: rows of another version are played again
+FABRIC, CASE, JOB = "fabric", "case", "job"
 OLD_CONTROL = "congestion_control"  # in [base] and in the grid, read for one release
 Tell = Callable[[int, int], None]  # number done, and total
 ALGORITHM_SUFFIX = ".xml"  # of MSCCL's algorithms, which are files
@@ -62,12 +68,14 @@ class Base(SimulateOptions, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     fabric: str  # path of a fabric file
     workload: str | None = None  # folder or prefix of traces
     traffic: Traffic | None = None  # generated traffic, in place of traces
+    job: TrainingJob | None = None  # a generated training job, in place of traces
     hosts: tuple[str, ...] = ()  # names of the fabric's hosts on which ranks 0, 1, ... are
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     base: dict[str, Any]
     grid: dict[str, Any] = {}
+    case: list[dict[str, Any]] = []
     keep: bool = False
 
 
@@ -76,6 +84,7 @@ class _Point(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     base: Base
     grid: dict[str, Any] = {}
+    case: list[Any] = []
     keep: bool = False
 
 
@@ -99,11 +108,20 @@ class Axis:
     values: tuple[Any, ...]
 
 
+_Change = tuple[str, Key, Any]  # dotted key, place in the file, value
+
+
 class Sweep:
     """A sweep's file, checked."""
 
-    def __init__(self, document: Document, folder: Path, tell: Tell = lambda done, total: None) -> None:
-        """Read and check the grid.
+    def __init__(
+        self,
+        document: Document,
+        folder: Path,
+        tell: Tell = lambda done, total: None,
+        patterns: Sequence[str] = (),
+    ) -> None:
+        """Read and check the grid. `patterns`: of the names of cases to play; all without.
 
         `tell`: called now and then with the number of the grid's values that are checked, and the total. Raises
         SettingsError for a value that is impossible beside the first values of the other keys, even with one of these
@@ -117,13 +135,15 @@ class Sweep:
             document.rename(("base", OLD_CONTROL), "congestion")
         file = document.convert(_File)
         self.keep = file.keep
-        self.axes = [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
+        self._cases = self._chosen(self._named_cases(file.case), patterns)
+        self.axes = [Axis(CASE, (CASE,), tuple(self._cases))] if self._cases else []
+        self.axes += [self._axis(*found) for found in _flat(file.grid, (), ("grid",))]
         if self.size > RUNS_MAX:
             raise document.error(("grid",), f" has {self.size} runs: give at most {RUNS_MAX}")
         for axis in self.axes:
             if len(set(map(repr, axis.values))) < len(axis.values):
                 raise document.error(axis.place, " has a value twice: give each once")
-        self._base = {**document.data, "grid": {}}  # a run's tables are copies of it
+        self._base = {**document.data, "grid": {}, CASE: []}  # a run's tables are copies of it
         self._files: dict[Path, Document] = {}  # fabric files
         self._fabrics: dict[str, Tables] = {}
         self._digests: dict[str, str] = {}
@@ -136,6 +156,11 @@ class Sweep:
                 tell(checked, total)
                 checked += 1
                 self._possible([*first[:at], value, *first[at + 1 :]], axis)
+
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether the runs play traces or training jobs, and not generated traffic."""
+        return "traffic" not in self._base["base"]
 
     @property
     def size(self) -> int:
@@ -161,6 +186,38 @@ class Sweep:
             key = "congestion"
             warn_of_old_name(f"{self.document.name}:{self.document.line_of(place)}", OLD_CONTROL, key)
         return Axis(key, place, tuple(values))
+
+    def _named_cases(self, cases: list[dict[str, Any]]) -> dict[str, list[_Change]]:
+        """Return name -> changes of each case. Raises SettingsError."""
+        found: dict[str, list[_Change]] = {}
+        for at, case in enumerate(cases):
+            name, place = case.get("name"), (CASE, at)
+            if not isinstance(name, str) or not name or name in found:
+                raise self.document.error((*place, "name") if "name" in case else place, ": give a name of its own")
+            rest = {key: value for key, value in case.items() if key != "name"}
+            found[name] = list(_flat(rest, (), place))
+        return found
+
+    def _chosen(self, cases: dict[str, list[_Change]], patterns: Sequence[str]) -> dict[str, list[_Change]]:
+        """Return the cases that match any pattern. Raises UsageError for one that matches none."""
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in cases):
+                known = f"the cases are {', '.join(cases)}" if cases else f"{self.document.name} has no [[case]]"
+                raise UsageError(f"--case {pattern}: matches no case; {known}")
+        return {
+            name: case
+            for name, case in cases.items()
+            if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        }
+
+    def _changes(self, values: tuple[Any, ...] | list[Any]) -> Iterator[tuple[str, str, Any]]:
+        """Yield key, place for errors, and value of all that a run's values change."""
+        name = self.document.name
+        for axis, value in zip(self.axes, values, strict=True):
+            if axis.key != CASE:
+                yield axis.key, f"{name}:{self.document.line_of(axis.place)}: grid.{axis.key}", value
+            for key, place, own in self._cases[value] if axis.key == CASE else ():
+                yield key, f"{name}:{self.document.line_of(place)}: case '{value}': {key}", own
 
     def _possible(self, values: list[Any], axis: Axis | None) -> list[Any]:
         """Return these values, or possible ones with one value of another axis than `axis` changed.
@@ -188,6 +245,8 @@ class Sweep:
             settled(base, fabric)
             if base.workload is not None:
                 self._digest(base.workload)
+            elif base.job is not None:
+                base.job.step()
             elif isinstance(base.traffic, Poisson):
                 sizes_of(base.traffic.sizes, self.folder)
         except (SettingsError, WorkloadError) as error:
@@ -201,26 +260,28 @@ class Sweep:
         places: dict[Key, str] = {}
         fabric_changes: dict[str, Any] = {}
         fabric_places: dict[Key, str] = {}
-        for axis, value in zip(self.axes, values, strict=True):
-            where = f"{self.document.name}:{self.document.line_of(axis.place)}: grid.{axis.key}"
-            table, _, key = axis.key.partition(".")
+        for name, where, value in self._changes(values):
+            table, _, key = name.partition(".")
             if table == FABRIC and key:
                 fabric_changes[key] = value
                 fabric_places[parts_of(key)] = where
                 continue
             try:
-                data = changed_tables(data, {f"base.{axis.key}": value})
+                data = changed_tables(data, {f"base.{name}": value})
             except KeyError as wrong:
                 raise SweepError(f"{where}: there is nothing below {wrong.args[0]} to change") from None
-            places[parts_of(f"base.{axis.key}")] = where
+            places[parts_of(f"base.{name}")] = where
         tables = Tables(data, self.document.name, SweepError, changed_from=self.document, places=places)
         base = tables.convert(_Point).base
-        if (base.workload is None) == (base.traffic is None):
-            raise self.document.error(("base",), ": give workload = a folder or prefix of traces, or [base.traffic]")
+        if sum(each is not None for each in (base.workload, base.traffic, base.job)) != 1:
+            one_of = "workload = a folder or prefix of traces, [base.traffic] or [base.job]"
+            raise self.document.error(("base",), f": give one of {one_of}")
         if base.workload is not None:
             base = msgspec.structs.replace(base, workload=str((self.folder / base.workload).resolve()))
             trace = Path(str(base.workload))
             self.inputs.add(("workload", trace if trace.exists() else trace.parent))
+        if base.job is not None:
+            base = msgspec.structs.replace(base, job=base.job.below(self.folder))
         if isinstance(base.traffic, Poisson | Permutation) and "seed" not in tables.data["base"]["traffic"]:
             base = msgspec.structs.replace(base, traffic=msgspec.structs.replace(base.traffic, seed=base.seed))
         algorithms = {op: self._algorithm(name) for op, name in base.algorithms.items()}
@@ -268,7 +329,13 @@ class Sweep:
 
     def _identity(self, base: Base, fabric: Mapping[str, Any]) -> str:
         options = msgspec.to_builtins(base, enc_hook=int)
-        for name in ("threads", "fabric", "workload", "traffic"):  # threads change nothing, the others are added below
+        for name in (
+            "threads",
+            "fabric",
+            "workload",
+            "traffic",
+            JOB,
+        ):  # threads change nothing, the others are added below
             options.pop(name, None)
         options[OLD_CONTROL] = options.pop("congestion")  # old names: sweeps of earlier versions go on
         files = [name for name in base.algorithms.values() if name.endswith(ALGORITHM_SUFFIX)]
@@ -284,6 +351,7 @@ class Sweep:
             "workload": None if base.workload is None else self._digest(base.workload),
             "algorithms": [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files],
             "traffic": msgspec.to_builtins(traffic, enc_hook=int),
+            JOB: None if base.job is None else base.job.facts(),
             "nccl": {name: variables[name] for name in sorted(variables) if name in SHAPING or name in CONNECTING},
         }
         text = json.dumps(inputs, sort_keys=True, default=str)
@@ -310,9 +378,9 @@ def _version() -> str:
     return ""
 
 
-def load_sweep(path: Path, tell: Tell = lambda done, total: None) -> Sweep:
-    """Read and check a sweep's file; `tell` as in Sweep. Raises SettingsError."""
-    return Sweep(Document.open(path, SweepError), path.resolve().parent, tell)
+def load_sweep(path: Path, tell: Tell = lambda done, total: None, patterns: Sequence[str] = ()) -> Sweep:
+    """Read and check a sweep's file; `tell` and `patterns` as in Sweep. Raises SettingsError and UsageError."""
+    return Sweep(Document.open(path, SweepError), path.resolve().parent, tell, patterns)
 
 
 def _flat(table: Mapping[str, Any], names: tuple[str, ...], place: Key) -> Iterator[tuple[str, Key, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.page import as_table, document, section
 from genie.record import mark
+from simtwin.sweep.communication import BUS_BANDWIDTHS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +20,7 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "time": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
     "size": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
     "ratio": (("x", 1.0),),
+    "bandwidth": (("GB/s", 1e9), ("MB/s", 1e6)),
     "packets": (("packets", 1.0),),
     "frames": (("frames", 1.0),),
 }
@@ -26,6 +28,8 @@ COUNTS = ("packets", "frames")
 # Column -> title, kind, and value of the column's own unit.
 FIGURES: dict[str, tuple[str, str, float]] = {
     "completion_s": ("Completion", "time", 1.0),
+    "exposed_s": ("Exposed communication", "time", 1.0),
+    **{name: (f"Bus bandwidth of {kind} groups", "bandwidth", 1.0) for kind, name in BUS_BANDWIDTHS.items()},
     "fct_p50_ns": ("Flow completion time, median", "time", 1e-9),
     "fct_p99_ns": ("Flow completion time, 99th percentile", "time", 1e-9),
     "slowdown_p99": ("Slowdown, 99th percentile", "ratio", 1.0),
@@ -38,6 +42,7 @@ FIGURES: dict[str, tuple[str, str, float]] = {
 SCALES = {1: 0.25, 1.5: 0.5, 2: 0.5, 2.5: 0.5, 3: 1, 4: 1, 5: 1, 6: 2, 8: 2, 10: 2.5}
 COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")
 PANELS_MAX = 24
+LABEL_MAX, SLOPED_PX = 6, 4  # letters of a level label; height of each further letter of a sloped one
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 250, 190, 52, 26, 30
 Row = Mapping[str, Any]
 
@@ -113,6 +118,9 @@ def _panel(
     coloured: str, head: str,
 ) -> str:  # fmt: skip
     width = max(WIDTH, LEFT + 20 + 34 * len(places))
+    longest = max((len(str(place)) for place in places), default=0)
+    slope = SLOPED_PX * max(longest - LABEL_MAX, 0)  # room below for long names, which slope
+    height = HEIGHT + slope
     floor = HEIGHT - BOTTOM
 
     def x(value: Any) -> float:
@@ -127,8 +135,9 @@ def _panel(
         parts.append(f'<line x1="{LEFT}" x2="{width - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--grid)"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{tick:g}</text>')
     for place in places:
-        label = escape(str(place))
-        parts.append(f'<text x="{x(place):.1f}" y="{floor + 18}" text-anchor="middle" class="small">{label}</text>')
+        label, left = escape(str(place)), f"{x(place):.1f}"
+        how = f'text-anchor="end" transform="rotate(-40 {left} {floor + 14})"' if slope else 'text-anchor="middle"'
+        parts.append(f'<text x="{left}" y="{floor + (14 if slope else 18)}" {how} class="small">{label}</text>')
     for number, line in enumerate(_values(rows, coloured) if coloured else [None]):
         own = [row for row in rows if row[column] is not None and (line is None or row[coloured] == line)]
         points = [(x(row[along]), y(row[column] / divisor), row) for row in own]
@@ -140,7 +149,7 @@ def _panel(
             dot = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="4" fill="{_colour(number)}"'
             parts.append(f'<circle {dot} data-tip="{tip}" tabindex="0"/>')
     label = escape(f"{column} along {along}" + f", {head}" * bool(head), quote=True)
-    return f'<svg width="{width}" height="{HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    return f'<svg width="{width}" height="{height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
 def unit_of(kind: str, highest: float) -> tuple[str, float]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from genie.record import RecordError, final_name, kind_of, lock_folder, mark, unwritable, warn, write_atomically
 from simtwin.levels.names import ANALYTIC, PACKET
 from simtwin.play.simulated import Simulated
+from simtwin.sweep.communication import BUS_BANDWIDTHS, communication_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +36,8 @@ SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Column -> whether it is a fraction. A failed run has only wall_s; an unknown value is empty.
 RESULTS = {
     "completion_s": True,
+    "exposed_s": True,
+    **dict.fromkeys(BUS_BANDWIDTHS.values(), True),
     "flows": False,
     **{f"fct_{name}_ns": False for name in SHARES},
     **{f"slowdown_{name}": True for name in SHARES},
@@ -55,7 +58,7 @@ def results_of(run: Simulated) -> dict[str, Any]:
     Percentiles are by nearest rank, over the transfers between hosts of all iterations.
     """
     flows, links = run.flow_completion, run.links
-    row: dict[str, Any] = {"completion_s": run.completion_s, "flows": len(flows)}
+    row: dict[str, Any] = {"completion_s": run.completion_s, **communication_of(run), "flows": len(flows)}
     fct_ns = sorted(flows["fct_ns"].to_list())
     slowdowns = sorted(flows["slowdown"].drop_nulls().to_list())
     row |= {f"fct_{name}_ns": _nearest_rank(fct_ns, share) for name, share in SHARES.items()}

@@ -27,6 +27,7 @@ from simtwin.api import play
 from simtwin.fabric.reading import FabricError, fabric_from
 from simtwin.fabric.routing import RoutingError
 from simtwin.play.traffic import workload_on
+from simtwin.play.training_job import workload_of_job
 from simtwin.play.twin import SimulationError
 from simtwin.sweep.grid import SweepRun
 from simtwin.sweep.rows import results_of
@@ -62,6 +63,8 @@ def _results(run: SweepRun, keep: Path | None) -> dict[str, Any]:
     fabric = fabric_from(Tables(run.fabric, "the fabric", FabricError))
     if base.workload is not None:
         workload = _loaded(base.workload, base.compute)
+    elif base.job is not None:
+        workload = workload_of_job(base.job)
     else:
         assert base.traffic is not None
         workload = workload_on(fabric, base.traffic, run.folder)

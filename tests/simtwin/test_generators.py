@@ -83,7 +83,11 @@ def test_servers_of_a_leaf_have_a_switch_inside() -> None:
     assert degrees(made, "leaf") == {4 + 2: 2}
     assert degrees(made, "server") == {2: 4}
     assert [hops(made, 0, other) for other in (1, 2, 4)] == [2, 2, 4]
-    inside = made.link_names.index("host0->server0")
+    routes, inside = shortest_path_routes(made), made.link_names.index("host0->server0")
+    assert [routes.choices(0, other).tolist() for other in (1, 2)] == [
+        [inside],
+        [made.link_names.index("host0->leaf0")],
+    ]
     assert (int(made.rate_bps[inside]), int(made.delay_ps[inside])) == (900 * GBPS, US // 10)
     assert bool(made.is_bridge[made.node_names.index("server3")])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,11 @@ import typer
 
 from genie.cli.convert import fabric, workloads
 from genie.cli.convert.writing import Out, check_experiment_folder, check_traces_folder, reading, writing
+from genie.errors import UsageError
 from genie.inputs.printable import one_line
 from genie.record import marked_text, replace_own
 from genie.workload.pytorch.convert import check_prefix, convert
+from genie.workload.pytorch.device_only import GroupShape
 from genie.workload.pytorch.files import FoundTraces, find_device_traces, find_host_traces
 from genie.workload.write import save
 from simtwin.fabric.text import to_toml
@@ -24,12 +27,16 @@ convert_app = typer.Typer(
 )
 
 CONVERT_EXAMPLES = """
-Example:
+Examples:
 
 ```text
 genie convert pytorch --host host_traces/ --device kineto/ -o traces/dlrm
+genie convert pytorch --device kineto/ -o traces/dlrm
+genie convert pytorch --device rank0.json --replicate 1024 -o traces/dlrm
 ```
 """
+
+GROUP_SHAPE = re.compile(r"(?P<stream>\d{1,9})=(?P<size>\d{1,7})(:(?P<stride>\d{1,7}))?")
 
 NS3_EXAMPLES = """
 Example:
@@ -52,24 +59,53 @@ def register(app: typer.Typer) -> None:
 
 def convert_pytorch(
     out: Out,
-    host: Annotated[Path, typer.Option(help="Folder with one host execution trace for each rank.", show_default=False)],
+    host: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with one host execution trace for each rank.  [default: none. The Kineto traces then tell the "
+            "communications]"
+        ),
+    ] = None,
     device: Annotated[
         Path | None,
         typer.Option(
             help="Folder with one Kineto trace for each rank.  [default: none. Compute nodes then have no durations]"
         ),
     ] = None,
+    replicate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Make a job of N ranks that all play the trace of one rank.  [default: the traces' job]"
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STREAM=SIZE[:STRIDE]",
+            help="Groups of the communications on a stream, where a Kineto trace does not name them. Give the number "
+            "of members, and the distance of their ranks. Repeat the option for several streams.  "
+            "[default: from the sizes of all-gathers, otherwise all ranks]",
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="Prefix of the file names, which are `PREFIX.RANK.et`.")] = "workload",
     compress: Annotated[bool, typer.Option("--compress", help="Write compressed traces: `.et.gz` files.")] = False,
 ) -> int:
-    """Convert host execution traces and Kineto traces of PyTorch into Chakra traces, one for each rank."""
+    """Convert host execution traces and Kineto traces of PyTorch into Chakra traces, one for each rank.
+
+    Kineto traces alone are enough if they tell the sizes of the communications. Host traces alone have no times.
+    """
     check_prefix(prefix)
+    if host is None and device is None:
+        raise UsageError("give --host, --device or both: folders with PyTorch's traces")
+    if group and host is not None:
+        raise UsageError("--group: host traces name the groups; leave it out, or give --device alone")
+    shapes = dict(_group_shape(text) for text in group or ())
     check_traces_folder(out, prefix)
-    hosts = find_host_traces(host)
+    hosts = find_host_traces(host) if host else FoundTraces({})
     devices = find_device_traces(device) if device else FoundTraces({})
     passed_over = hosts.passed_over | devices.passed_over
     with writing(out):
-        report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over)
+        report = convert(hosts.by_rank, devices.by_rank, out, prefix, compress, passed_over, replicate, shapes)
     for rank, summary in sorted(report.ranks.items()):
         counts = ", ".join(f"{count} {op}" for op, count in sorted(summary.collectives.items())) or "none"
         print(
@@ -78,8 +114,19 @@ def convert_pytorch(
         )
     for note in report.notes:
         print(f"note: {one_line(note)}")
-    print(f"{len(report.files)} files in {out}")
+    if replicate is not None:
+        print(f"a trace that {replicate} ranks share in {out}")
+    else:
+        print(f"{len(report.files)} files in {out}")
     return 0
+
+
+def _group_shape(text: str) -> tuple[int, GroupShape]:
+    """Return the stream and the groups of a `--group`. Raises UsageError."""
+    parts = GROUP_SHAPE.fullmatch(text)
+    if parts is None or not int(parts["size"]) or not int(parts["stride"] or 1):
+        raise UsageError(f"--group {text}: give STREAM=SIZE or STREAM=SIZE:STRIDE, such as 84=8 or 84=2:8")
+    return int(parts["stream"]), GroupShape(int(parts["size"]), int(parts["stride"] or 1))
 
 
 def convert_ns3(

@@ -72,10 +72,29 @@ def find_actions(device: DeviceTrace, spans: list[Span], waits: Iterable[Action]
     actions.append(Action(end_ns, Step.END, main))
     actions.sort(key=lambda action: action.time_ns)
     _label(device, actions)
-    # Work launched before the profile began has no call here; only its place in its stream is known.
-    for ops in launched.values():
-        actions += [Action(op.start_ns, Step.LAUNCH, None, ops=[op]) for op in ops]
+    actions += _launched_before(device, launched, actions)
     return sorted(actions, key=lambda action: action.time_ns)
+
+
+def _launched_before(
+    device: DeviceTrace, without_call: dict[int, list[DeviceOp]], actions: list[Action]
+) -> list[Action]:
+    """Work launched before the profile began, which has no call here: only its place in its stream is known.
+
+    A host may run ahead of its device: such work comes before all later work of its stream, which has a call.
+    """
+    called_ns = {id(op): action.time_ns for action in actions for op in action.ops}
+    missing = {id(op) for ops in without_call.values() for op in ops}
+    first_call_ns: dict[int, int] = {}  # of the stream's later work
+    found = []
+    for op in reversed(device.device_ops):
+        if id(op) in missing:
+            time_ns = min(op.start_ns, first_call_ns.get(op.stream, op.start_ns + 1) - 1)
+            found.append(Action(time_ns, Step.LAUNCH, None, ops=[op]))
+        else:
+            time_ns = called_ns.get(id(op), op.start_ns)
+            first_call_ns[op.stream] = min(time_ns, first_call_ns.get(op.stream, time_ns))
+    return found[::-1]
 
 
 def main_thread(device: DeviceTrace) -> Thread:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from genie.inputs.printable import shown_value
@@ -104,11 +105,11 @@ def find_communications(trace: HostTrace) -> list[Communication]:
         try:
             communication = read(trace, node, backends)
         except WRONG_CONTENT as error:
-            raise _error(trace, node, f"its arguments cannot be read: {error}") from error
+            raise call_error(trace.path, node, f"its arguments cannot be read: {error}") from error
         sizes = (communication.size_bytes, sum(communication.to_each), sum(communication.from_each))
         for size_bytes in sizes:
             if not 0 <= size_bytes <= SIZE_MAX_BYTES:
-                raise _error(trace, node, f"{size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
+                raise call_error(trace.path, node, f"{size_bytes} bytes are not from 0 to {SIZE_MAX_BYTES}")
         # A barrier is recorded together with the all-reduce that carries it out; the outer call counts.
         if any(outer.id in found and found[outer.id].moves_data for outer in trace.ancestors(node)):
             communication.role = Role.NOTHING
@@ -137,12 +138,12 @@ def _from_record(trace: HostTrace, node: HostNode, backends: dict[int, str]) -> 
     """A record's arguments: [tensors] sequence group rank name in_splits out_splits [start stride size ...]."""
     at = max((index for index, value in enumerate(node.inputs) if isinstance(value, str)), default=-1)
     if at < 3:
-        raise _error(trace, node, "its arguments do not name a collective")
+        raise call_error(trace.path, node, "its arguments do not name a collective")
     name = str(node.inputs[at])
     try:
         role, op = role_of(name)
     except ValueError as error:
-        raise _error(trace, node, str(error)) from error
+        raise call_error(trace.path, node, str(error)) from error
     sequence, group, rank = node.inputs[at - 3 : at]
     found = Communication(node, name, role, op, group=_group_name(node, group, backends))
     found.sequence = int(sequence[0] if isinstance(sequence, list) else sequence)
@@ -161,7 +162,7 @@ def _from_record(trace: HostTrace, node: HostNode, backends: dict[int, str]) -> 
         out_bytes = int(node.attributes.get("out_msg_nelems", 0)) * element
     _read_operator(trace, found)
     splits = [value if isinstance(value, list) else [] for value in node.inputs[at + 1 : at + 3]]
-    _set_sizes(trace, found, in_bytes, out_bytes, splits)
+    set_sizes(trace.path, found, in_bytes, out_bytes, splits)
     return found
 
 
@@ -179,7 +180,7 @@ def _from_operator(trace: HostTrace, node: HostNode, backends: dict[int, str]) -
     _apply_arguments(found, node)
     splits = [argument(node, name) or [] for name in ("input_split_sizes", "output_split_sizes")]
     in_bytes, out_bytes = (sum(tensor.size_bytes for tensor in tensors_of(value)) for value in (inputs, outputs))
-    _set_sizes(trace, found, in_bytes, out_bytes, splits)
+    set_sizes(trace.path, found, in_bytes, out_bytes, splits)
     return found
 
 
@@ -206,8 +207,11 @@ def _apply_arguments(found: Communication, operator: HostNode) -> None:
         found.peer = peer
 
 
-def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes: int, splits: list[list[int]]) -> None:
-    """Set the size by the graph's convention, from the bytes that went in and came out, and the splits in bytes."""
+def set_sizes(path: Path, found: Communication, in_bytes: int, out_bytes: int, splits: list[list[int]]) -> None:
+    """Set the size by the graph's convention, from the bytes that went in and came out, and the splits in bytes.
+
+    splits: rows to and from each member; an empty list stands for equal parts. Raises WorkloadError with `path`.
+    """
     members = found.group_size
     if found.op is Op.BARRIER:
         return
@@ -223,19 +227,19 @@ def _set_sizes(trace: HostTrace, found: Communication, in_bytes: int, out_bytes:
         found.size_bytes = out_bytes
     if found.op is Op.ALL_TO_ALL and (splits[0] or splits[1]):
         members = len(splits[0]) or len(splits[1])
-        found.to_each = _split_bytes(trace, found, splits[0], in_bytes, members)
-        found.from_each = _split_bytes(trace, found, splits[1], out_bytes, members)
+        found.to_each = _split_bytes(path, found, splits[0], in_bytes, members)
+        found.from_each = _split_bytes(path, found, splits[1], out_bytes, members)
 
 
-def _split_bytes(trace: HostTrace, found: Communication, split: list[int], size_bytes: int, members: int) -> list[int]:
+def _split_bytes(path: Path, found: Communication, split: list[int], size_bytes: int, members: int) -> list[int]:
     """Split sizes in bytes; splits count rows of the tensor's first dimension, and an empty list means equal parts."""
     if min(split, default=0) < 0:
-        raise _error(trace, found.node, f"a split of {min(split)} rows is below 0")
+        raise call_error(path, found.node, f"a split of {min(split)} rows is below 0")
     rows = sum(split) if split else members
     if rows == 0 and size_bytes == 0:
         return [0] * members
     if rows == 0 or size_bytes % rows:
-        raise _error(trace, found.node, f"splits of {rows} rows do not divide {size_bytes} bytes")
+        raise call_error(path, found.node, f"splits of {rows} rows do not divide {size_bytes} bytes")
     row_bytes = size_bytes // rows
     return [rows * row_bytes for rows in split] if split else [row_bytes] * members
 
@@ -272,9 +276,9 @@ def process_groups(trace: HostTrace) -> list[dict[str, Any]]:
             try:
                 value = json.loads(text)
             except (TypeError, ValueError, RecursionError) as error:
-                raise _error(trace, node, f"its groups are not JSON: {error}") from error
+                raise call_error(trace.path, node, f"its groups are not JSON: {error}") from error
             if not isinstance(value, list):
-                raise _error(trace, node, f"its groups are {shown_value(value)} and not a list")
+                raise call_error(trace.path, node, f"its groups are {shown_value(value)} and not a list")
             entries.extend(entry for entry in value if isinstance(entry, dict))
     return entries
 
@@ -288,5 +292,6 @@ def _backend_ids(trace: HostTrace) -> dict[int, str]:
         raise WorkloadError(f"{trace.path}: a backend_id of its groups is not a number: {error}") from error
 
 
-def _error(trace: HostTrace, node: HostNode, what: str) -> WorkloadError:
-    return WorkloadError(f"{trace.path}: call {node.id} ({node.name}): {what}")
+def call_error(path: Path, node: HostNode, what: str) -> WorkloadError:
+    """Return the error of a call: its file, number and name, and the problem."""
+    return WorkloadError(f"{path}: call {node.id} ({node.name}): {what}")

@@ -13,14 +13,16 @@ from chakra_schemas.attributes import make_attribute
 from chakra_schemas.writer import write_trace
 from genie.workload.graph import Op, WorkloadError
 from genie.workload.pytorch.communications import Communication, Role, find_communications
+from genie.workload.pytorch.device_only import GroupShape, find_device_communications
 from genie.workload.pytorch.groups import Members, RankView, agree, members_by_name, world_size
 from genie.workload.pytorch.host_only import host_only_nodes
 from genie.workload.pytorch.join import join
 from genie.workload.pytorch.kineto import DeviceTrace, read_device_trace
 from genie.workload.pytorch.nodes import DraftNode, DraftRank, protobuf_nodes
+from genie.workload.pytorch.replica import replicate, unequal_parts
 from genie.workload.pytorch.timeline import Timeline
 from genie.workload.pytorch.trace import HostTrace, read_host_trace
-from genie.workload.write import own_attributes, trace_name, write_files
+from genie.workload.write import own_attributes, save, trace_name, write_files
 
 SCHEMA_VERSION = "0.0.4"
 SHOWN_MAX = 8  # ranks or files in one line
@@ -66,11 +68,16 @@ def convert(
     prefix: str,
     compress: bool = False,
     passed_over: Mapping[Path, str] | None = None,
+    replicas: int | None = None,
+    shapes: Mapping[int, GroupShape] | None = None,
 ) -> ConversionReport:
     """Write `{prefix}.{rank}.et[.gz]` for every rank and the groups `{prefix}.json`; create the folder.
 
-    host_traces, device_traces: file by rank. A rank without a device trace gets nodes without durations.
+    host_traces, device_traces: file by rank. Without device traces, nodes have no durations. Without host traces, the
+    device traces tell the communications, and each rank of the job needs one.
     passed_over: files beside them that were not taken, with the reason; for messages.
+    replicas: make a job of so many ranks, which all play the one trace that is given (`replica.py`).
+    shapes: stream -> groups of its kernels, where a device trace does not name them.
     Raises WorkloadError: one line with the file or rank, the problem and the remedy. Raises OSError with the file's
     name when a file cannot be written. An earlier conversion then stays as it was.
     """
@@ -80,6 +87,11 @@ def convert(
     if not host_traces and not device_traces:
         raise WorkloadError("no traces to convert; give the host traces' folder and the device traces' folder")
     without_host = sorted(set(device_traces) - set(host_traces))
+    if replicas is not None and len({*host_traces, *device_traces}) > 1:
+        raise WorkloadError(
+            f"--replicate {replicas}: makes a job of one rank's trace, and there are traces of ranks "
+            f"[{_shown(sorted({*host_traces, *device_traces}))}]; give the file of one of them"
+        )
     if host_traces and device_traces and (without_host or set(host_traces) - set(device_traces)):
         odd = without_host or sorted(set(host_traces) - set(device_traces))
         kind = "host" if without_host else "device"
@@ -90,11 +102,15 @@ def convert(
     views, drafts = [], []
     for rank in sorted({*host_traces, *device_traces}):
         view = _read(rank, host_traces.get(rank), device_traces.get(rank))
-        drafts.append(_draft(view))
+        drafts.append(_draft(view, _ranks_told(view, device_traces), shapes or {}))
         views.append(view)
     groups = _settle_groups(views)
+    if replicas is not None:
+        return _replicate(views[0], drafts[0], groups, replicas, out_folder, prefix, compress)
+    if not host_traces:
+        _refuse_missing(views, groups)
     notes = [f"not taken: {_shown(strangers)}"] if strangers else []
-    notes += [f"rank {draft.rank}: {note}" for draft in drafts for note in _counted(draft.notes)]
+    notes += _notes_of(drafts)
     notes += [*_missing_ranks(views, groups), *_check_sequences(views, groups)]
     _settle_splits(views, groups)
     files = _write(out_folder, prefix, drafts, views, groups, compress)
@@ -110,13 +126,25 @@ def _read(rank: int, host_path: Path | None, device_path: Path | None) -> RankVi
     return RankView(rank, host, device, find_communications(host) if host else [])
 
 
-def _draft(view: RankView) -> DraftRank:
+def _ranks_told(view: RankView, traces: Mapping[int, Path]) -> int:
+    """Return the number of ranks of the job, as the profile tells it, or else by the files' ranks."""
+    told = int(view.device.distributed.get("world_size") or 0) if view.device else 0
+    return max(told, 1 + max(traces, default=0))
+
+
+def _draft(view: RankView, world_size: int, shapes: Mapping[int, GroupShape]) -> DraftRank:
     if view.device is None:
         assert view.host is not None
         return DraftRank(view.rank, host_only_nodes(view.host, view.communications))
-    spans, lost = join(view.host, view.communications, view.device) if view.host else ([], 0)
+    lost, notes = 0, []
+    if view.host:
+        spans, lost = join(view.host, view.communications, view.device)
+    else:
+        found = find_device_communications(view.device, view.rank, world_size, shapes)
+        spans, view.listed, notes = found.spans, found.groups, found.notes
+        view.communications = [span.communication for span in spans]
     timeline = Timeline(view.device)
-    draft = DraftRank(view.rank, timeline.play(spans), _span_ns(view.device), timeline.notes)
+    draft = DraftRank(view.rank, timeline.play(spans), _span_ns(view.device), [*timeline.notes], notes)
     if lost:
         draft.notes += ["communication calls outside the profile: left out"] * lost
     kept = {id(node.communication) for node in draft.nodes if node.communication}
@@ -146,6 +174,53 @@ def _missing_ranks(views: list[RankView], groups: dict[str, Members]) -> list[st
     if not missing:
         return []
     return [f"ranks [{_shown(missing)}] of the groups have no trace: genie inspect will refuse until they are there"]
+
+
+def _refuse_missing(views: list[RankView], groups: dict[str, Members]) -> None:
+    """Raise WorkloadError if a rank of a job without host traces has no trace."""
+    world = max(world_size(views), 1 + max((max(ranks) for ranks in groups.values()), default=0))
+    present = {view.rank for view in views}
+    missing = [rank for rank in range(world) if rank not in present]
+    if missing:
+        first = views[0].device
+        assert first is not None
+        raise WorkloadError(
+            f"{first.path}: is of a job of {world} ranks, and ranks [{_shown(missing)}] have no trace; give the traces "
+            f"of all ranks, or make a job out of one rank's: --device {first.path} --replicate {world}"
+        )
+
+
+def _notes_of(drafts: list[DraftRank]) -> list[str]:
+    """Return the notes, each with the ranks that it is of."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for draft in drafts:
+        for note in (*_counted(draft.notes), *draft.assumptions):
+            ranks[note].append(draft.rank)
+    return [f"{'ranks' if len(found) > 1 else 'rank'} {_shown(found)}: {note}" for note, found in ranks.items()]
+
+
+def _replicate(
+    view: RankView, draft: DraftRank, groups: dict[str, Members], ranks: int, folder: Path, prefix: str, compress: bool
+) -> ConversionReport:
+    """Write a job whose ranks all play one draft."""
+    device = view.device or view.host
+    assert device is not None
+    world, unequal = world_size([view]), unequal_parts(draft)
+    workload = replicate(draft, groups, world, ranks, device.path)
+    save(workload, folder, prefix, compress, f"genie convert pytorch: {ranks} replicas of rank {view.rank}")
+    notes = [
+        f"all {ranks} ranks play the trace of rank {view.rank} of a job of {world}: they compute alike, and no rank is "
+        "late; sizes and compute times are those of the trace",
+        *workload.notes,
+        *_notes_of([draft]),
+    ]
+    if all(len(group.ranks) < ranks for group in workload.groups) and ranks > 1:
+        notes.append(f"no group has all {ranks} ranks: these are jobs beside each other")
+    if unequal:
+        notes.append(f"{unequal} all-to-alls of unequal parts: a replica sends equal parts")
+    files = sorted(path for path in folder.iterdir() if path.name.startswith(f"{prefix}."))
+    members = {group.name: list(group.ranks) for group in workload.groups}
+    return ConversionReport(files, members, {view.rank: _summarize(draft)}, notes)
 
 
 def _settle_groups(views: list[RankView]) -> dict[str, Members]:
@@ -200,6 +275,12 @@ def _settle_splits(views: list[RankView], groups: dict[str, Members]) -> None:
             if calls[0].op is not Op.ALL_TO_ALL:
                 continue
             uneven = any(len({*call.to_each, *call.from_each}) > 1 for call in calls)
+            told = any(call.to_each or call.from_each for call in calls)
+            if not told and len(calls) == len(members) and len({call.size_bytes for call in calls}) > 1:
+                for call in calls:  # each member sends equal parts of its own input
+                    call.to_each = [call.size_bytes // len(members)] * len(members)
+                    call.from_each = [other.size_bytes // len(members) for other in calls]
+                continue
             for call in calls:
                 call.to_each = (call.to_each or [call.size_bytes // len(members)] * len(members)) if uneven else []
                 call.from_each = (call.from_each or list(call.to_each)) if uneven else []

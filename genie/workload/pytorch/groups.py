@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from genie.workload.files import RANK_MAX
@@ -23,12 +23,13 @@ class RankView:
     host: HostTrace | None
     device: DeviceTrace | None
     communications: list[Communication]
+    listed: list[dict[str, Any]] = field(default_factory=list)  # groups found in a profile without a host trace
 
     def entries(self) -> list[dict[str, Any]]:
         """Entries with pg_name and ranks (empty: all) of each group that the traces list."""
         listed = process_groups(self.host) if self.host else []
         if self.device:
-            listed = listed + _listed(self.device)
+            listed = listed + _listed(self.device) + self.listed
         found = [entry for entry in listed if isinstance(entry, dict) and "pg_name" in entry]
         return [self._checked(entry) for entry in found]
 

@@ -23,6 +23,7 @@ INT32_MAX = 2**31 - 1
 SYNCHRONIZATION_KEYS = ("stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation")
 
 CORRELATION, RECORD_FUNCTION_ID = "correlation", "Record function id"
+COLLECTIVE_NAME = "Collective name"  # among the arguments of a communication's record and kernel
 
 STEP_PREFIX = "ProfilerStep#"
 OPERATOR_CATEGORIES = frozenset({"cpu_op", "operator"})
@@ -72,6 +73,7 @@ class DeviceOp:
     stream: int
     correlation: int
     size_bytes: int  # of a copy or set; -1 for kernels
+    args: dict[str, Any] = field(default_factory=dict)  # of a kernel that describes its communication
 
     @property
     def duration_ns(self) -> int:
@@ -208,4 +210,5 @@ def _device_op(event: dict[str, Any], origin_us: float, many_devices: bool) -> D
     if size_bytes > SIZE_MAX_BYTES:
         raise ValueError(f"bytes: {size_bytes} is more than {SIZE_MAX_BYTES}")
     correlation = _integer(args, "correlation", -1)
-    return DeviceOp(str(event["name"]), kind, start_ns, end_ns, stream, correlation, size_bytes)
+    own = args if COLLECTIVE_NAME in args else {}
+    return DeviceOp(str(event["name"]), kind, start_ns, end_ns, stream, correlation, size_bytes, own)

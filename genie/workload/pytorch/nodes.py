@@ -34,12 +34,13 @@ class DraftNode:
 
 @dataclass
 class DraftRank:
-    """All nodes of a rank, with notes on omissions and assumptions."""
+    """All nodes of a rank."""
 
     rank: int
     nodes: list[DraftNode]
     span_ns: int = 0  # from the first to the last event of the recording; 0: it has no times
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # omissions, one for each
+    assumptions: list[str] = field(default_factory=list)
 
 
 def communication_type(communication: Communication) -> NodeType:
