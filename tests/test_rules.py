@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "genie.compute": set(),
     "genie.generate": {"genie.compute", "genie.workload", "genie.page"},
     "genie.capture": {"genie.compute", "genie.workload"},
+    "genie.extrapolate": {"genie.compute", "genie.generate", "genie.workload"},
     "genie.collectives": set(),
     "genie.plan": {"genie.workload", "genie.collectives", "genie.record", CORE},
     "genie.live": {"genie.workload", "genie.collectives", "genie.config", "genie.plan", "genie.record", CORE},

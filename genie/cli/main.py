@@ -57,6 +57,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         AFTER,
         "Capture the workload of a PyTorch script on a CPU, for any number of ranks.",
     ),
+    "extrapolate": (
+        "workload.extrapolate",
+        AFTER,
+        "Make a job of many GPUs out of one GPU's trace of a training step.",
+    ),
     "inspect": ("inspect", WITHOUT, "Report the contents of a workload, its critical path and its errors."),
     "expand": ("workload.expand", WITHOUT, "Write one trace for each rank of a workload whose ranks share traces."),
     "convert": (

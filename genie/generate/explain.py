@@ -6,7 +6,8 @@ from genie.compute.gpus import Gpu
 from genie.generate.memory import memory_of
 from genie.generate.parameters import Part, parameters_of
 from genie.generate.program import LEGEND
-from genie.generate.step import GROUP_NAMES, Step
+from genie.generate.ranks import GROUP_NAMES
+from genie.generate.step import Step
 from genie.page.words import amount
 
 

@@ -74,15 +74,20 @@ class Program:
 
     def compute(self, operator: Operator) -> int:
         """Add an operator after the previous one, and after all that is awaited."""
-        node = self._add(
+        return self._compute(
             operator.name,
-            Kind.COMP,
-            self._before(Stream.COMPUTE, self._awaited),
             duration_ns=self._price(operator),
             num_ops=operator.flops,
             tensor_bytes=operator.moved_bytes,
-            stream=Stream.COMPUTE,
         )
+
+    def compute_for(self, name: str, duration_ns: int) -> int:
+        """Add an operator of a known time, as `compute` does."""
+        return self._compute(name, duration_ns=duration_ns)
+
+    def _compute(self, name: str, **columns: int) -> int:
+        before = self._before(Stream.COMPUTE, self._awaited)
+        node = self._add(name, Kind.COMP, before, stream=Stream.COMPUTE, **columns)
         self._awaited = []
         self._last[Stream.COMPUTE] = node
         return node

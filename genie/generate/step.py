@@ -16,16 +16,11 @@ from genie.generate.layers import Half, Layers
 from genie.generate.parameters import LayerParameters, Part, layer_of, norm_of
 from genie.generate.pipeline import Action, Schedule, read_schedule, schedule_of
 from genie.generate.program import Price, Program, Stream, Traffic
+from genie.generate.ranks import workload_of
 from genie.generate.sharded import ShardedParameters, a_share
 from genie.generate.training import BF16_BYTES, FP32_BYTES, Training
-from genie.workload.classes import Classes
-from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.graph import Op, RankGraph, Workload
 
-GROUP_NAMES = {
-    Domain.TENSOR: "tp", Domain.CONTEXT: "cp", Domain.DATA: "dp", Domain.EXPERT: "ep", Domain.EXPERT_TENSOR: "etp",
-    Domain.EXPERT_DATA: "edp", Domain.TOKENS: "tokens", Domain.MODEL: "mp", Domain.SHARD: "shard",
-    Domain.REPLICA: "replica", Domain.ENDS: "ends", Domain.WORLD: "world",
-}  # fmt: skip
 BUCKET_PARAMETERS = 40_000_000  # of overlapped gradients, at least; and so many for each data-parallel rank:
 BUCKET_PARAMETERS_A_RANK = 1_000_000
 ADAM_BYTES = 30  # read and written for each parameter: gradient, master copy, two moments, parameter
@@ -112,20 +107,7 @@ class Step:
         inside = np.arange(degrees.ranks)
         place_of = inside % degrees.stage // degrees.expert_tensor % degrees.expert if places > 1 else 0
         class_of = (grid.stage_of * places + place_of).astype(np.int32)
-        groups: list[Group] = []
-        group_of = np.full((degrees.ranks, len(Domain)), -1, np.int32)
-        for domain in Domain:
-            if any((graph.group[graph.kind == Kind.COLL] == domain).any() for graph in templates):
-                members, number = grid.groups_of(domain)
-                group_of[:, domain] = np.where(number >= 0, number + len(groups), -1)
-                label = GROUP_NAMES[domain]
-                groups += [Group(f"{label}{at}", ranks) for at, ranks in enumerate(members)]
-        peers = [grid.at_stage(stage) for stage in range(degrees.pipeline)]
-        place = inside // degrees.tensor % degrees.context
-        for step in (-1, 1):
-            peers.append(inside + ((place + step) % degrees.context - place) * degrees.tensor)
-        classes = Classes(templates, class_of, group_of, np.stack(peers, axis=1).astype(np.int32))
-        return Workload(name, degrees.ranks, groups, classes.view())
+        return workload_of(name, grid, templates, class_of)
 
 
 def _split(layer: LayerParameters, tensor: int) -> int:

@@ -28,7 +28,9 @@ NARROWEST_PX = 0.3
 MERGED_PX = 0.35  # parts of one kind that are nearer than this are drawn as one
 Span = tuple[float, float]
 COMPUTES = pl.col("kind").is_in(["comp", "mem"])
-IS_BACKWARD, IS_UPDATE = pl.col("name").str.contains("(?i)gradient|backward"), pl.col("name") == "optimizer"
+IS_BACKWARD, IS_UPDATE = (
+    pl.col("name").str.contains(words) for words in ("(?i)gradient|backward", "optimizer|_foreach_")
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Picture:
     command: tuple[str, ...]  # makes the traces
     rows: dict[int, str]  # rank -> words
     parts: tuple[Part, ...]
-    archive: str = ""  # of the shared data, unpacked into {data}
+    data: tuple[str, str] = ("", "")  # path in the shared data, and its name in {data}; archives are unpacked
 
 
 PIPELINE = Picture(
@@ -84,19 +86,45 @@ GPU_TRACE = Picture(
     ("convert", "pytorch", "--device", "{data}/DLRM_KINETO", "-o", "{traces}"),
     {0: "rank 0", 1: "rank 1", 2: "rank 2", 3: "rank 3"},
     TRACE_PARTS,
-    archive="param/dlrm_kineto.tar.gz",
+    data=("param/dlrm_kineto.tar.gz", "DLRM_KINETO"),
 )
-PICTURES = (PIPELINE, GPU_TRACE)
+EXTRAPOLATED = Picture(
+    "extrapolated.svg",
+    "extrapolate-a-trace.md",
+    "Timeline of VGG-13 on four pipeline stages, from the trace of one GPU",
+    (
+        "extrapolate",
+        "{data}/VGG13",
+        "--batch",
+        "256",
+        "--pp",
+        "4",
+        "--dp",
+        "8",
+        "--micro-batches",
+        "8",
+        "-o",
+        "{traces}",
+    ),
+    {0: "stage 0", 8: "stage 1", 16: "stage 2", 24: "stage 3"},
+    STEP_PARTS,
+    data=("triosim/trace2-h100-bs128/vgg13", "VGG13"),
+)
+PICTURES = (PIPELINE, GPU_TRACE, EXTRAPOLATED)
 
 
 def drawing(picture: Picture) -> str:
     """Return the drawing as SVG."""
     with TemporaryDirectory() as folder:
         data, traces, run = (Path(folder) / name for name in ("data", "traces", "run"))
-        if picture.archive:
-            with tarfile.open(DATA / picture.archive) as archive:
+        data.mkdir()
+        path, name = DATA / picture.data[0], data / picture.data[1]
+        if path.name.endswith(".tar.gz"):
+            with tarfile.open(path) as archive:
                 archive.extractall(data, filter="data")
-            next(data.iterdir()).rename(data / "DLRM_KINETO")
+            next(data.iterdir()).rename(name)
+        elif picture.data[0]:
+            name.symlink_to(path)
         made = [word.format(data=data, traces=traces) for word in picture.command]
         for words in (made, ["simulate", str(traces), *SIMULATION, "-o", str(run)]):
             subprocess.run([GENIE, "-q", *words], check=True, capture_output=True, cwd=ROOT)

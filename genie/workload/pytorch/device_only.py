@@ -314,7 +314,13 @@ def _shaped_bytes(event: HostEvent, at: int | None = None) -> int:
 def _tensor_bytes(shape: Any, kind: Any) -> int:
     if not isinstance(shape, list) or not shape or not all(type(size) is int and size >= 0 for size in shape):
         return 0
-    return math.prod(shape) * TYPE_BYTES.get(str(kind).lower(), 1 if "float8" in str(kind).lower() else 0)
+    return math.prod(shape) * element_bytes_of(kind)
+
+
+def element_bytes_of(kind: Any) -> int:
+    """Return the bytes of an element by the C++ name of its type; 0: unknown."""
+    plain = str(kind).lower()
+    return TYPE_BYTES.get(plain, 1 if "float8" in plain else 0)
 
 
 def _element_bytes(dtype: str) -> int:

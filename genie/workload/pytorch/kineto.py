@@ -97,6 +97,7 @@ class DeviceTrace:
     device_ops: list[DeviceOp] = field(default_factory=list)  # by start
     synchronizations: dict[int, dict[str, Any]] = field(default_factory=dict)  # correlation -> args of "cuda_sync"
     distributed: dict[str, Any] = field(default_factory=dict)  # the file's distributedInfo
+    gpu: str = ""  # name of the first device
 
     @property
     def rank(self) -> int:
@@ -124,6 +125,7 @@ def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) ->
     base_ns = _integer(content, "baseTimeNanoseconds", 0)
     trace = DeviceTrace(path, base_ns + round(origin_us * 1000))
     trace.distributed = _distributed(content.get("distributedInfo") or {})
+    trace.gpu = _gpu(content.get("deviceProperties"))
     devices = {event["args"].get("device", 0) for event in events if event.get("cat") in DEVICE_KINDS}
     for event in events:
         category = event.get("cat")
@@ -143,6 +145,11 @@ def _parse(path: Path, content: dict[str, Any], events: list[dict[str, Any]]) ->
         host_events.sort(key=lambda event: (str(event.thread), event.start_ns, -event.end_ns))
     trace.device_ops.sort(key=lambda op: (op.start_ns, op.end_ns))
     return trace
+
+
+def _gpu(properties: Any) -> str:
+    first = properties[0] if isinstance(properties, list) and properties else {}
+    return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def _times(event: dict[str, Any], origin_us: float) -> tuple[int, int]:
