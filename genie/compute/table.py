@@ -1,13 +1,14 @@
 """Measured times of operators: a CSV file with the columns `gpu,op,shape,dtype,ns`.
 
-An operator with a row has its time. Another one gets the time of a straight line through the rows of its kind, over
-floating-point operations. Without rows of its GPU, the line of another GPU is scaled by the roofline. Without any, the
-roofline gives the time.
+An operator with a row has its time. A row of op `operator` has an operator's name in place of the shape. Another
+operator gets the time of a straight line through the rows of its kind, over floating-point operations. Without rows of
+its GPU, the line of another GPU is scaled by the roofline. Without any, the roofline gives the time.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from genie.inputs.content import ContentError, read_text
 
 COLUMNS = ["gpu", "op", "shape", "dtype", "ns"]
 DIMENSIONS = {"gemm": 3, "grouped-gemm": 4, "attention": 6}  # of a shape such as 8192x4096x14336
+BY_NAME = "operator"  # a row that names an operator of any kind, such as `attention qkv`
+NAME_MAX = 80
 FITTED_MIN = 3  # rows that a line needs
 DTYPES = ("bf16", "fp8")
 NS_MAX = 10**13
@@ -38,6 +41,7 @@ class MeasuredTimes:
 
     rows: dict[str, dict[Kind, dict[Shape, int]]]
     where: str
+    named: dict[str, dict[str, int]] = field(default_factory=dict)  # GPU -> name of the operator -> ns
 
 
 def read_times(path: Path) -> MeasuredTimes:
@@ -52,6 +56,7 @@ def read_times(path: Path) -> MeasuredTimes:
     if next(table, None) != COLUMNS:
         raise UsageError(f"{path}:1: the columns must be {','.join(COLUMNS)}")
     rows: dict[str, dict[Kind, dict[Shape, int]]] = {}
+    named: dict[str, dict[str, int]] = {}
     for line, row in enumerate(table, 2):
         if not row:
             continue
@@ -62,18 +67,23 @@ def read_times(path: Path) -> MeasuredTimes:
         known = gpus().get(gpu)
         if known is None:
             raise UsageError(f"{where}: gpu: {gpu!r} is not known: give one of {', '.join(gpus())}")
+        if op == BY_NAME:
+            if not 0 < len(shape) <= NAME_MAX or not shape.isprintable():
+                raise UsageError(f"{where}: shape: {shape!r}: give the name of an operator, such as attention qkv")
+            named.setdefault(gpu, {})[shape] = _time(where, ns)
+            continue
         sizes = _shape(where, op, shape)
         if dtype not in DTYPES:
             raise UsageError(f"{where}: dtype: {dtype!r}: give {' or '.join(DTYPES)}")
         time_ns = _time(where, ns)
         _check_unit(where, known, _operator(op, sizes, dtype), time_ns)
         rows.setdefault(gpu, {}).setdefault((op, dtype), {})[sizes] = time_ns
-    return MeasuredTimes(rows, str(path))
+    return MeasuredTimes(rows, str(path), named)
 
 
 def _shape(where: str, op: str, text: str) -> Shape:
     if op not in DIMENSIONS:
-        raise UsageError(f"{where}: op: {op!r}: give one of {', '.join(DIMENSIONS)}")
+        raise UsageError(f"{where}: op: {op!r}: give one of {', '.join((*DIMENSIONS, BY_NAME))}")
     parts = text.split("x")
     if len(parts) != DIMENSIONS[op] or not all(part.isdecimal() and 0 < int(part) < 1 << 31 for part in parts):
         raise UsageError(f"{where}: shape: {text!r}: a {op} has {DIMENSIONS[op]} sizes, such as 8x16x32")
@@ -131,6 +141,9 @@ class TableTimes:
 
     def duration_ns(self, operator: Operator) -> int:
         """Return the time of an operator."""
+        if (named_ns := self.table.named.get(self.gpu_name, {}).get(_plain_name(operator.name))) is not None:
+            self.origins["measured by name"] += 1
+            return round(self.roofline.scale * named_ns)
         key = (operator.kind, operator.shape, operator.dtype, operator.flops, operator.moved_bytes)
         if key not in self._known:
             self._known[key] = self._found(operator)
@@ -153,6 +166,11 @@ class TableTimes:
                 ratio = plain.duration_ns(operator) / Roofline(gpus()[name]).duration_ns(operator)
                 return max(1, round(ratio * line.time_ns(operator))), f"scaled from {name}"
         return plain.duration_ns(operator), "roofline"
+
+
+def _plain_name(name: str) -> str:
+    """Return an operator's name without the numbers of layers."""
+    return re.sub(r"\s*\d+", "", name)
 
 
 @dataclass(frozen=True)

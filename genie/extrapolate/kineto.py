@@ -40,7 +40,7 @@ def read_kineto(path: Path) -> TracedStep:
             stage = Stage.UPDATE
         elif event.name.startswith(BACKWARD_PREFIX):
             stage = Stage.BACKWARD
-        time_ns, inputs = times.get(id(event), 0), _inputs(event)
+        time_ns, inputs = times.get(id(event), 0), inputs_of(event)
         parameters, buffers = split_inputs(kind_of(event.name), inputs) if stage is Stage.FORWARD else ((), ())
         if time_ns or parameters:
             operators.append(TracedOperator(event.name, stage, time_ns, inputs, (), parameters, buffers))
@@ -84,7 +84,8 @@ def _times(device: DeviceTrace) -> dict[int, int]:
     return found
 
 
-def _inputs(event: HostEvent) -> tuple[Tensor, ...]:
+def inputs_of(event: HostEvent) -> tuple[Tensor, ...]:
+    """Return the tensors among an operator's inputs; none where the trace has no shapes."""
     dims, types = event.args.get("Input Dims"), event.args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return ()

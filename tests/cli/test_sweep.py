@@ -362,7 +362,11 @@ def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
             "sweep.toml:10: grid.algorithms.all_gather = 'direct': algorithms all_gather=direct: NCCL does not play it",
         ),
         ("[base]", "[base]\nsed = 2", "sweep.toml:3: base.sed is an unknown key; the keys here are level"),
-        ("[base]", "[base]\nworkload = 'x'", "sweep.toml:2: base: give one of workload = a folder or prefix of traces,"),
+        (
+            "[base]",
+            "[base]\nworkload = 'x'",
+            "sweep.toml:2: base: give one of workload = a folder or prefix of traces,",
+        ),
         ('"fabric.toml"', '"nowhere.toml"', "nowhere.toml: cannot be read: No such file or directory"),
         ('sizes = "200kB"', 'sizes = "nowhere.txt"', "nowhere.txt: cannot be read (No such file or directory)"),
         ('duration = "1ms"', "duration = 1", "sweep.toml:7: base.traffic.duration = 1 has no unit: give a duration"),

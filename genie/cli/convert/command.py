@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genie.cli.convert import fabric, workloads
+from genie.cli.convert import fabric, operators, workloads
 from genie.cli.convert.writing import Out, check_experiment_folder, check_traces_folder, reading, writing
 from genie.errors import UsageError
 from genie.inputs.printable import one_line
@@ -54,6 +54,7 @@ def register(app: typer.Typer) -> None:
     convert_app.command("ns3", epilog=NS3_EXAMPLES)(convert_ns3)
     fabric.register(convert_app)
     workloads.register(convert_app)
+    operators.register(convert_app)
     app.add_typer(convert_app, name="convert")
 
 
