@@ -8,9 +8,10 @@ import resource
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from genie.workload.graph import Kind, Op, Workload
@@ -82,6 +83,22 @@ def test_its_collectives_are_those_that_generate_makes(llama: tuple[Workload, fl
     for (op, count, size), (other, same, exact) in zip(sharded(of_script), sharded(generated), strict=True):
         assert (op, count) == (other, same)
         assert exact <= size <= 1.04 * exact
+
+
+def test_the_shipped_transformer_has_the_collectives_of_its_trace(tmp_path: Path) -> None:
+    """examples/transformer is a recording of real training on 8 ranks: the same collectives in each group's order."""
+    workload, _ = captured(tmp_path, SCRIPTS / "shipped_transformer.py", 8)
+    recorded = load(LLAMA.parents[1] / "transformer")
+
+    def sequences(played: Workload, rank: int) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+        graph, found = played.ranks[rank], defaultdict(list)
+        for row in np.flatnonzero(graph.kind == Kind.COLL).tolist():
+            ranks = played.groups[int(graph.group[row])].ranks
+            found[ranks].append((int(graph.op[row]), int(graph.size_bytes[row])))
+        return dict(found)
+
+    for rank in range(8):
+        assert sequences(workload, rank) == sequences(recorded, rank)
 
 
 def test_it_is_lint_clean_on_fewer_ranks(tmp_path: Path) -> None:
