@@ -51,6 +51,9 @@ class ModelParameters:
         return self.main + self.prediction
 
 
+Matrix = tuple[int, int]  # rows and columns of a parameter, as PyTorch stores it: rows are outputs
+
+
 @dataclass(frozen=True)
 class Part:
     """Parameters of a rank that are reduced together: those that all ranks have, and its experts'."""
@@ -58,9 +61,19 @@ class Part:
     own: int = 0
     experts: int = 0
     replicated: int = 0  # of `own`: the same on all tensor-parallel ranks
+    tensors: tuple[Matrix, ...] = ()  # of `own`
 
     def __add__(self, other: Part) -> Part:
-        return Part(self.own + other.own, self.experts + other.experts, self.replicated + other.replicated)
+        return Part(
+            self.own + other.own,
+            self.experts + other.experts,
+            self.replicated + other.replicated,
+            self.tensors + other.tensors,
+        )
+
+    def share_by_rows(self, members: int) -> int:
+        """Return the parameters of one of `members` ranks that share the rows of each tensor, padding counted."""
+        return sum(-(-rows // members) * columns for rows, columns in self.tensors)
 
 
 def parameters_of(model: Model) -> ModelParameters:
@@ -121,3 +134,41 @@ def _mixture(experts: Experts, hidden: int, gated: bool) -> dict[str, int]:
         "shared": (up + 1) * hidden * experts.shared_width + (hidden if experts.shared_gate else 0),
         "experts": experts.count,
     }
+
+
+def matrices_of(model: Model, layer: int, tensor: int) -> tuple[Matrix, ...]:
+    """Return the parameters of a layer on one of `tensor` tensor-parallel ranks, without experts."""
+    hidden, experts = model.hidden, model.experts
+    found = [*_attention_matrices(model.attention, hidden, tensor), *norms_of(model), *norms_of(model)]
+    if experts is None or not experts.has(layer):
+        found += _feed_forward(hidden, model.width // tensor, gated=model.gated, bias=model.bias)
+        return tuple(found + ([(hidden, 1)] if model.bias else []))
+    found += [(experts.count, hidden)] + ([(experts.count, 1)] if experts.router_bias else [])
+    if experts.shared_width:
+        found += _feed_forward(hidden, experts.shared_width // tensor, gated=model.gated, bias=False)
+    return tuple(found + ([(1, hidden // tensor)] if experts.shared_gate else []))
+
+
+def norms_of(model: Model) -> list[Matrix]:
+    """Return the parameters of a norm: a weight, and a bias of a LayerNorm."""
+    return [(model.hidden, 1)] * (2 if model.norm == "layer" else 1)
+
+
+def _feed_forward(hidden: int, width: int, *, gated: bool, bias: bool) -> list[Matrix]:
+    up = 2 if gated else 1
+    return [*[(width, hidden)] * up, (hidden, width), *[(width, 1)] * (up if bias else 0)]
+
+
+def _attention_matrices(attention: Attention, hidden: int, tensor: int) -> list[Matrix]:
+    found = [(hidden, attention.value_width // tensor)] + ([(hidden, 1)] if attention.output_bias else [])
+    queries = attention.query_width // tensor
+    if latent := attention.latent:
+        rank, inner = latent.key_value_rank, attention.heads * (latent.plain_dim + latent.value_dim) // tensor
+        down = [(latent.query_rank, hidden), (latent.query_rank, 1)] if latent.query_rank else []
+        compressed = [(rank + latent.rotary_dim, hidden), (rank, 1), (inner, rank)]
+        return [*found, *down, (queries, latent.query_rank or hidden), *compressed]
+    heads = [queries, *[attention.key_value_heads * attention.head_dim // tensor] * 2]
+    found += [(rows, hidden) for rows in heads]
+    found += [(rows, 1) for rows in heads] if attention.input_bias else []
+    found += [(attention.heads // tensor, 1)] if attention.sinks else []
+    return found + ([(attention.head_dim, 1)] * 2 if attention.head_norm else [])

@@ -28,7 +28,7 @@ class ShardedParameters:
         return [
             self.program.collective(
                 f"gather {name}parameters of {what}", Op.ALL_GATHER, domain,
-                BF16_BYTES * a_share(count, self._members(domain)), Stream.PARAMETERS, "2 P / d", after,
+                BF16_BYTES * self._share(part, domain, count), Stream.PARAMETERS, "2 P / d", after,
             )
             for name, domain, count in _kinds(part)
         ]  # fmt: skip
@@ -40,7 +40,7 @@ class ShardedParameters:
         gradient_bytes, nodes = self.training.gradient_bytes, []
         for name, domain, count in _kinds(part):
             members = self._members(domain)
-            own_bytes = gradient_bytes * a_share(count, members)
+            own_bytes = gradient_bytes * self._share(part, domain, count)
             title = f"scatter {name}gradients of {what}"
             formula = f"{gradient_bytes} P"
             node = self.program.collective(
@@ -55,6 +55,12 @@ class ShardedParameters:
                 node = node if copies is None else copies
             nodes.append(node)
         return nodes
+
+    def _share(self, part: Part, domain: Domain, count: int) -> int:
+        """Return the parameters of a rank's shard. FSDP2 shards the rows of each parameter, ZeRO-3 all as one."""
+        members = self._members(domain)
+        by_rows = self.training.sharding == "fsdp" and domain is Domain.SHARD
+        return part.share_by_rows(members) if by_rows else a_share(count, members)
 
     def _members(self, domain: Domain) -> int:
         return self.training.degrees.members(domain)

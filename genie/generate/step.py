@@ -13,7 +13,7 @@ from genie.compute.operators import memory
 from genie.errors import UsageError
 from genie.generate.degrees import Domain, Grid
 from genie.generate.layers import Half, Layers
-from genie.generate.parameters import LayerParameters, Part, layer_of, norm_of
+from genie.generate.parameters import LayerParameters, Part, layer_of, matrices_of, norm_of, norms_of
 from genie.generate.pipeline import Action, Schedule, read_schedule, schedule_of
 from genie.generate.program import Price, Program, Stream, Traffic
 from genie.generate.ranks import workload_of
@@ -59,20 +59,23 @@ class Step:
         own = _split(found, degrees.tensor)
         experts = found.experts // degrees.expert * (found.expert // degrees.expert_tensor + found.expert_whole)
         whole = found.norms + found.attention_whole + found.dense_whole + found.router
-        return Part(own, experts, whole)
+        return Part(own, experts, whole, matrices_of(self.training.model, layer, degrees.tensor))
 
     def parameters_of_stage(self, stage: int) -> list[Part]:
         """Return the parameters of a stage on one rank, in order: embedding, layers, last norm and head."""
         training, model = self.training, self.training.model
-        table = training.vocabulary // training.degrees.tensor * model.hidden
+        rows = training.vocabulary // training.degrees.tensor
+        table = rows * model.hidden
         parts = []
         if stage == 0:
-            parts.append(Part(table + model.positions * model.hidden))
+            tensors = (rows, model.hidden), *([(model.positions, model.hidden)] if model.positions else [])
+            parts.append(Part(table + model.positions * model.hidden, tensors=tensors))
         parts += [self.parameters_of_layer(layer) for layer in self.layers_of_stage[stage]]
         if stage == self.schedule.stages - 1:
             norm = norm_of(model)
             tied_here = model.tied and self.rank_of_stage[0] == self.rank_of_stage[-1]
-            parts.append(Part(norm + (0 if tied_here else table), replicated=norm))
+            tensors = *norms_of(model), *([] if tied_here else [(rows, model.hidden)])
+            parts.append(Part(norm + (0 if tied_here else table), replicated=norm, tensors=tensors))
             parts += [self.parameters_of_prediction()] * model.prediction_layers
         return parts
 
@@ -80,7 +83,9 @@ class Step:
         """Return the parameters of a layer that predicts one more token: with its projection and its norms."""
         model = self.training.model
         norms = 3 * norm_of(model)
-        return self.parameters_of_layer(model.layers - 1) + Part(2 * model.hidden**2 + norms, replicated=norms)
+        tensors = ((model.hidden, 2 * model.hidden), *norms_of(model) * 3)
+        own = Part(2 * model.hidden**2 + norms, replicated=norms, tensors=tensors)
+        return self.parameters_of_layer(model.layers - 1) + own
 
     def parameters_outside_layers(self, stage: int) -> Part:
         """Return the parameters of a stage's embedding, last norm and head."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timeline_picture
 
 from genie.workload.graph import Kind, Op, Workload
 from genie.workload.inspect import inspect_workload
@@ -58,7 +59,6 @@ def test_two_ranks_of_a_billion_parameters_take_less_than_the_limit(llama: tuple
 
 
 def test_its_collectives_are_those_that_generate_makes(llama: tuple[Workload, float, float], tmp_path: Path) -> None:
-    """FSDP2 pads the rows of each parameter to a multiple of its ranks, which its gathers and reductions carry too."""
     config = {
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 32000,
@@ -72,17 +72,7 @@ def test_its_collectives_are_those_that_generate_makes(llama: tuple[Workload, fl
     generated.pop(("all_reduce", 1024, 4))  # the script does not clip gradients
     of_script = kinds_of(llama[0])
 
-    def tensor_parallel(kinds: Kinds) -> Kinds:
-        return Counter({kind: count for kind, count in kinds.items() if kind[1] == 8})
-
-    assert tensor_parallel(of_script) == tensor_parallel(generated)
-
-    def sharded(kinds: Kinds) -> list[tuple[str, int, int]]:
-        return sorted((op, count, size) for (op, members, size), count in kinds.items() if members == 128)
-
-    for (op, count, size), (other, same, exact) in zip(sharded(of_script), sharded(generated), strict=True):
-        assert (op, count) == (other, same)
-        assert exact <= size <= 1.04 * exact
+    assert of_script == generated
 
 
 def test_the_shipped_transformer_has_the_collectives_of_its_trace(tmp_path: Path) -> None:
@@ -159,3 +149,9 @@ def test_a_script_that_cannot_be_captured_is_refused_in_one_line(text: str, said
     assert ended.returncode == 2
     (only,) = ended.stderr.strip().splitlines()
     assert said in only
+
+
+def test_the_picture_of_the_guide_is_drawn_from_a_capture() -> None:
+    drawn = timeline_picture.drawing(timeline_picture.CAPTURED)
+    assert (LLAMA.parents[2] / "docs" / "captured.svg").read_text() == drawn, "GENIE_TORCH_PYTHON=... make picture"
+    assert len(drawn) < 100_000

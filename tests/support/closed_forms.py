@@ -22,14 +22,19 @@ AG, RS, AR, A2A = "all_gather", "reduce_scatter", "all_reduce", "all_to_all"
 
 @dataclass(frozen=True)
 class Count:
-    """Parameters of a rank. `dense`: without experts; `same`: of these, those that all tensor-parallel ranks have."""
+    """Parameters of a rank. `dense`: without experts; `same`: of these, those that all tensor-parallel ranks have.
+
+    rows: (rows, columns) of each parameter without experts, in no order; FSDP2 shards rows.
+    """
 
     dense: int = 0
     experts: int = 0
     same: int = 0
+    rows: tuple[tuple[int, int], ...] = ()
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.dense + other.dense, self.experts + other.experts, self.same + other.same)
+        same, rows = self.same + other.same, self.rows + other.rows
+        return Count(self.dense + other.dense, self.experts + other.experts, same, rows)
 
 
 class ClosedForms:
@@ -94,29 +99,63 @@ class ClosedForms:
         if not self.has_experts(layer):
             split += matrices * h * model.width + model.bias * inputs * model.width
             whole += model.bias * h
-            return Count(split // self.t + whole, 0, whole)
+            return Count(split // self.t + whole, 0, whole, self.layer_rows(layer))
         experts = model.experts
         assert experts is not None
         whole += experts.count * (h + experts.router_bias)
         split += matrices * h * experts.shared_width + experts.shared_gate * h
         one = (matrices * h * experts.width + experts.bias * inputs * experts.width) // self.x + experts.bias * h
-        return Count(split // self.t + whole, experts.count // self.e * one, whole)
+        return Count(split // self.t + whole, experts.count // self.e * one, whole, self.layer_rows(layer))
+
+    def layer_rows(self, layer: int) -> tuple[tuple[int, int], ...]:
+        """Rows (outputs) and columns (inputs) of a layer's parameters. Split layers have a part of one or the other."""
+        model, own, t = self.model, self.model.attention, self.t
+        h, norm = model.hidden, [(model.hidden, 1)] * (4 if model.norm == "layer" else 2)
+        if latent := own.latent:
+            inner = own.heads * (latent.plain_dim + latent.rotary_dim) // t
+            q = latent.query_rank
+            rows = [(q, h), (q, 1), (inner, q)] if q else [(inner, h)]
+            kv = latent.key_value_rank
+            rows += [(kv + latent.rotary_dim, h), (kv, 1), (own.heads * (latent.plain_dim + latent.value_dim) // t, kv)]
+            rows += [(h, own.heads * latent.value_dim // t)]
+        else:
+            d = own.head_dim
+            q, kv = own.heads * d // t, own.key_value_heads * d // t
+            rows = [(q, h), (kv, h), (kv, h), (h, q)]
+            rows += [(q, 1), (kv, 1), (kv, 1)] * own.input_bias + [(h, 1)] * own.output_bias
+            rows += [(d, 1), (d, 1)] * own.head_norm + [(own.heads // t, 1)] * own.sinks
+        experts = model.experts if self.has_experts(layer) else None
+        width = (model.width if experts is None else experts.shared_width) // t
+        if width:
+            rows += [(width, h)] * (2 if model.gated else 1) + [(h, width)]
+        if experts is None:
+            rows += ([(width, 1)] * (2 if model.gated else 1) + [(h, 1)]) * model.bias
+        else:
+            rows += [(experts.count, h)] + [(experts.count, 1)] * experts.router_bias
+            rows += [(1, h // t)] * experts.shared_gate
+        return (*rows, *norm)
 
     def prediction_count(self) -> Count:
         """Parameters of a layer that predicts one more token: projection, three norms, and a layer."""
         h = self.model.hidden
         norms = 3 * h * (2 if self.model.norm == "layer" else 1)
-        return self.layer_count(self.model.layers - 1) + Count(2 * h * h + norms, 0, norms)
+        rows = (h, 2 * h), *[(h, 1)] * (norms // h)
+        return self.layer_count(self.model.layers - 1) + Count(2 * h * h + norms, 0, norms, rows)
 
     def parts_of(self, stage: int) -> tuple[Count, list[Count], list[Count]]:
         """Parameters of a stage: embedding; layers; last norm with head, and layers of further tokens."""
         model, first, last = self.model, Count(), []
         if stage == 0:
-            first = Count(self.table + model.positions * model.hidden)
+            rows = (self.table // model.hidden, model.hidden), (model.positions, model.hidden)
+            first = Count(self.table + model.positions * model.hidden, rows=rows)
         if stage == self.stages - 1:
             norm = model.hidden * (2 if model.norm == "layer" else 1)
             shared = model.tied and 0 in self.stages_of_rank_of(stage)
-            last = [Count(norm + (0 if shared else self.table), 0, norm)]
+            rows = (
+                *[(model.hidden, 1)] * (norm // model.hidden),
+                (0 if shared else self.table // model.hidden, model.hidden),
+            )
+            last = [Count(norm + (0 if shared else self.table), 0, norm, rows)]
             last += [self.prediction_count()] * model.prediction_layers
         return first, [self.layer_count(layer) for layer in self.layers_of(stage)], last
 
@@ -283,6 +322,8 @@ class ClosedForms:
             (part.dense, shard if sharded else self.d, "shard" if sharded else "dp"), (part.experts, self.edp, "edp")
         ):  # fmt: skip
             share = -(-count // members) * element_bytes
+            if sharded and group == "shard" and self.job.sharding == "fsdp":
+                share = sum(-(-rows // members) * columns for rows, columns in part.rows) * element_bytes
             if members > 1:
                 found[op, group] += share if op == AG else share * members
             if sharded and group == "shard" and op == RS and self.d > shard:

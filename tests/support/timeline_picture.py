@@ -51,6 +51,11 @@ STEP_PARTS = (
     COLLECTIVES,
     Part(1, "#c4475b", "messages to other stages (second lane)", pl.col("kind") == "send"),
 )
+SCRIPT_PARTS = (
+    Part(0, "#4a90c4", "operators (first lane)", COMPUTES),
+    Part(1, "#5fa55a", "tensor-parallel collectives (second lane)", pl.col("group").str.starts_with("tp")),
+    Part(2, "#7a5ea8", "FSDP2's collectives (third lane)", pl.col("group").str.starts_with("dp")),
+)
 TRACE_PARTS = (
     Part(0, "#b0b0b0", "CPU (first lane)", COMPUTES & pl.col("on_cpu")),
     Part(1, "#4a90c4", "kernels and copies (second lane)", COMPUTES & ~pl.col("on_cpu")),
@@ -110,6 +115,14 @@ EXTRAPOLATED = Picture(
     STEP_PARTS,
     data=("triosim/trace2-h100-bs128/vgg13", "VGG13"),
 )
+CAPTURED = Picture(
+    "captured.svg",
+    "capture-a-script.md",
+    "Timeline of a captured script with FSDP2 and tensor parallelism",
+    ("capture", "--world", "8", "-o", "{traces}", "--", "examples/capture/llama.py", "--tp", "2", "--layers", "4"),
+    {0: "rank 0", 1: "rank 1"},
+    SCRIPT_PARTS,
+)
 PICTURES = (PIPELINE, GPU_TRACE, EXTRAPOLATED)
 
 
@@ -125,7 +138,9 @@ def drawing(picture: Picture) -> str:
             next(data.iterdir()).rename(name)
         elif picture.data[0]:
             name.symlink_to(path)
-        made = [word.format(data=data, traces=traces) for word in picture.command]
+        torch = ("--python", os.environ["GENIE_TORCH_PYTHON"]) if picture is CAPTURED else ()
+        first, *rest = picture.command
+        made = [word.format(data=data, traces=traces) for word in (first, *torch, *rest)]
         for words in (made, ["simulate", str(traces), *SIMULATION, "-o", str(run)]):
             subprocess.run([GENIE, "-q", *words], check=True, capture_output=True, cwd=ROOT)
         return _drawn(picture, _with_place(pl.read_parquet(run / "timeline.parquet"), traces, picture.rows))
@@ -199,5 +214,5 @@ def _legend(parts: Iterable[Part], y: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for each in PICTURES:
+    for each in (*PICTURES, *([CAPTURED] if "GENIE_TORCH_PYTHON" in os.environ else [])):
         Path(sys.argv[1], each.file).write_text(drawing(each))
