@@ -122,6 +122,7 @@ same-bits: develop
 picture: develop
 	@$(BIN)/python tests/support/house.py docs/rooms.svg
 	@$(BIN)/python tests/support/timeline_picture.py docs
+	@$(BIN)/python tests/support/study_pictures.py docs
 
 clean:
 	rm -rf build $(VENV) runs
