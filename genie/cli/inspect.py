@@ -99,7 +99,10 @@ def _inspect_operators(path: Path, gpu: str | None, table: Path | None) -> int:
     found = read_operators(path)
     name = gpu or gpu_named(found.gpu)
     known = None if name is None else find_gpu(name)
-    print(f"{path.name}: {duration(found.total_ns)} of kernels on {known.label if known else found.gpu or 'a GPU'}")
+    print(
+        f"{path.name}: {duration(found.total_ns)} of kernels without communication on "
+        f"{known.label if known else found.gpu or 'a GPU'}"
+    )
     cells = [["total", "share", "calls", "mean", "of peak", "operator", "shapes"]]
     for row in found.rows[:OPERATORS_SHOWN]:
         peak = row.share_of_peak(known) if known is not None else None

@@ -115,8 +115,12 @@ class Job:
         after = next((each for each in self.operators[at + 1 :] if each.stage is Stage.FORWARD and each.inputs), None)
         return after.inputs[0].size_bytes if after is not None else 0
 
-    def crossing_bytes(self, stage: int) -> int:
-        """Return the bytes of the tensors that stages below `stage` compute and it or later ones use."""
+    @cached_property
+    def crossing_bytes(self) -> list[int]:
+        """For each stage, the bytes of the tensors that stages below it compute and it or later ones use."""
+        return [self._crossing_bytes(stage) for stage in range(self.schedule.stages)]
+
+    def _crossing_bytes(self, stage: int) -> int:
         made: dict[int, int] = {}
         used: set[int] = set()
         for at in self.forward:
@@ -253,6 +257,6 @@ class _RankStep:
     def _message(self, action: Action, cut: int, to: int, *, forward: bool) -> tuple[int, str, int]:
         """Return size, name and tag of a message across a cut below stage `cut`, to stage `to`."""
         what = "activations" if forward else "gradients"
-        size_bytes = self.job.activation_bytes(self.job.crossing_bytes(cut))
+        size_bytes = self.job.activation_bytes(self.job.crossing_bytes[cut])
         tag = 2 * (action.micro_batch * self.job.schedule.stages + to) + (not forward)
         return size_bytes, f"{what} of micro-batch {action.micro_batch} for stage {to}", tag

@@ -173,7 +173,7 @@ def test_stages_of_a_pipeline_share_the_time(name: str, vgg: TracedStep) -> None
     assert sum(busy) == pytest.approx(8 * alone + update, rel=0.001)
     assert max(busy) < 1.6 * sum(busy) / 4
     sends = workload.ranks[0].size_bytes[workload.ranks[0].kind == Kind.SEND]
-    assert set(sends.tolist()) == {made.activation_bytes(made.crossing_bytes(1))}
+    assert set(sends.tolist()) == {made.activation_bytes(made.crossing_bytes[1])}
     reduced = [sum(collectives(workload.ranks[rank], Op.ALL_REDUCE)) for rank in (0, 2, 4, 6)]
     assert sum(reduced) == vgg.parameter_bytes
 

@@ -52,7 +52,7 @@ def test_total_time_is_that_of_all_kernels(shared_data: Path) -> None:
     assert (table.total_ns, table.gpu) == (346_370_000, "NVIDIA H100 80GB HBM3")
     ended = in_this_process("inspect", str(table.path), "--operators")
     lines = ended.stdout.splitlines()
-    assert lines[0] == "profiler_vgg13-iter41.json: 346 ms of kernels on H100 SXM 80 GB"
+    assert lines[0] == "profiler_vgg13-iter41.json: 346 ms of kernels without communication on H100 SXM 80 GB"
     assert lines[2].split()[-4:] == [
         "aten::convolution_backward", "512x64x224x224", "512x64x224x224", "64x64x3x3"
     ]  # fmt: skip

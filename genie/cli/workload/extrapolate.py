@@ -61,7 +61,10 @@ def extrapolate(
     tensor: Annotated[int, typer.Option("--tp", min=1, max=RANKS_MAX, help="Tensor-parallel ranks.")] = 1,
     pipeline: Annotated[int, typer.Option("--pp", min=1, max=RANKS_MAX, help="Pipeline stages.")] = 1,
     micro_batches: Annotated[
-        int | None, typer.Option(min=1, max=BATCH_MAX, help="Micro-batches of a step.  [default: 2 for each stage]")
+        int | None,
+        typer.Option(
+            min=1, max=BATCH_MAX, help="Micro-batches of a step.  [default: 1, and 2 for each stage of a pipeline]"
+        ),
     ] = None,
     schedule: Annotated[str, typer.Option(help=f"Pipeline schedule: {', '.join(SCHEDULES)}.")] = "1f1b",
     gpu: Annotated[
@@ -117,7 +120,7 @@ def _of_trace(steps: tuple[TracedStep, ...]) -> list[str]:
         parts = ", ".join(f"{stage.value} {duration(step.time_ns(stage))}" for stage in Stage)
         lines.append(
             f"{step.path.name}: {len(step.operators)} operators, batch {step.batch}, "
-            f"{step.parameter_bytes / 4e6:.4g} M parameters of 4 bytes; {duration(step.time_ns())} of kernels: {parts}"
+            f"{amount(step.parameter_bytes)} of parameters; {duration(step.time_ns())} of kernels: {parts}"
         )
     return lines
 
@@ -126,7 +129,7 @@ def _of_times(times: Times, batch: int) -> list[str]:
     step = times.step
     if batch == step.batch and times.target is None and len(times.traces) == 1:
         return []
-    head = f"kernels of a step with batch {batch}: {duration(round(times.total_ns(batch)))}"
+    head = f"kernels of a step with batch {batch} on one GPU: {duration(round(times.total_ns(batch)))}"
     if len(times.traces) > 1:
         errors = times.errors()
         known = (
@@ -160,6 +163,6 @@ def _of_job(job: Job, workload: Workload) -> list[str]:
         sizes = [amount(bucket.size_bytes) for bucket in job.buckets(0)]
         lines.append(f"buckets of gradients{' of stage 0' if degrees.pipeline > 1 else ''}: {', '.join(sizes)}")
     if degrees.pipeline > 1:
-        cuts = [amount(job.activation_bytes(job.crossing_bytes(stage))) for stage in range(1, job.schedule.stages)]
+        cuts = [amount(job.activation_bytes(job.crossing_bytes[stage])) for stage in range(1, job.schedule.stages)]
         lines.append(f"tensors between stages, of a micro-batch: {', '.join(cuts)}")
     return lines
