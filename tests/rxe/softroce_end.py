@@ -91,13 +91,13 @@ class SoftEnd:
         self._events: list[Completion] = []
         self._posted: dict[int, int] = {}
         self._changed = threading.Condition()
-        made: Future[genie_core.Endpoint] = Future()
+        made: Future[None] = Future()
         namespace = rig.network.namespace
         self._thread = threading.Thread(
             target=inside, args=(namespace, lambda: self._work(config, how, queue_pairs, made)), daemon=True
         )
         self._thread.start()
-        self.nic = made.result(120)
+        made.result(120)
         self.gid = gid_of(self.address)
         self.qpns = [self.nic.qpn(number) for number in range(queue_pairs)]
 
@@ -106,7 +106,7 @@ class SoftEnd:
         config: genie_core.NicConfig,
         pair: genie_core.QueuePairConfig,
         count: int,
-        made: Future[genie_core.Endpoint],
+        made: Future[None],
     ) -> None:
         try:
             nic = genie_core.Endpoint(config)
@@ -116,13 +116,15 @@ class SoftEnd:
         except Exception as error:
             made.set_exception(error)
             return
-        made.set_result(nic)
+        self.nic = nic
+        del nic  # a traceback through this frame would keep the port after `close`
+        made.set_result(None)
         while True:
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:
-                self._hear(nic.poll(WORKING_S))
-                if nic.error:  # then it no longer waits
+                self._hear(self.nic.poll(WORKING_S))
+                if self.nic.error:  # then it no longer waits
                     time.sleep(WORKING_S)
                 continue
             if job is None:
