@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from genie.capture.places import Places, class_of_ranks, places_of
 from genie.capture.script import Recording
 from genie.compute.operators import Kind as OperatorKind
-from genie.compute.operators import Operator
+from genie.compute.operators import Operator, Timed
 from genie.errors import UsageError
 from genie.workload.build import NodeColumns, RankBuilder
 from genie.workload.classes import Classes
@@ -21,11 +21,11 @@ from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 MESSAGES = ("send", "recv")
 COMM_STREAM = 1000  # of the first family; that of the script's streams is their number
 DTYPES = {"bfloat16": "bf16", "float16": "bf16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
-Duration = Callable[[Operator], int]
+Price = Callable[[Operator], Timed]
 
 
 def capture(
-    recordings: Sequence[Recording], checks: Sequence[Recording], world: int, name: str, duration_ns: Duration
+    recordings: Sequence[Recording], checks: Sequence[Recording], world: int, name: str, price: Price
 ) -> Workload:
     """Return the workload.
 
@@ -37,7 +37,7 @@ def capture(
     for each in (*recordings, *checks):
         _compare(recordings[int(class_of[each.rank])], each, places)
     columns: dict[tuple[int, int], int] = {}  # (family, position of the peer) -> column
-    templates = [_template(each, places, columns, duration_ns) for each in recordings]
+    templates = [_template(each, places, columns, price) for each in recordings]
     used = sorted(set(class_of.tolist()))
     lowest_first = sorted(used, key=lambda number: int(np.flatnonzero(class_of == number)[0]))
     number_of = {number: at for at, number in enumerate(lowest_first)}
@@ -130,17 +130,15 @@ def _words(node: dict[str, Any]) -> str:
     return f"{node['op']} of {node['size']} B" if "op" in node else f"{node['name']} of {node['bytes']} B"
 
 
-def _template(
-    recording: Recording, places: Places, columns: dict[tuple[int, int], int], duration_ns: Duration
-) -> RankGraph:
+def _template(recording: Recording, places: Places, columns: dict[tuple[int, int], int], price: Price) -> RankGraph:
     builder = RankBuilder(recording.rank)
     names = places.of_names(recording)
     after = _reduced([node["after"] for node in recording.nodes])
     for number, node in enumerate(recording.nodes):
         if "op" not in node:
-            operator = operator_of(node)
+            timed = price(operator_of(node))
             builder.add_compute(
-                number, node["name"], Kind.COMP, after[number], duration_ns=duration_ns(operator),
+                number, node["name"], Kind.COMP, after[number], duration_ns=timed.duration_ns, origin=timed.origin,
                 num_ops=node["flops"], tensor_bytes=node["bytes"], stream=node["stream"],
             )  # fmt: skip
             continue

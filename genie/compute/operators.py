@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["gemm", "grouped-gemm", "attention", "memory"]
 
@@ -22,6 +22,13 @@ class Operator:
     flops: int = 0
     moved_bytes: int = 0
     dtype: str = "bf16"
+
+
+class Timed(NamedTuple):
+    """The time of an operator, and where it comes from: `measured`, `roofline`, `scaled from h100`."""
+
+    duration_ns: int
+    origin: str
 
 
 def gemm(name: str, m: int, k: int, n: int, dtype: str = "bf16", out_bytes: int = 2) -> Operator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genie.compute.gpus import Gpu
-from genie.compute.operators import Operator
+from genie.compute.operators import Operator, Timed
 from genie.errors import UsageError
 
 GAP_S = 2e-6  # between two kernels of a stream; not measured
@@ -15,6 +15,7 @@ GROUPED_SHARE = 0.85  # efficiency of grouped products over that of single ones 
 ATTENTION_SHARE = 0.66  # the same of attention, of the products that a causal mask leaves (SimuMax, A100: 0.50 / 0.76)
 MEMORY_EFFICIENCY = 0.75  # of the memory's bandwidth (SimuMax: 0.77 on A100, 0.71 on B200)
 SCALE_MAX = 1000.0
+ROOFLINE = "roofline"  # origin of these times
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Roofline:
         arithmetic_s = operator.flops / peak
         memory_s = operator.moved_bytes / (self.gpu.memory_gb_per_s * 1e9 * MEMORY_EFFICIENCY)
         return round(self.scale * (GAP_S + max(arithmetic_s, memory_s)) * 1e9)
+
+    def timed(self, operator: Operator) -> Timed:
+        """Return the time of an operator, with its origin."""
+        return Timed(self.duration_ns(operator), ROOFLINE)
 
     def _peak(self, dtype: str) -> float:
         tflops = self.gpu.fp8_tflops if dtype == "fp8" else self.gpu.bf16_tflops

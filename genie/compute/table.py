@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from genie.compute.gpus import Gpu, gpus
-from genie.compute.operators import Operator, attention, gemm, grouped_gemm
+from genie.compute.operators import Operator, Timed, attention, gemm, grouped_gemm
 from genie.compute.roofline import Roofline
 from genie.errors import UsageError
 from genie.inputs.content import ContentError, read_text
@@ -125,47 +124,44 @@ def _check_unit(where: str, gpu: Gpu, operator: Operator, time_ns: int) -> None:
 
 @dataclass
 class TableTimes:
-    """Times of operators on one GPU, from a table where it has some; `origins` counts where they come from."""
+    """Times of operators on one GPU, from a table where it has some."""
 
     table: MeasuredTimes
     gpu_name: str
     roofline: Roofline
-    origins: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._lines = {
             gpu: {kind: line for kind, rows in own.items() if (line := _fitted(kind, rows)) is not None}
             for gpu, own in self.table.rows.items()
         }
-        self._known: dict[tuple[str, Shape, str, int, int], tuple[int, str]] = {}
+        self._known: dict[tuple[str, Shape, str, int, int], Timed] = {}
 
-    def duration_ns(self, operator: Operator) -> int:
-        """Return the time of an operator."""
+    def timed(self, operator: Operator) -> Timed:
+        """Return the time of an operator, with its origin."""
         if (named_ns := self.table.named.get(self.gpu_name, {}).get(_plain_name(operator.name))) is not None:
-            self.origins["measured by name"] += 1
-            return round(self.roofline.scale * named_ns)
+            return Timed(round(self.roofline.scale * named_ns), "measured by name")
         key = (operator.kind, operator.shape, operator.dtype, operator.flops, operator.moved_bytes)
         if key not in self._known:
             self._known[key] = self._found(operator)
         time_ns, origin = self._known[key]
-        self.origins[origin] += 1
-        return round(self.roofline.scale * time_ns)
+        return Timed(round(self.roofline.scale * time_ns), origin)
 
-    def _found(self, operator: Operator) -> tuple[int, str]:
+    def _found(self, operator: Operator) -> Timed:
         kind = (operator.kind, operator.dtype)
         plain = Roofline(self.roofline.gpu)
         measured = self.table.rows.get(self.gpu_name, {}).get(kind, {}).get(operator.shape)
         if measured is not None and operator.flops == _operator(operator.kind, operator.shape, operator.dtype).flops:
-            return measured, "measured"
+            return Timed(measured, "measured")
         line = self._lines.get(self.gpu_name, {}).get(kind)
         if line is not None:
-            return line.time_ns(operator), "fitted"
+            return Timed(line.time_ns(operator), "fitted")
         for name in sorted(self._lines):
             line = self._lines[name].get(kind)
             if line is not None:
                 ratio = plain.duration_ns(operator) / Roofline(gpus()[name]).duration_ns(operator)
-                return max(1, round(ratio * line.time_ns(operator))), f"scaled from {name}"
-        return plain.duration_ns(operator), "roofline"
+                return Timed(max(1, round(ratio * line.time_ns(operator))), f"scaled from {name}")
+        return plain.timed(operator)
 
 
 def _plain_name(name: str) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from genie.compute.operators import Timed
 from genie.errors import UsageError
 from genie.extrapolate.buckets import Bucket, buckets_of
 from genie.extrapolate.step import Stage, TracedOperator
@@ -95,6 +96,13 @@ class Job:
             time_ns *= 0.5 if has_weights else 1.0 if what == "B" else 0.0
         return time_ns
 
+    def timed(self, at: int, what: str, share: float = 1.0) -> Timed:
+        """Return the time of a share of an operator, with its origin; `what` as in `time_ns`."""
+        duration_ns = round(self.time_ns(at, what) * share)
+        if duration_ns == self.operators[at].time_ns:
+            return Timed(duration_ns, "measured")
+        return Timed(duration_ns, self.times.origin)
+
     def parameter_bytes(self, at: int) -> list[int]:
         """Return the bytes of a forward operator's parameters on one rank."""
         role = self.roles[at]
@@ -157,7 +165,7 @@ class _RankStep:
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank = job, rank
-        self.program = Program(job.degrees, lambda operator: 0)
+        self.program = Program(job.degrees, lambda operator: Timed(0, ""))
         self.rank_of_stage = job.schedule.rank_of_stage()
         self.reductions: list[int | None] = []
 
@@ -192,7 +200,7 @@ class _RankStep:
         for at in job.forward:
             if job.stage_of[at] != action.stage:
                 continue
-            program.compute_for(job.operators[at].name, round(job.time_ns(at, "F")))
+            program.compute_for(job.operators[at].name, job.timed(at, "F"))
             role, out_bytes = job.roles[at], job.activation_bytes(job.out_bytes(at))
             if role is Role.ROW:
                 self._tensor("add outputs", Op.ALL_REDUCE, out_bytes)
@@ -209,7 +217,7 @@ class _RankStep:
         for at, each in enumerate(job.operators):
             if each.stage is not Stage.BACKWARD or job.stage_of.get(each.forward, -1) != action.stage:
                 continue
-            node = program.compute_for(each.name, round(job.time_ns(at, action.what)))
+            node = program.compute_for(each.name, job.timed(at, action.what))
             splits = job.roles[each.forward] in (Role.COLUMN, Role.GATHER) and each.parameters
             if splits and action.what != "W" and each.forward != first:
                 size_bytes = job.activation_bytes(job.operators[each.forward].inputs[0].size_bytes)
@@ -232,7 +240,7 @@ class _RankStep:
         share = own / max(job.times.step.parameter_bytes, 1)
         for at, each in enumerate(job.operators):
             if each.stage is Stage.UPDATE:
-                self.program.compute_for(each.name, round(job.time_ns(at, "F") * share))
+                self.program.compute_for(each.name, job.timed(at, "F", share))
 
     def _tensor(self, name: str, op: Op, size_bytes: int) -> None:
         node = self.program.collective(name, op, Domain.TENSOR, size_bytes, Stream.TENSOR, "activation")

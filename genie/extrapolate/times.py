@@ -40,6 +40,13 @@ class Times:
     def step(self) -> TracedStep:
         return self.traces[0]
 
+    @property
+    def origin(self) -> str:
+        """Origin of times that are not the trace's own."""
+        batches = [str(trace.batch) for trace in self.traces]
+        found = f"fitted to batches {', '.join(batches)}" if len(batches) > 1 else f"scaled from batch {batches[0]}"
+        return found if self.source is None else f"{found} and from {self.source.label}"
+
     def at(self, place: int, batch: float) -> float:
         """Return the time of the operator at a place of the step, in ns, for `batch` samples."""
         each = self.step.operators[place]

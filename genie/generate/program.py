@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from genie.compute.operators import Operator
+from genie.compute.operators import Operator, Timed
 from genie.generate.degrees import Degrees, Domain
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Op, RankGraph
@@ -58,7 +58,7 @@ def kind_of(name: str) -> str:
     return re.sub(r"\d+", "*", name)
 
 
-Price = Callable[[Operator], int]  # duration in ns
+Price = Callable[[Operator], Timed]
 
 
 class Program:
@@ -74,20 +74,19 @@ class Program:
 
     def compute(self, operator: Operator) -> int:
         """Add an operator after the previous one, and after all that is awaited."""
-        return self._compute(
-            operator.name,
-            duration_ns=self._price(operator),
-            num_ops=operator.flops,
-            tensor_bytes=operator.moved_bytes,
-        )
+        timed = self._price(operator)
+        return self._compute(operator.name, timed, num_ops=operator.flops, tensor_bytes=operator.moved_bytes)
 
-    def compute_for(self, name: str, duration_ns: int) -> int:
+    def compute_for(self, name: str, timed: Timed) -> int:
         """Add an operator of a known time, as `compute` does."""
-        return self._compute(name, duration_ns=duration_ns)
+        return self._compute(name, timed)
 
-    def _compute(self, name: str, **columns: int) -> int:
+    def _compute(self, name: str, timed: Timed, **columns: int) -> int:
         before = self._before(Stream.COMPUTE, self._awaited)
-        node = self._add(name, Kind.COMP, before, stream=Stream.COMPUTE, **columns)
+        node = self._add(
+            name, Kind.COMP, before, duration_ns=timed.duration_ns, origin=timed.origin, stream=Stream.COMPUTE,
+            **columns,
+        )  # fmt: skip
         self._awaited = []
         self._last[Stream.COMPUTE] = node
         return node

@@ -18,6 +18,7 @@ class NodeColumns(TypedDict, total=False):
     """The columns of a node that are not their default, as in `graph.py`.
 
     splits: bytes to each member and bytes from each member, in group position order.
+    origin: where the duration comes from.
     """
 
     duration_ns: int
@@ -32,6 +33,7 @@ class NodeColumns(TypedDict, total=False):
     op: Op
     on_cpu: bool
     splits: tuple[Sequence[int], Sequence[int]] | None
+    origin: str
 
 
 # Layout of one row without padding, for NumPy and for struct: the two columns that each node has, then the others.
@@ -80,6 +82,7 @@ class RankBuilder:
         self._dep_count = array("q")
         self._dep_id = array("Q")
         self._splits: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._origin: dict[int, str] = {}  # row -> where its duration comes from
 
     def __len__(self) -> int:
         return len(self._name)
@@ -91,6 +94,8 @@ class RankBuilder:
             if splits is not None:
                 to_each, from_each = splits
                 self._splits[len(self)] = (np.array(to_each, dtype=np.int64), np.array(from_each, dtype=np.int64))
+        if origin := columns.pop("origin", ""):
+            self._origin[len(self)] = intern(origin)
         self._append(name, deps, PACK(node_id, kind, *(DEFAULTS | columns).values()))
         return node_id
 
@@ -106,8 +111,11 @@ class RankBuilder:
         tensor_bytes: int = -1,
         stream: int = -1,
         on_cpu: bool = False,
+        origin: str = "",
     ) -> None:
         """Append a node that communicates with no rank. Most nodes of a trace are such, so this one is fast."""
+        if origin:
+            self._origin[len(self)] = intern(origin)
         row = PACK(node_id, kind, duration_ns, -1, 0, num_ops, tensor_bytes, -1, 0, -1, stream, NO_OPERATION, on_cpu)
         self._append(name, deps, row)
 
@@ -140,6 +148,7 @@ class RankBuilder:
             dep_start=dep_start,
             deps=deps,
             splits={int(row_of[index]): splits for index, splits in self._splits.items()},
+            origin=[self._origin.get(index, "") for index in order.tolist()] if self._origin else None,
         )
         return graph, dangling
 

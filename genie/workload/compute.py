@@ -11,6 +11,7 @@ from genie.inputs.spelling import option
 from genie.workload.graph import Kind, RankGraph, Workload, WorkloadError
 
 SYNTAX = "roofline:TFLOPS,GBPS"
+ORIGIN = "roofline"  # of the durations that are filled in
 # Upper bound for nodes of real jobs; guards the conversion to integers.
 DURATION_NS_MAX = 10**18
 
@@ -58,7 +59,10 @@ def fill_durations(workload: Workload, model: Roofline | None) -> int:
         rows = missing_rows(graph)
         if model is not None and len(rows):
             graph.duration_ns[rows] = model.duration_ns(graph.num_ops[rows], graph.tensor_bytes[rows])
-            filled += int(np.count_nonzero(graph.duration_ns[rows] >= 0))
+            graph.origin = graph.origin or [""] * len(graph)
+            for row in rows[graph.duration_ns[rows] >= 0].tolist():
+                graph.origin[row] = ORIGIN
+                filled += 1
     _require_durations(workload, model)
     return filled
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from chakra_protobuf.et_def_pb2 import CollectiveCommType, Node, NodeType
 
-from genie.inputs.printable import shown_value
+from genie.inputs.printable import printable, shown_value
 from genie.workload.build import RankBuilder
 from genie.workload.graph import SIZE_MAX_BYTES, Kind, Op, RankGraph, WorkloadError
 from genie.workload.groups import GroupTable
@@ -35,11 +35,13 @@ ROOTED = frozenset({Op.REDUCE, Op.GATHER, Op.SCATTER, Op.BROADCAST})
 # Producers disagree on the name of the root attribute; its value is a rank of the job.
 ROOT_NAMES = ("root", "comm_root", "root_rank")
 PEER_COLUMN = "genie_peer_column"  # of a send or receive in a workload of classes: see class_files.py
+DURATION_ORIGIN = "genie_duration_origin"  # where the duration of a compute node comes from
+ORIGIN_MAX = 80  # characters of it
 USED_ATTRIBUTES = frozenset(
     {
         "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name", "involved_dim",
         "in_split_bytes", "out_split_bytes", "stream", "is_cpu_op", "num_ops", "tensor_size",
-        "duration_ns", "node_type", PEER_COLUMN, *ROOT_NAMES,
+        "duration_ns", "node_type", PEER_COLUMN, DURATION_ORIGIN, *ROOT_NAMES,
     }
 )  # fmt: skip
 
@@ -97,6 +99,8 @@ class NodeDecoder:
                 "num_ops": _integer(attributes, "num_ops", -1),
                 "tensor_bytes": _integer(attributes, "tensor_size", -1),
             }
+            if DURATION_ORIGIN in attributes:
+                columns["origin"] = printable(str(attributes[DURATION_ORIGIN]))[:ORIGIN_MAX]
         if "stream" in attributes:
             columns["stream"] = _integer(attributes, "stream", -1, low=-1, high=INT32_MAX)
         if "is_cpu_op" in attributes:

@@ -70,6 +70,7 @@ class RankGraph:
     deps: NDArray[np.int32]  # (m,) rows that must end first
     # Uneven collectives: row -> (bytes to each member, bytes from each member), in group position order.
     splits: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
+    origin: list[str] | None = None  # (n,) where a duration comes from, "" where it is not said; None: nowhere said
 
     def __len__(self) -> int:
         return len(self.node_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class Durations:
     unknown: int  # nodes without a duration
     rank_min_ns: int  # total of the least busy rank
     rank_max_ns: int  # total of the busiest rank
+    origins: dict[str, int] = field(default_factory=dict)  # where durations come from -> nodes whose trace says so
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Inspection:
             "  nodes      " + (", ".join(f"{count:,} {kind}" for kind, count in self.nodes.items()) or "none"),
         ]
         text += _traffic_lines(self.traffic)
-        text += [_durations_line(durations) for durations in self.durations]
+        text += [line for durations in self.durations for line in _durations_lines(durations)]
         text.append(_path_line(self.critical_path))
         text += [f"  note       {note}" for note in self.notes]
         text += [f"  {finding.severity:<10} {finding.message}" for finding in self.lints]
@@ -167,8 +169,18 @@ def _durations(workload: Workload, kind: Kind) -> list[Durations]:
             unknown=len(everything) - len(known),
             rank_min_ns=min(totals),
             rank_max_ns=max(totals),
+            origins=_origins(workload, kind),
         )
     ]
+
+
+def _origins(workload: Workload, kind: Kind) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for graph in workload.ranks.values():
+        if graph.origin is not None:
+            found.update(graph.origin[row] for row in np.flatnonzero(graph.kind == kind).tolist())
+    found.pop("", None)
+    return dict(found.most_common())
 
 
 def _traffic_lines(traffic: list[Traffic], shown_max: int = 4) -> list[str]:
@@ -189,15 +201,19 @@ def _traffic_lines(traffic: list[Traffic], shown_max: int = 4) -> list[str]:
     return lines
 
 
-def _durations_line(durations: Durations) -> str:
+def _durations_lines(durations: Durations) -> list[str]:
     unknown = f", {durations.unknown:,} without a duration" if durations.unknown else ""
     if not durations.count:
-        return f"  {durations.kind:<10} {durations.unknown:,} nodes, none with a duration"
-    return (
+        return [f"  {durations.kind:<10} {durations.unknown:,} nodes, none with a duration"]
+    lines = [
         f"  {durations.kind:<10} {durations.total_ns / 1e6:,.3f} ms in {durations.count:,} nodes{unknown}; "
         f"median {durations.median_ns / 1e3:,.1f} µs, longest {durations.max_ns / 1e3:,.1f} µs; "
         f"by rank {durations.rank_min_ns / 1e6:,.3f} to {durations.rank_max_ns / 1e6:,.3f} ms"
-    )
+    ]
+    if durations.origins:
+        counts = ", ".join(f"{count:,} {origin}" for origin, count in durations.origins.items())
+        lines.append(f"  {'':<10} times from: {counts}")
+    return lines
 
 
 def _path_line(path: CriticalPath) -> str:

@@ -21,7 +21,7 @@ from chakra_schemas.writer import write_trace
 from genie.inputs.content import GZIP_MAGIC
 from genie.workload.class_files import classes_text
 from genie.workload.classes import RankViews
-from genie.workload.decode import PEER_COLUMN, ROOTED
+from genie.workload.decode import DURATION_ORIGIN, PEER_COLUMN, ROOTED
 from genie.workload.files import TRACE_NAME, binary_traces, classes_name
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload, WorkloadError
 
@@ -239,6 +239,8 @@ def graph_nodes(graph: RankGraph, groups: list[Group], columns: NDArray[np.int32
         if kind in (Kind.COMP, Kind.MEM) and duration_ns >= 0:
             node.duration_micros = duration_ns // 1000
             attributes["duration_ns"] = duration_ns
+        if graph.origin is not None and graph.origin[row]:
+            attributes[DURATION_ORIGIN] = graph.origin[row]
         node.attr.extend(make_attributes(attributes))
         yield node
 

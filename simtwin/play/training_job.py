@@ -100,7 +100,7 @@ class TrainingJob(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
                 routing=routing_of(self.routing, self.routing_seed, model.experts.count if model.experts else 0),
                 vocabulary_multiple=self.vocabulary_multiple,
             )
-            return Step(training, Roofline(find_gpu(self.gpu), self.compute_scale).duration_ns)
+            return Step(training, Roofline(find_gpu(self.gpu), self.compute_scale).timed)
         except UsageError as error:
             raise WorkloadError(f"job: {error}") from error
 

@@ -14,7 +14,7 @@ import pytest
 
 from genie.capture.script import Recording, read
 from genie.capture.workload import _reduced, capture, operator_of, other_sizes
-from genie.compute.operators import Operator
+from genie.compute.operators import Operator, Timed
 from genie.errors import UsageError
 from genie.plan.build import build_plan
 from genie.workload.graph import Kind, Op, Workload
@@ -57,8 +57,8 @@ def data_and_tensor(rank: int, bytes_of_compute: int = 100) -> Recording:
     return recording(rank, nodes, PAIRS, EVEN_ODD)
 
 
-def duration_ns(operator: Operator) -> int:
-    return 1000 + operator.moved_bytes
+def price(operator: Operator) -> Timed:
+    return Timed(1000 + operator.moved_bytes, "drawn")
 
 
 def lint_of(workload: Workload) -> list[str]:
@@ -66,7 +66,7 @@ def lint_of(workload: Workload) -> list[str]:
 
 
 def test_one_rank_stands_for_all_of_its_place() -> None:
-    workload = capture([data_and_tensor(0)], [data_and_tensor(7)], WORLD, "job", duration_ns)
+    workload = capture([data_and_tensor(0)], [data_and_tensor(7)], WORLD, "job", price)
     assert [group.name for group in workload.groups] == ["world", *(f"tp{at}" for at in range(4)), "dp0", "dp1"]
     for rank, graph in workload.ranks.items():
         used = [workload.groups[int(number)].ranks for number in graph.group if number >= 0]
@@ -77,7 +77,7 @@ def test_one_rank_stands_for_all_of_its_place() -> None:
 
 
 def test_it_is_read_back_from_its_files(tmp_path: Path) -> None:
-    workload = capture([data_and_tensor(0)], [], WORLD, "job", duration_ns)
+    workload = capture([data_and_tensor(0)], [], WORLD, "job", price)
     save(workload, tmp_path, "job")
     again = load(tmp_path)
     for rank, graph in workload.ranks.items():
@@ -97,7 +97,7 @@ def stage(rank: int) -> Recording:
 
 
 def test_stages_of_a_pipeline_are_classes_with_peers_by_position() -> None:
-    workload = capture([stage(0), stage(4)], [stage(3)], WORLD, "pipeline", duration_ns)
+    workload = capture([stage(0), stage(4)], [stage(3)], WORLD, "pipeline", price)
     for rank, graph in workload.ranks.items():
         messages = (graph.kind == Kind.SEND) | (graph.kind == Kind.RECV)
         assert graph.peer[messages].tolist() == [(rank + 4) % 8] * 2
@@ -107,23 +107,23 @@ def test_stages_of_a_pipeline_are_classes_with_peers_by_position() -> None:
 
 def test_a_rank_that_none_stands_for_is_named() -> None:
     with pytest.raises(UsageError, match="no rank that is captured stands for rank 4: add it to --ranks"):
-        capture([stage(0)], [], WORLD, "pipeline", duration_ns)
+        capture([stage(0)], [], WORLD, "pipeline", price)
 
 
 def test_ranks_that_differ_are_named_with_the_first_difference() -> None:
     other = data_and_tensor(7)
     other.nodes[1]["size"] = 65
     with pytest.raises(UsageError, match=r"ranks 0 and 7 differ: node 1 is all_reduce of 64 B and all_reduce of 65 B"):
-        capture([data_and_tensor(0)], [other], WORLD, "job", duration_ns)
+        capture([data_and_tensor(0)], [other], WORLD, "job", price)
     other = data_and_tensor(7)
     other.nodes.pop()
     with pytest.raises(UsageError, match="they have 4 and 3 nodes"):
-        capture([data_and_tensor(0)], [other], WORLD, "job", duration_ns)
+        capture([data_and_tensor(0)], [other], WORLD, "job", price)
 
 
 def test_uneven_shards_differ_in_sizes_of_operators_only() -> None:
     first, other = data_and_tensor(0), data_and_tensor(7, bytes_of_compute=50)
-    capture([first], [other], WORLD, "job", duration_ns)
+    capture([first], [other], WORLD, "job", price)
     assert other_sizes(first, other) == (1, 0.25)
 
 
@@ -131,7 +131,7 @@ def test_a_group_that_no_call_made_is_refused() -> None:
     wrong = data_and_tensor(0)
     wrong.nodes[1]["group"] = "99"
     with pytest.raises(UsageError, match="rank 0: group '99' was made by no call"):
-        capture([wrong], [], WORLD, "job", duration_ns)
+        capture([wrong], [], WORLD, "job", price)
 
 
 def test_dependencies_without_those_that_follow_keep_all_orders() -> None:
@@ -168,7 +168,7 @@ def test_splits_become_those_of_the_graph() -> None:
             "splits": [[10, 20], [10, 20]],
         }
     ]  # fmt: skip
-    workload = capture([recording(0, nodes, PAIRS)], [], WORLD, "job", duration_ns)
+    workload = capture([recording(0, nodes, PAIRS)], [], WORLD, "job", price)
     sent, received = workload.ranks[0].splits[0]
     assert workload.ranks[0].op[0] == Op.ALL_TO_ALL
     assert np.array_equal(sent, [10, 20])

@@ -85,23 +85,23 @@ def test_a_row_comes_first_then_a_line_then_another_gpu_then_the_roofline(tmp_pa
         f"h100,gemm,{m}x4096x4096,bf16,{10_000 + 2 * m * 4096 * 4096 // 600_000}\n" for m in (1024, 2048, 8192)
     )
     table = times_of(tmp_path, rows + "a100,attention,1x1024x1024x8x128x128,bf16,20000\n")
-    assert table.duration_ns(gemm("own", 2048, 4096, 4096)) == 10_000 + 2 * 2048 * 4096 * 4096 // 600_000
+    assert table.timed(gemm("own", 2048, 4096, 4096)) == (10_000 + 2 * 2048 * 4096 * 4096 // 600_000, "measured")
     between = gemm("between", 4096, 4096, 4096)
-    assert table.duration_ns(between) == pytest.approx(10_000 + between.flops / 600_000, rel=1e-3)
+    fitted = table.timed(between)
+    assert fitted.duration_ns == pytest.approx(10_000 + between.flops / 600_000, rel=1e-3)
+    assert fitted.origin == "fitted"
     norm = memory("norm", 1 << 20)
-    assert table.duration_ns(norm) == Roofline(find_gpu("h100")).duration_ns(norm)
-    assert dict(table.origins) == {"measured": 1, "fitted": 1, "roofline": 1}
-    other = times_of(tmp_path, rows, "a100")
-    assert other.duration_ns(between) > 1.5 * table.duration_ns(between)
-    assert dict(other.origins) == {"scaled from h100": 1}
+    assert table.timed(norm) == (Roofline(find_gpu("h100")).duration_ns(norm), "roofline")
+    other = times_of(tmp_path, rows, "a100").timed(between)
+    assert other.duration_ns > 1.5 * fitted.duration_ns
+    assert other.origin == "scaled from h100"
 
 
 def test_the_backward_pass_of_attention_has_no_forward_row(tmp_path: Path) -> None:
     table = times_of(tmp_path, "h100,attention,1x1024x1024x8x128x128,bf16,20000\n")
     forward, backward = (attention("it", 1, 1024, 1024, 8, 128, 128, passes) for passes in (1.0, 2.5))
-    assert table.duration_ns(forward) == 20000
-    table.duration_ns(backward)
-    assert dict(table.origins) == {"measured": 1, "roofline": 1}
+    assert table.timed(forward) == (20000, "measured")
+    assert table.timed(backward).origin == "roofline"
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -113,7 +113,7 @@ def test_the_backward_pass_of_attention_has_no_forward_row(tmp_path: Path) -> No
 def test_a_fitted_time_is_never_negative_and_grows_with_the_work(rows: list[tuple[int, int]]) -> None:
     known = {(m, 512, 512): ns for m, ns in rows}
     table = TableTimes(MeasuredTimes({"h100": {("gemm", "bf16"): known}}, ""), "h100", Roofline(find_gpu("h100")))
-    times = [table.duration_ns(gemm("it", m, 512, 513)) for m in (1, 100, 10_000)]
+    times = [table.timed(gemm("it", m, 512, 513)).duration_ns for m in (1, 100, 10_000)]
     assert 0 < times[0] <= times[1] <= times[2]
 
 

@@ -26,11 +26,12 @@ def test_shares_of_the_peak_become_times(shared_data: Path, tmp_path: Path) -> N
     """A product of 4096 x 5120 x 1536 reaches 78.8 % of 312 TFLOP/s; attention counts operations without a mask."""
     times = table_of(shared_data / "simumax" / "a100_pcie.json", "a100", tmp_path)
     measured = 2 * 4096 * 5120 * 1536 / (312e12 * 0.7876672065615554) * 1e9
-    assert times.duration_ns(gemm("", 4096, 5120, 1536)) == pytest.approx(measured, rel=0.001)
+    product = times.timed(gemm("", 4096, 5120, 1536))
+    assert product.duration_ns == pytest.approx(measured, rel=0.001)
     whole = 2 * 4096**2 * 128 * (192 + 128)
-    found = times.duration_ns(attention("", 1, 4096, 4096, 128, 192, 128))
-    assert found == pytest.approx(whole / (312e12 * 1.0729673001633662) * 1e9, rel=0.001)
-    assert times.origins == {"measured": 2}
+    found = times.timed(attention("", 1, 4096, 4096, 128, 192, 128))
+    assert found.duration_ns == pytest.approx(whole / (312e12 * 1.0729673001633662) * 1e9, rel=0.001)
+    assert (product.origin, found.origin) == ("measured", "measured")
 
 
 def test_all_shipped_shares_can_be_read_back(shared_data: Path, tmp_path: Path) -> None:
@@ -41,10 +42,9 @@ def test_all_shipped_shares_can_be_read_back(shared_data: Path, tmp_path: Path) 
 
 def test_times_by_name_are_those_of_forward_passes(shared_data: Path, tmp_path: Path) -> None:
     times = table_of(shared_data / "aicb" / "aiob_Example.txt", "h100", tmp_path)
-    assert times.duration_ns(gemm("attention qkv", 8, 8, 8)) == 889_000  # time_gpu_avg: 889 µs
-    assert times.duration_ns(memory("final norm", 100)) == 70_000
-    times.duration_ns(gemm("attention qkv input gradient", 8, 8, 8))
-    assert times.origins == {"measured by name": 2, "roofline": 1}
+    assert times.timed(gemm("attention qkv", 8, 8, 8)) == (889_000, "measured by name")  # time_gpu_avg: 889 µs
+    assert times.timed(memory("final norm", 100)) == (70_000, "measured by name")
+    assert times.timed(gemm("attention qkv input gradient", 8, 8, 8)).origin == "roofline"
 
 
 def test_equal_shapes_become_their_mean(tmp_path: Path) -> None:

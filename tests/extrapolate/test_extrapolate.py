@@ -46,9 +46,17 @@ def resnet(shared_data: Path) -> TracedStep:
     return read_step(shared_data / "triosim" / "trace2-h100-bs128" / "resnet50")
 
 
-def job(step: TracedStep, data: int = 1, tensor: int = 1, pipeline: int = 1, batches: int = 1, name: str = "") -> Job:
+def job(
+    step: TracedStep,
+    data: int = 1,
+    tensor: int = 1,
+    pipeline: int = 1,
+    batches: int = 1,
+    name: str = "",
+    batch: int = 0,
+) -> Job:
     degrees = Degrees(data * tensor * pipeline, tensor, 1, pipeline)
-    return Job(Times((step,)), degrees, step.batch, schedule_of(name or "gpipe", pipeline, 1, batches))
+    return Job(Times((step,)), degrees, batch or step.batch, schedule_of(name or "gpipe", pipeline, 1, batches))
 
 
 def collectives(graph: RankGraph, op: Op) -> list[int]:
@@ -111,6 +119,19 @@ def test_another_gpu_scales_by_what_binds(vgg: TracedStep) -> None:
     assert factors == {round(memory, 4), round(arithmetic, 4)}
     assert gpu_named("NVIDIA H100 80GB HBM3") == "h100"
     assert gpu_named("AMD Radeon Graphics") is None
+
+
+def test_times_say_whether_they_are_measured(vgg: TracedStep) -> None:
+    """At the trace's own batch all times are measured, at another one those of the optimizer are."""
+    same, larger = job(vgg), job(vgg, batch=512)
+    assert {same.timed(at, "F").origin for at in range(len(vgg.operators))} == {"measured"}
+    for at, each in enumerate(vgg.operators):
+        time_ns, origin = larger.timed(at, "F")
+        assert origin == ("measured" if time_ns == each.time_ns else "scaled from batch 128"), each.name
+    scaled = [each.stage for at, each in enumerate(vgg.operators) if larger.timed(at, "F").origin != "measured"]
+    assert Stage.FORWARD in scaled
+    assert Stage.UPDATE not in scaled
+    assert larger.workload("vgg").ranks[0].origin is not None
 
 
 def test_buckets_of_resnet_are_those_of_pytorch(resnet: TracedStep) -> None:

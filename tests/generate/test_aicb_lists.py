@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from aicb_lists import LISTS, List, Traffic, read, with_sums
 
+from genie.compute.operators import Timed
 from genie.generate.degrees import Degrees
 from genie.generate.shipped import find_model
 from genie.generate.step import Step
@@ -47,7 +48,7 @@ def step_of(own: List) -> Step:
         gradient_bytes=2 if "--bf16-gradients" in given else 4,
         vocabulary_multiple=number("--vocabulary-multiple", 1),
     )
-    return Step(training, lambda _: 1)
+    return Step(training, lambda _: Timed(1, "drawn"))
 
 
 def generated(own: List) -> Traffic:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from closed_forms import ClosedForms
 
+from genie.compute.operators import Timed
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.routing import Routing
@@ -105,7 +106,7 @@ def jobs() -> tuple[tuple[int, Training], ...]:
     for number in range(DRAWS_MAX):
         try:
             training = drawn(number)
-            Step(training, lambda _: 1)
+            Step(training, lambda _: Timed(1, "drawn"))
         except UsageError:
             continue
         found.append((number, training))
@@ -127,7 +128,7 @@ def bytes_of(graph: RankGraph, workload: Workload) -> dict[tuple[str, str], int]
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_traffic_of_drawn_jobs_matches_and_has_the_bytes_of_the_closed_forms(batch: int) -> None:
     for number, training in jobs()[batch * JOBS // BATCHES : (batch + 1) * JOBS // BATCHES]:
-        workload = Step(training, lambda _: 1000).workload("drawn")
+        workload = Step(training, lambda _: Timed(1000, "drawn")).workload("drawn")
         workload = replace(workload, ranks=dict(workload.ranks.items()))
         found = [finding.message for finding in inspect_workload(workload).lints]
         assert found == [], f"drawn({number}): {training}"

@@ -10,6 +10,7 @@ import pytest
 from live_runs import genie
 
 from genie.workload.classes import RankViews
+from genie.workload.graph import Kind
 from genie.workload.load import load
 
 COLUMNS = ("kind", "duration_ns", "size_bytes", "op", "peer", "tag", "stream", "deps", "dep_start")
@@ -35,6 +36,24 @@ def test_a_job_has_a_trace_for_each_class(job: Path) -> None:
     ended = genie("inspect", str(job))
     assert ended.code == 0
     assert "nothing found" in ended.stdout
+
+
+def test_each_compute_node_says_where_its_time_comes_from(tmp_path: Path) -> None:
+    """Names of operators that a table has, and the roofline for the others; expanded traces say it too."""
+    table, out = tmp_path / "times.csv", tmp_path / "traces"
+    table.write_text("gpu,op,shape,dtype,ns\nh100,operator,attention qkv,bf16,889000\n")
+    ended = genie("generate", *JOB, "--compute", str(table), "-o", str(out))
+    assert ended.code == 0, ended
+    assert genie("expand", str(out), "-o", str(tmp_path / "plain")).code == 0
+    for workload in (load(out), load(tmp_path / "plain")):
+        graph = workload.ranks[3]
+        assert graph.origin is not None
+        measured = np.array([name.startswith("attention qkv") and "gradient" not in name for name in graph.name])
+        words = np.where(graph.kind != Kind.COMP, "", np.where(measured, "measured by name", "roofline"))
+        assert measured.any()
+        assert graph.origin == words.tolist()
+    inspected = genie("inspect", str(out)).stdout
+    assert " measured by name" in inspected.partition("times from:")[2]
 
 
 def test_expanded_traces_are_the_same_graphs(job: Path, tmp_path: Path) -> None:

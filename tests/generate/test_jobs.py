@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genie.compute.operators import Timed
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees, Domain, Grid
 from genie.generate.mixture import ranks_of_a_token
@@ -27,7 +28,10 @@ def step_of(name: str, degrees: Degrees, layers: int = 8, **more: Any) -> Step:
     model = find_model(name)
     experts = model.experts and replace(model.experts, first_layer=min(1, model.experts.first_layer))
     model = replace(model, layers=layers, experts=experts)
-    return Step(Training(model, degrees, **{"sequence": 512, **more}), lambda operator: 1000 + operator.flops // 10**6)
+    return Step(
+        Training(model, degrees, **{"sequence": 512, **more}),
+        lambda operator: Timed(1000 + operator.flops // 10**6, "drawn"),
+    )
 
 
 def bytes_of(graph: RankGraph, workload: Workload) -> dict[tuple[str, str], int]:
@@ -112,7 +116,7 @@ def test_bytes_of_context_parallelism(exchange: str, expected: int) -> None:
 def test_gpt_13b_over_8_has_the_bytes_of_aicb_s_list() -> None:
     """AICB's GPT 13B, tensor 8: 1,605,739,520 parameters a rank, reduced as 4 and gathered as 2 bytes each."""
     model = replace(find_model("gpt3-13b"), vocabulary=32768)
-    step = Step(Training(model, Degrees(16, tensor=8), sequence=2048), lambda _: 1)
+    step = Step(Training(model, Degrees(16, tensor=8), sequence=2048), lambda _: Timed(1, "drawn"))
     workload = step.workload("gpt")
     found = bytes_of(workload.ranks[0], workload)
     assert found["reduce_scatter", "dp"] == 6_422_958_080

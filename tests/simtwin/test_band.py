@@ -10,6 +10,7 @@ import pytest
 from live_runs import in_this_process, rings
 from twin_fabrics import leaf_spine, twin_of
 
+from genie.compute.operators import Timed
 from genie.generate.degrees import Degrees
 from genie.generate.shipped import find_model
 from genie.generate.step import Step
@@ -63,7 +64,7 @@ def test_the_record_has_each_iteration_and_the_page_the_band(run: Path) -> None:
 
 def test_classes_stay_classes_and_only_durations_change() -> None:
     job = Training(replace(find_model("llama3-8b"), layers=2), Degrees(8, tensor=2, pipeline=2), 512, micro_batches=2)
-    workload = Step(job, lambda _: 1000).workload("job")
+    workload = Step(job, lambda _: Timed(1000, "drawn")).workload("job")
     scaled = with_compute_times(workload, 0.85)
     assert isinstance(scaled.ranks, RankViews)
     for rank in (0, 7):

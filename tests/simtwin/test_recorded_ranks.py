@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from twin_fabrics import leaf_spine
 
+from genie.compute.operators import Timed
 from genie.generate.degrees import Degrees
 from genie.generate.shipped import find_model
 from genie.generate.step import Step
@@ -32,7 +33,7 @@ FABRIC = leaf_spine(4, 2, 4)
 def job() -> Workload:
     """16 ranks of 4 pipeline stages, unequal by their layers."""
     training = Training(find_model("qwen3-0.6b"), Degrees(16, tensor=2, pipeline=4), sequence=512, micro_batches=8)
-    return Step(training, lambda operator: 1000 + operator.flops // 10**6).workload("job")
+    return Step(training, lambda operator: Timed(1000 + operator.flops // 10**6, "drawn")).workload("job")
 
 
 def _played(job: Workload, folder: Path) -> Run:

@@ -10,6 +10,7 @@ from trace_files import COMP, MEM, META, load_one, node
 
 from genie.workload.compute import Roofline, fill_durations, parse_compute
 from genie.workload.graph import Kind, WorkloadError
+from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
 
 
@@ -59,6 +60,9 @@ def test_only_what_is_missing_is_filled(tmp_path: Path) -> None:
     workload = load_one(tmp_path, *nodes)
     assert fill_durations(workload, parse_compute("roofline:1,10")) == 2
     assert workload.ranks[0].duration_ns.tolist() == [9000, 2, 5, 0]
+    assert workload.ranks[0].origin == ["", "roofline", "roofline", ""]
+    (durations, _) = inspect_workload(workload).durations
+    assert durations.origins == {"roofline": 1}
     assert fill_durations(workload, None) == 0
 
 

@@ -110,6 +110,7 @@ def drawn_workloads(draw: st.DrawFn) -> Workload:
             if timed:
                 columns["duration_ns"] = draw(st.integers(-1, 2**63 - 1))
                 columns |= {"num_ops": draw(st.integers(-1, 9)), "tensor_bytes": draw(st.integers(-1, 9))}
+                columns["origin"] = draw(st.sampled_from(["", "roofline", "scaled from h100"]))
             if kind in (Kind.SEND, Kind.RECV):
                 columns |= {"peer": 1 - rank, "tag": draw(st.integers(-9, 9)), "size_bytes": draw(sizes)}
             if kind is Kind.COLL:

@@ -81,7 +81,7 @@ def captured(
     began = time.monotonic()
     times = compute.times()
     recordings, checks = _recorded(job, given)
-    workload = capture(recordings, checks, world, Path(script[0]).stem, times.duration_ns)
+    workload = capture(recordings, checks, world, Path(script[0]).stem, times.timed)
     with writing(out):
         save(workload, out, prefix, compress)
     print("\n".join(_summary(workload, recordings, checks, steps, time.monotonic() - began)))

@@ -67,7 +67,7 @@ def generate(
     check_traces_folder(out, prefix)
     times = compute.times()
     gpu = times.roofline.gpu
-    step = Step(training_of(model, parallel, options), times.duration_ns)
+    step = Step(training_of(model, parallel, options), times.timed)
     degrees = step.training.degrees
     if step.training.is_skewed and degrees.pipeline * degrees.expert >= TRACES_MANY:
         note(
@@ -77,21 +77,23 @@ def generate(
     with writing(out):
         save(workload, out, prefix, compress)
     scaled = _scaling(parallel.whole_degrees(), step.training.degrees)
-    print("\n".join([*_summary(step, workload, times.origins), *scaled, f"{out}: written"]))
+    print("\n".join([*_summary(step, workload), *scaled, f"{out}: written"]))
     if explain:
         print("\n".join(["", *explanation(step, gpu)]))
     _warn_of_memory(step, gpu)
     return 0
 
 
-def _summary(step: Step, workload: Workload, origins: Counter[str]) -> list[str]:
+def _summary(step: Step, workload: Workload) -> list[str]:
     training, model = step.training, step.training.model
     graphs = [workload.ranks[rank * training.degrees.stage] for rank in range(training.degrees.pipeline)]
     nodes = [len(graph) for graph in graphs]
+    origins = Counter(origin for graph in graphs for origin in graph.origin or () if origin)
     compute_ns = [int(graph.duration_ns[graph.kind == Kind.COMP].sum()) for graph in graphs]
     span = f"{min(nodes):,}" if min(nodes) == max(nodes) else f"{min(nodes):,} to {max(nodes):,}"
     times = duration(min(compute_ns))
     times += "" if len(set(compute_ns)) == 1 else f" to {duration(max(compute_ns))}"
+    sources = ", ".join(f"{count:,} {origin}" for origin, count in origins.most_common())
     collectives = int(np.count_nonzero(graphs[0].kind == Kind.COLL))
     return [
         f"{model.name}: {model.layers} layers; {training.degrees.ranks} ranks: {training.degrees.words()}",
@@ -99,7 +101,7 @@ def _summary(step: Step, workload: Workload, origins: Counter[str]) -> list[str]
         f"{training.sequence} tokens for each of {_counted(training.degrees.data, 'replica')}; schedule "
         f"{step.schedule.name}",
         f"each rank: {span} nodes, compute {times}; {collectives:,} collectives on the first",
-        f"compute times of operators: {', '.join(f'{count:,} {origin}' for origin, count in origins.most_common())}",
+        f"compute times of operators, on one rank a stage: {sources}",
     ]
 
 
