@@ -17,8 +17,8 @@ from common.arguments import add_json, list_of, positive, some_of, whole
 from common.validation import Job, dlrm, fresh, machine
 
 from genie.verdict import Verdict
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from genie.workload.write import save
 
 RATE = "200Mb/s"

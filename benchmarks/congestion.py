@@ -28,8 +28,8 @@ from common.validation import fresh, machine
 from kinds import FABRIC, MARKING, genie
 
 from genie.record import open_run
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from genie.workload.write import save
 
 HOSTS, ITERATIONS, WARMUP = 8, 10, 2

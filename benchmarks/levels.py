@@ -28,8 +28,8 @@ from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate, Size
 from genie.plan.lowering import Lowering
 from genie.workload.aicb.convert import Given, convert_aicb
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import (
     Domain,
     Ecn,

@@ -22,9 +22,9 @@ from common.arguments import add_json, positive
 
 from chakra_schemas.attributes import AttributeValue, make_attributes
 from chakra_schemas.writer import write_trace
-from genie.workload.generate import chain
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
+from genie.workload.synthetic import chain
 from genie.workload.write import save
 
 SECONDS_MAX = 15.0

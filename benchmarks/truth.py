@@ -43,8 +43,8 @@ from genie.job.live_settings import live_settings
 from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.launch.launcher import launch, mpirun_line
 from genie.record import LIVE, Run, open_run, prepare_folder
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
 from genie.workload.write import save
 
 KIB = 1024

@@ -34,8 +34,8 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import GROUP_NAME, collective
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.synthetic import GROUP_NAME, collective
 from simtwin.fabric.schema import Ecn, Fabric, FatTree, LeafSpine, Link, Pfc, Priority, SingleSwitch, Switch, Transport
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin

@@ -18,8 +18,8 @@ from common.arguments import add_json
 
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
-from genie.workload.generate import chain, collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import chain, collective
 
 STEPS_PER_S_MIN = 1_000_000
 

@@ -9,8 +9,8 @@ from genie.errors import UsageError
 from genie.job.option import one_of
 from genie.job.site import ExecutionSite
 from genie.record import COLLECTIVES, COLLECTIVES_FILE, marked_json
-from genie.workload.generate import collectives
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collectives
 from genie.workload.write import save
 from simtwin.fabric.topology import build_network
 

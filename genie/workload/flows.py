@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.workload.build import RankBuilder
-from genie.workload.generate import GROUP_NAME
 from genie.workload.graph import Group, Kind, RankGraph, Workload, WorkloadError
+from genie.workload.synthetic import GROUP_NAME
 
 FLOWS_MAX = 5_000_000
 NS_PER_S = 10**9

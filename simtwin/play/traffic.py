@@ -11,8 +11,8 @@ from genie.config.units import Duration, Size, parse_size
 from genie.inputs.content import ContentError, read_text
 from genie.workload import flows
 from genie.workload.flows import WEB_SEARCH, Sizes
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload, WorkloadError
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import HOSTS_MAX, Fabric
 from simtwin.fabric.topology import build_network
 from simtwin.fabric.transport import line_rate_bps

@@ -9,9 +9,9 @@ from live_runs import genie
 
 from genie.job.collectives import OPERATIONS, operations_from, save_traces
 from genie.record import VALIDATION, RecordError, prepare_folder
-from genie.workload.generate import collectives
 from genie.workload.graph import Kind, Op
 from genie.workload.load import load
+from genie.workload.synthetic import collectives
 
 pytestmark = pytest.mark.live
 

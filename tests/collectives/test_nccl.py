@@ -21,8 +21,8 @@ from genie.collectives.nccl.steps import NOBODY, double_binary_tree
 from genie.collectives.player import POLICIES, play
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering, members_per_node
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 
 KIB, MIB = 1 << 10, 1 << 20
 CASES = [(op, algorithm) for op, known in NCCL_ALGORITHMS.items() for algorithm in known]

@@ -11,10 +11,10 @@ from genie.collectives.msccl.algorithm import load_msccl
 from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.msccl_trace import SLOTS, msccl_workload
-from genie.workload.generate import collective
 from genie.workload.graph import Kind, Op, RankGraph, Workload, WorkloadError
 from genie.workload.inspect import inspect_workload
 from genie.workload.load import load
+from genie.workload.synthetic import collective
 
 RING = "astra-sim/custom_ring_allreduce_8npus_1MB"
 FILES = ["msccl/ndv4/a2a2ll.xml", "msccl/ndv4/ag-1k-512k.xml", "msccl/ndv4/r48ll.xml", f"{RING}/custom_allreduce.xml"]

@@ -12,8 +12,8 @@ from genie.plan.build import MESSAGE_MAX_BYTES, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.tags import CHANNELS_MAX, POINT_TO_POINT_TAG_MAX
 from genie.workload.build import RankBuilder
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload, WorkloadError
+from genie.workload.synthetic import chain, collective, point_to_point
 
 WHOLE = 0xFFFFFFFF
 

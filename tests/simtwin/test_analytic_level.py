@@ -17,8 +17,8 @@ from genie.config.units import Duration, Rate
 from genie.plan.classes import plan_classes
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.schema import Fabric, FatTree, Fault, Link, RailOptimized
 from simtwin.fabric.topology import build_network
 from simtwin.levels.analytic import CostKey, cost_keys, costs_of

@@ -17,8 +17,8 @@ from genie.generate.step import Step
 from genie.generate.training import Training
 from genie.record import open_run
 from genie.workload.classes import RankViews
-from genie.workload.generate import collective
 from genie.workload.graph import Kind, Op, RankGraph
+from genie.workload.synthetic import collective
 from simtwin.play.band import BAND, has_compute, with_compute_times
 from simtwin.play.run import simulated
 from simtwin.play.watching import Watch

@@ -25,7 +25,7 @@ from genie.config.congestion import (
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.workload.flows import Flow, workload_of
-from genie.workload.generate import point_to_point
+from genie.workload.synthetic import point_to_point
 from simtwin.fabric.schema import Ecn, Fabric, Frame, Link, SingleSwitch, Transport
 
 LONG_BYTES = (1 << 31) - 1

@@ -11,8 +11,8 @@ from genie.config.congestion import Dcqcn, Window
 from genie.config.units import Duration, Rate, Size
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.reading import FabricError, parse_fabric
 from simtwin.fabric.schema import (
     Domain,

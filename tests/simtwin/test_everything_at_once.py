@@ -14,8 +14,8 @@ from twin_fabrics import GBPS, NS, US, twin_of
 from genie.config.congestion import CONTROLS
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.queues import QueueError
 from simtwin.fabric.schema import (
     Domain,

@@ -26,8 +26,8 @@ from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.schema import (
     Explicit,
     Fabric,

@@ -9,8 +9,8 @@ import pytest
 from twin_fabrics import GBPS, US, twin_of
 
 from genie.config.units import Duration, Rate, Size
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.api import simulate
 from simtwin.fabric.network import Network
 from simtwin.fabric.reading import FabricError, parse_fabric, to_toml

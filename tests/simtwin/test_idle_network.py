@@ -17,8 +17,8 @@ from genie.collectives.nccl.shape import NcclShape
 from genie.plan.lowering import Lowering
 from genie.record import Run
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network

@@ -16,8 +16,8 @@ from twin_fabrics import GBPS, twin_of
 
 from genie.config.units import Rate, parse_duration, parse_rate
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.network import Network
 from simtwin.fabric.reading import parse_fabric, to_toml
 from simtwin.fabric.routing import shortest_path_routes

@@ -15,8 +15,8 @@ from twin_fabrics import GBPS, twin_of
 
 from genie.config.congestion import DcqcnTimer
 from genie.config.units import parse_rate
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.fabric.reading import parse_fabric, to_toml
 from simtwin.fabric.routing import shortest_path_routes
 from simtwin.fabric.schema import Explicit, Fabric

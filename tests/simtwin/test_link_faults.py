@@ -11,8 +11,8 @@ from twin_fabrics import GBPS, NS, US, incast, run_native, transmission_ps, twin
 
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.faults import Change, changes_of
 from simtwin.fabric.reading import FabricError, parse_fabric
 from simtwin.fabric.schema import (

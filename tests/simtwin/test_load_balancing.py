@@ -11,8 +11,8 @@ from twin_fabrics import GBPS, US, incast, twin_of
 
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate, Size
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import (
     Ecn,
     Explicit,

@@ -10,8 +10,8 @@ from twin_fabrics import GBPS, NS, single_switch, twin_of
 from genie.collectives.msccl.algorithm import load_msccl
 from genie.plan.lowering import Lowering
 from genie.plan.msccl_trace import msccl_workload
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 
 MIB = 1 << 20
 

@@ -25,8 +25,8 @@ from twin_fabrics import (
 
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.schema import Fabric
 from simtwin.play.twin import Twin
 

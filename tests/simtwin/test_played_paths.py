@@ -11,8 +11,8 @@ from twin_fabrics import GBPS, leaf_spine, twin_of
 
 from genie.plan.build import Lowering
 from genie.record.schemas import PATHS_SCHEMA
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.fabric.played_paths import follow_paths, port_paths_of
 from simtwin.fabric.schema import Fabric, LoadBalancing, Path
 from simtwin.fabric.topology import build_network

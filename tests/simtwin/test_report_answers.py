@@ -13,8 +13,8 @@ from live_runs import genie
 
 from genie.record import Run, open_run
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.network import Network
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.topology import build_network

@@ -14,8 +14,8 @@ from genie.config.congestion import Dcqcn, Swift, Window
 from genie.config.units import Duration, Rate
 from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import chain, collective, point_to_point
 from simtwin.fabric.schema import Fabric, FatTree, Fault, SingleSwitch
 from simtwin.fabric.topology import build_network
 from simtwin.play import series as series_module

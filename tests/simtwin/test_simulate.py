@@ -28,8 +28,8 @@ from twin_fabrics import (
 from genie.plan.lowering import Lowering
 from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from genie.workload.build import RankBuilder
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import chain, collective, point_to_point
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network

@@ -8,8 +8,8 @@ import pytest
 from twin_fabrics import GBPS, NS, US, leaf_spine, single_switch, twin_of
 
 from genie.plan.lowering import Lowering
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Kind, Op, Workload
+from genie.workload.synthetic import chain, collective, point_to_point
 from simtwin.fabric.schema import Fabric
 from simtwin.play.twin import arrivals_of
 

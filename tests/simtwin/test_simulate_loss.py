@@ -11,8 +11,8 @@ from twin_fabrics import GBPS, NS, US, run_native, single_switch, transmission_p
 
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective, point_to_point
 from simtwin.play.twin import Loss
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 from twin_fabrics import incast, leaf_spine, twin_of
 
 from genie.record import RecordError
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.topology import build_network
 from simtwin.play.run import simulate_to_folder

@@ -13,8 +13,8 @@ from live_runs import Ended, in_this_process
 
 from genie.config.strict_toml import SettingsError
 from genie.errors import UsageError
-from genie.workload.generate import collective
 from genie.workload.graph import Op
+from genie.workload.synthetic import collective
 from simtwin.api import simulate
 from simtwin.fabric.reading import parse_fabric
 from simtwin.sweep.communication import communication_of

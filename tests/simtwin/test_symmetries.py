@@ -12,8 +12,8 @@ from genie.config.congestion import Control, Dcqcn, Dctcp, Hpcc, Swift
 from genie.config.units import Duration, Rate, Size
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.generate import collective
 from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import (
     Ecn,
     Fabric,

@@ -10,8 +10,8 @@ import pytest
 from twin_fabrics import crowded, incast, twin_of
 
 from genie.plan.build import build_plan
-from genie.workload.generate import collective
 from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import FatTree, LeafSpine, SingleSwitch
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin

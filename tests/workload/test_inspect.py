@@ -9,10 +9,10 @@ import pytest
 from trace_files import COMP, RECV, SEND, node, trace
 
 from genie.workload.build import RankBuilder
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.inspect import Inspection, Traffic, inspect_workload
 from genie.workload.load import load
+from genie.workload.synthetic import chain, collective, point_to_point
 
 
 def codes(inspection: Inspection) -> list[str]:

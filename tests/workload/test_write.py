@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from genie.workload.build import RankBuilder
 from genie.workload.decode import ROOTED
-from genie.workload.generate import chain, collective, point_to_point
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.load import load
+from genie.workload.synthetic import chain, collective, point_to_point
 from genie.workload.write import save
 
 SHARED = [
