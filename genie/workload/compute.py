@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.inputs.spelling import option
+from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, RankGraph, Workload, WorkloadError
 
 SYNTAX = "roofline:TFLOPS,GBPS"
@@ -55,7 +56,7 @@ def fill_durations(workload: Workload, model: Roofline | None) -> int:
     Raises WorkloadError that counts and names the nodes without a duration that the model can compute.
     """
     filled = 0
-    for graph in workload.ranks.values():
+    for graph in templates_of(workload):
         rows = missing_rows(graph)
         if model is not None and len(rows):
             graph.duration_ns[rows] = model.duration_ns(graph.num_ops[rows], graph.tensor_bytes[rows])

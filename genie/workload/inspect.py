@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from genie.inputs.printable import printable
+from genie.workload.classes import RankViews
 from genie.workload.critical_path import CriticalPath, critical_path
-from genie.workload.graph import Kind, Op, Workload
+from genie.workload.graph import Kind, Op, RankGraph, Workload
 from genie.workload.lint import Lint, lint
-from genie.workload.matching import GlobalRows, collective_rows, match_messages
+from genie.workload.matching import GlobalRows, match_messages
+from genie.workload.quotient import quotient
 
 # Codes of findings that keep ranks from being joined into one graph.
 UNJOINABLE = frozenset({"cycle", "sequence"})
@@ -89,7 +92,31 @@ class Inspection:
 
 
 def inspect_workload(workload: Workload) -> Inspection:
-    """Count, add up and check a workload, with or without cycles (see `load`)."""
+    """Count, add up and check a workload, with or without cycles (see `load`).
+
+    A workload of classes is checked by one rank a class where that is the same, and by all ranks for what is wrong.
+    """
+    small = quotient(workload)
+    checked = None if small is None else _check(small)
+    findings, path = checked if checked is not None and not checked[0] else _check(workload)
+    shared = _shared(workload)
+    kinds = sum((len(each.ranks) * each.kinds() for each in shared), np.zeros(len(Kind), np.int64))
+    return Inspection(
+        name=workload.name,
+        world_size=workload.world_size,
+        ranks=list(workload.ranks),
+        groups=len(workload.groups),
+        nodes={kind.name.lower(): int(kinds[kind]) for kind in Kind if kinds[kind]},
+        dependencies=sum(len(each.ranks) * len(each.graph.deps) for each in shared),
+        traffic=[*_collectives(workload, shared), *_messages(shared)],
+        durations=[entry for kind in (Kind.COMP, Kind.MEM) for entry in _durations(shared, kind)],
+        critical_path=path,
+        lints=findings,
+        notes=[note for note in workload.notes if not note.endswith("dropped")],
+    )
+
+
+def _check(workload: Workload) -> tuple[list[Lint], CriticalPath]:
     rows = GlobalRows(workload)
     messages = match_messages(workload, rows)
     findings = lint(workload, rows, messages)
@@ -100,20 +127,28 @@ def inspect_workload(workload: Workload) -> Inspection:
         if path.deadlock:
             findings.insert(0, _deadlock(rows, path.deadlock))
             path = critical_path(workload, rows, messages, across_ranks=False)
-    kinds = np.bincount(rows.column("kind"), minlength=len(Kind))
-    return Inspection(
-        name=workload.name,
-        world_size=workload.world_size,
-        ranks=list(workload.ranks),
-        groups=len(workload.groups),
-        nodes={kind.name.lower(): int(kinds[kind]) for kind in Kind if kinds[kind]},
-        dependencies=sum(len(graph.deps) for graph in workload.ranks.values()),
-        traffic=[*_collectives(workload), *_messages(workload)],
-        durations=[entry for kind in (Kind.COMP, Kind.MEM) for entry in _durations(workload, kind)],
-        critical_path=path,
-        lints=findings,
-        notes=[note for note in workload.notes if not note.endswith("dropped")],
-    )
+    return findings, path
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A graph, and the ranks that have it."""
+
+    graph: RankGraph
+    ranks: NDArray[np.int64]  # (ranks,)
+    groups: NDArray[np.int32] | None  # (ranks, columns) the groups that `graph.group` names; None: it has the groups
+
+    def kinds(self) -> NDArray[np.int64]:
+        return np.bincount(self.graph.kind, minlength=len(Kind)).astype(np.int64)
+
+
+def _shared(workload: Workload) -> list[_Shared]:
+    if not isinstance(workload.ranks, RankViews):
+        return [_Shared(graph, np.array([rank]), None) for rank, graph in workload.ranks.items()]
+    classes = workload.ranks.classes
+    members = [classes.members(number) for number in range(len(classes.templates))]
+    found = zip(classes.templates, members, strict=True)
+    return [_Shared(template, ranks, classes.group_of[ranks]) for template, ranks in found if len(ranks)]
 
 
 def _deadlock(rows: GlobalRows, circle: list[int], shown_max: int = 6) -> Lint:
@@ -124,63 +159,80 @@ def _deadlock(rows: GlobalRows, circle: list[int], shown_max: int = 6) -> Lint:
     return Lint("deadlock", "error", message, len(circle))
 
 
-def _collectives(workload: Workload) -> list[Traffic]:
-    found: dict[tuple[int, int], Traffic] = {}
-    for group, by_rank in collective_rows(workload).items():
-        for rank, own in by_rank.items():
-            graph = workload.ranks[rank]
-            for op in np.unique(graph.op[own]).tolist():
-                of_op = own[graph.op[own] == op]
-                traffic = found.setdefault(
-                    (group, op),
-                    Traffic(Op(op).name.lower(), workload.groups[group].name, len(workload.groups[group].ranks), 0, 0),
-                )
-                traffic.count = max(traffic.count, len(of_op))
-                traffic.size_bytes += int(np.maximum(graph.size_bytes[of_op], 0).sum())
-    return [found[key] for key in sorted(found)]
+def _collectives(workload: Workload, shared: list[_Shared]) -> list[Traffic]:
+    counts: dict[tuple[int, int], Counter[int]] = {}  # (group, operation) -> rank -> collectives
+    sizes: Counter[tuple[int, int]] = Counter()
+    for each in shared:
+        graph = each.graph
+        rows = np.flatnonzero(graph.kind == Kind.COLL)
+        pairs, pair_of = np.unique(np.stack([graph.group[rows], graph.op[rows]]), axis=1, return_inverse=True)
+        for at, (column, op) in enumerate(pairs.T.tolist()):
+            of_op = rows[pair_of.reshape(-1) == at]
+            size_bytes = int(np.maximum(graph.size_bytes[of_op], 0).sum())
+            groups = [column] if each.groups is None else each.groups[:, column].tolist()
+            for rank, group in zip(each.ranks.tolist(), groups, strict=True):
+                counts.setdefault((group, op), Counter())[rank] += len(of_op)
+                sizes[group, op] += size_bytes
+    return [
+        Traffic(
+            Op(op).name.lower(), workload.groups[group].name, len(workload.groups[group].ranks),
+            max(counts[group, op].values()), sizes[group, op],
+        )
+        for group, op in sorted(counts)
+    ]  # fmt: skip
 
 
-def _messages(workload: Workload) -> list[Traffic]:
+def _messages(shared: list[_Shared]) -> list[Traffic]:
     found = []
     for kind in (Kind.SEND, Kind.RECV):
-        sizes = [graph.size_bytes[graph.kind == kind] for graph in workload.ranks.values()]
-        count = sum(len(size) for size in sizes)
+        sizes = [(len(each.ranks), each.graph.size_bytes[each.graph.kind == kind]) for each in shared]
+        count = sum(ranks * len(own) for ranks, own in sizes)
         if count:
-            members = sum(1 for size in sizes if len(size))
-            size_bytes = sum(int(np.maximum(size, 0).sum()) for size in sizes)
+            members = sum(ranks for ranks, own in sizes if len(own))
+            size_bytes = sum(ranks * int(np.maximum(own, 0).sum()) for ranks, own in sizes)
             found.append(Traffic(kind.name.lower(), None, members, count, size_bytes))
     return found
 
 
-def _durations(workload: Workload, kind: Kind) -> list[Durations]:
-    by_rank = [graph.duration_ns[graph.kind == kind] for graph in workload.ranks.values()]
-    everything = np.concatenate(by_rank) if by_rank else np.zeros(0, dtype=np.int64)
+def _durations(shared: list[_Shared], kind: Kind) -> list[Durations]:
+    by_graph = [each.graph.duration_ns[each.graph.kind == kind] for each in shared]
+    weights = [len(each.ranks) for each in shared]
+    everything = np.concatenate(by_graph) if by_graph else np.zeros(0, dtype=np.int64)
     if len(everything) == 0:
         return []
-    known = everything[everything >= 0]
-    totals = [int(duration[duration >= 0].sum()) for duration in by_rank]
+    ranks = np.repeat(weights, [len(own) for own in by_graph])
+    known, ranks_known = everything[everything >= 0], ranks[everything >= 0]
+    totals = [int(own[own >= 0].sum()) for own in by_graph]
+    origins: Counter[str] = Counter()
+    for each, weight in zip(shared, weights, strict=True):
+        if each.graph.origin is not None:
+            for row in np.flatnonzero(each.graph.kind == kind).tolist():
+                origins[each.graph.origin[row]] += weight
+    origins.pop("", None)
     return [
         Durations(
             kind=kind.name.lower(),
-            count=len(known),
-            total_ns=int(known.sum()),
-            median_ns=int(np.median(known)) if len(known) else 0,
+            count=int(ranks_known.sum()),
+            total_ns=sum(weight * total for weight, total in zip(weights, totals, strict=True)),
+            median_ns=_median(known, ranks_known),
             max_ns=int(known.max(initial=0)),
-            unknown=len(everything) - len(known),
+            unknown=int(ranks.sum() - ranks_known.sum()),
             rank_min_ns=min(totals),
             rank_max_ns=max(totals),
-            origins=_origins(workload, kind),
+            origins=dict(origins.most_common()),
         )
     ]
 
 
-def _origins(workload: Workload, kind: Kind) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for graph in workload.ranks.values():
-        if graph.origin is not None:
-            found.update(graph.origin[row] for row in np.flatnonzero(graph.kind == kind).tolist())
-    found.pop("", None)
-    return dict(found.most_common())
+def _median(values: NDArray[np.int64], times: NDArray[np.int64]) -> int:
+    """Return the median of values that occur so many times; 0 of none."""
+    if not len(values):
+        return 0
+    order = np.argsort(values)
+    until = np.cumsum(times[order])
+    middle = np.searchsorted(until, [(until[-1] - 1) // 2, until[-1] // 2], side="right")
+    low, high = values[order[middle]].tolist()
+    return (int(low) + int(high)) // 2
 
 
 def _traffic_lines(traffic: list[Traffic], shown_max: int = 4) -> list[str]:
