@@ -202,6 +202,9 @@ def _run() -> NoReturn:
         sys.exit(leave.exit_code)
     except typer.TyperException as error:
         text = " ".join(error.format_message().split())  # empty when the help has been printed
+        context = getattr(error, "ctx", None)
+        if text.startswith("Missing") and context is not None:
+            text += f" `{context.command_path} --help` shows examples."
         if text and speaks():
             print(f"genie: {text}", file=sys.stderr)
         sys.exit(EXIT_USAGE)

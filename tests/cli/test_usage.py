@@ -195,6 +195,15 @@ def test_a_wrong_fault_plan_names_file_and_key(plan: str, trace: str, tmp_path: 
     assert WRONG_PLANS[plan] in line
 
 
+@pytest.mark.parametrize("command", ["simulate", "generate", "expand", "inspect", "extrapolate"])
+def test_a_missing_argument_names_the_help_with_examples(command: str) -> None:
+    ended = in_this_process(command)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("genie: Missing ")
+    assert ended.stderr.endswith(f"`genie {command} --help` shows examples.\n")
+    assert "Examples" in in_this_process(command, "--help").stdout
+
+
 def test_traces_that_cannot_be_read(trace: str, tmp_path: Path) -> None:
     whole = sorted(Path(trace).glob("*.et*"))
     for name, damage in (("cut", lambda data: data[:-3]), ("garbage", lambda data: b"\xff" * 300)):
