@@ -9,7 +9,7 @@ import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.collectives import LoweringError, Template, block_sizes, choose, lower
+from genie.collectives import Action, LoweringError, Template, block_sizes, choose, lower
 from genie.collectives.msccl.algorithm import lower_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import lower_nccl
@@ -45,6 +45,7 @@ class Plan:
     slots: Slots
     algorithms: dict[str, int]  # "operation algorithm" -> number of collective nodes, for run.json
     message_max_bytes: int
+    transfers: int  # pairs of a collective's node and a peer that it sends to, of all ranks
 
 
 def build_plan(
@@ -94,7 +95,7 @@ def build_plan(
     for rank in ranks:
         number, at = place[rank]
         builder.add_rank(rank, number, bound[number], at)
-    return Plan(builder.native, ranks, classes, slots, builder.algorithms, builder.message_max_bytes)
+    return Plan(builder.native, ranks, classes, slots, builder.algorithms, builder.message_max_bytes, builder.transfers)
 
 
 @dataclass
@@ -117,6 +118,7 @@ class _Builder:
         self.lowering = lowering
         self.algorithms: dict[str, int] = {}
         self.message_max_bytes = 0
+        self.transfers = 0
         self._colours = np.array(colours(workload.groups), np.uint32)
         if max(self._colours, default=0) >= COLOURS_MAX:
             raise WorkloadError(
@@ -125,6 +127,7 @@ class _Builder:
         self._positions = [{rank: at for at, rank in enumerate(group.ranks)} for group in workload.groups]
         self._template_ids: dict[int, int] = {}
         self._templates: list[Template] = []  # keeps ids unique
+        self._receivers: dict[int, int] = {}  # template -> peers that it sends to
         self._table_at: dict[bytes, int] = {}
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
@@ -227,6 +230,7 @@ class _Builder:
         if splits is None and key in self._bound:
             template_id, sizes_start, name = self._bound[key]
             self.algorithms[name] += count
+            self.transfers += count * self._receivers[template_id]
             return template_id, sizes_start
         try:
             algorithm, template, sizes = self._template_of(op, members, position, size, root, splits, local)
@@ -242,6 +246,7 @@ class _Builder:
                     f"{self.message_max_bytes} bytes; an RDMA message has {MESSAGE_MAX_BYTES}: give more channels"
                 )
         template_id, sizes_start = self._template(template), self._table(sizes)
+        self.transfers += count * self._receivers[template_id]
         if splits is None:
             self._bound[key] = (template_id, sizes_start, name)
         return template_id, sizes_start
@@ -280,6 +285,7 @@ class _Builder:
             template.deps,
         )
         self._template_ids[id(template)] = number
+        self._receivers[number] = len(np.unique(template.peer[template.action == Action.SEND]))
         self._templates.append(template)
         return number
 

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
 
-RECORDED_NODES_MAX = 8_000_000  # of all ranks; of more, only one rank a class is recorded
+# Of all ranks, at level analytic; of more, one rank a class is recorded.
+RECORDED_NODES_MAX = 8_000_000
+RECORDED_TRANSFERS_MAX = 4_000_000
 
 LINK_COUNTERS = (
     "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
@@ -224,7 +226,7 @@ class Twin:
             if model is not None and (analytic is None or arrivals_ns):
                 analytic = _analytic(workload, plan, model)
             began = time.perf_counter()
-            if analytic is not None and recorded is None and _nodes_of(plan) > RECORDED_NODES_MAX:
+            if analytic is not None and recorded is None and _is_large(plan):
                 recorded = self._last_of_classes(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
             simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
@@ -367,8 +369,9 @@ def _analytic(workload: Workload, plan: Plan, model: CostModel) -> _Analytic:
     return _Analytic(model, keys)
 
 
-def _nodes_of(plan: Plan) -> int:
-    return sum(len(each.ranks) * len(each.template) for each in plan.classes)
+def _is_large(plan: Plan) -> bool:
+    nodes = sum(len(each.ranks) * len(each.template) for each in plan.classes)
+    return nodes > RECORDED_NODES_MAX or plan.transfers > RECORDED_TRANSFERS_MAX
 
 
 def _explain(workload: Workload, problems: list[str]) -> str:

@@ -13,6 +13,7 @@ from genie.generate.degrees import Degrees
 from genie.generate.shipped import find_model
 from genie.generate.step import Step
 from genie.generate.training import Training
+from genie.plan.build import build_plan
 from genie.record import Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Workload
@@ -49,6 +50,18 @@ def runs(job: Workload, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin_module, "RECORDED_NODES_MAX", 100)
         return whole, _played(job, folder / "few")
+
+
+def test_many_transfers_are_recorded_for_one_rank_a_class_too(
+    job: Workload, runs: tuple[Run, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number that the plan gives is that of the table's rows of collectives."""
+    transfers = build_plan(job).transfers
+    assert transfers == runs[0].transfers["group"].is_not_null().sum()
+    for limit, recorded in ((transfers, None), (transfers - 1, 4)):
+        monkeypatch.setattr(twin_module, "RECORDED_TRANSFERS_MAX", limit)
+        run = _played(job, tmp_path / str(limit))
+        assert (run.info["recorded"] and len(run.info["recorded"]["ranks"])) == recorded
 
 
 def test_one_rank_a_class_is_recorded_with_the_last_of_all(runs: tuple[Run, Run]) -> None:
