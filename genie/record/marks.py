@@ -39,8 +39,19 @@ def mark(kind: str) -> str:
 
 
 def marked_json(kind: str, fields: Mapping[str, Any]) -> str:
-    """A JSON object as a file's text, its mark first."""
-    return json.dumps({"schema": mark(kind)} | {**fields, "schema": mark(kind)}, indent=1) + "\n"
+    """A JSON object as a file's text, its mark first. Rows of a list without structure stand on a line each."""
+    whole = {"schema": mark(kind)} | {**fields, "schema": mark(kind)}
+    return "{\n" + ",\n".join(f" {json.dumps(name)}: {_value(value)}" for name, value in whole.items()) + "\n}\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(row, dict) and _is_flat(row) for row in value):
+        return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+    return json.dumps(value, indent=1).replace("\n", "\n ")  # a string has no line break of its own
+
+
+def _is_flat(row: Mapping[str, Any]) -> bool:
+    return not any(isinstance(value, (dict, list)) for value in row.values())
 
 
 def marked_text(kind: str, text: str) -> str:

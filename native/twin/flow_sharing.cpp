@@ -114,9 +114,16 @@ void FlowSharing::gather() {
       flow.seen = stamp_;
       flow.fixed = false;
       flow.next = flow.limit;
+      flow.widest = kUnlimited;
       reached_.push_back(crossings_[crossing].flow);
       for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) {
         Link& link = links_[crossings_[way].link];
+        const double most = link.capacity / crossings_[way].share;
+        if (rule_ == SharingRule::kMaxMin && link.crossings.size() == 1) {  // a limit of its own rate
+          flow.next = std::min(flow.next, most);
+          continue;
+        }
+        flow.widest = std::min(flow.widest, most);
         if (link.seen == stamp_) continue;
         link.seen = stamp_;
         reached_links_.push_back(crossings_[way].link);
@@ -136,11 +143,12 @@ void FlowSharing::fix(Flow& flow, double rate) {
 }
 
 // Progressive filling: the link that has least for each of its flows decides their rates, and so on with what
-// is left.
+// is left. A flow's own limit decides only where it is below all that the shared links could give.
 void FlowSharing::fill() {
   heap_.clear();
   for (const std::uint32_t number : reached_links_) {
     Link& link = links_[number];
+    if (link.crossings.size() < 2) continue;
     link.left = link.capacity;
     link.weight = 0;
     for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
@@ -148,7 +156,7 @@ void FlowSharing::fill() {
       heap_.emplace_back(link.left / link.weight, number);
   }
   for (const std::uint32_t flow : reached_) {
-    if (flows_[flow].limit < kUnlimited) heap_.emplace_back(flows_[flow].limit, flow | kFlowBit);
+    if (flows_[flow].next < flows_[flow].widest) heap_.emplace_back(flows_[flow].next, flow | kFlowBit);
   }
   std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
   while (!heap_.empty()) {
@@ -157,7 +165,7 @@ void FlowSharing::fill() {
     heap_.pop_back();
     if ((number & kFlowBit) != 0) {
       Flow& flow = flows_[number & ~kFlowBit];
-      if (!flow.fixed) fix(flow, flow.limit);
+      if (!flow.fixed) fix(flow, flow.next);
       continue;
     }
     Link& link = links_[number];

@@ -62,6 +62,7 @@ class FlowSharing {
     std::uint32_t first = 0, count = 0;  // of its ways
     double limit = kUnlimited;
     double rate = 0, next = 0;
+    double widest = kUnlimited;  // what it can have of the links that it shares
     std::uint32_t seen = 0;
     bool active = false, fixed = false;
   };
