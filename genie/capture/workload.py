@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from genie.capture.places import Places, class_of_ranks, places_of
 from genie.capture.script import Recording
 from genie.compute.operators import Kind as OperatorKind
-from genie.compute.operators import Operator, Timed
+from genie.compute.operators import Operator, Price
 from genie.errors import UsageError
 from genie.workload.build import NodeColumns, RankBuilder
 from genie.workload.classes import Classes
@@ -21,7 +21,6 @@ from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 MESSAGES = ("send", "recv")
 COMM_STREAM = 1000  # of the first family; that of the script's streams is their number
 DTYPES = {"bfloat16": "bf16", "float16": "bf16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
-Price = Callable[[Operator], Timed]
 
 
 def capture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,9 @@ class Timed(NamedTuple):
 
     duration_ns: int
     origin: str
+
+
+Price = Callable[[Operator], Timed]
 
 
 def gemm(name: str, m: int, k: int, n: int, dtype: str = "bf16", out_bytes: int = 2) -> Operator:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from genie.compute.operators import Operator, Timed
+from genie.compute.operators import Operator, Price, Timed
 from genie.generate.degrees import Degrees, Domain
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Op, RankGraph
@@ -56,9 +56,6 @@ class Traffic:
 def kind_of(name: str) -> str:
     """Return the name of a node without the numbers of layers, stages and micro-batches."""
     return re.sub(r"\d+", "*", name)
-
-
-Price = Callable[[Operator], Timed]
 
 
 class Program:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from genie.compute.operators import memory
+from genie.compute.operators import Price, memory
 from genie.errors import UsageError
 from genie.generate.degrees import Domain, Grid
 from genie.generate.layers import Half, Layers
 from genie.generate.parameters import LayerParameters, Part, layer_of, matrices_of, norm_of, norms_of
 from genie.generate.pipeline import Action, Schedule, read_schedule, schedule_of
-from genie.generate.program import Price, Program, Stream, Traffic
+from genie.generate.program import Program, Stream, Traffic
 from genie.generate.ranks import workload_of
 from genie.generate.sharded import ShardedParameters, a_share
 from genie.generate.training import BF16_BYTES, FP32_BYTES, Training
