@@ -130,6 +130,7 @@ class _CounterWarning(Struct):
 class _Link(Struct):
     link: str
     tier: str | None = None
+    rate_bps: Count = 0  # 0: unlimited, or not recorded
     packets: Count = 0
     size_bytes: Count = 0
     dropped: Count = 0

@@ -157,6 +157,7 @@ class JudgedLinks:
     slow: tuple[str, ...]  # of `unsure`: measured at or above it, but neither rejected nor explained by a suspect
     few: tuple[str, ...]  # used by too few pairs of ranks to be told from the ends of their paths
     untested: tuple[str, ...]  # too few links in their tier, or too little traffic
+    unfilled: tuple[str, ...]  # the traffic leaves a part of their rate free: a slower link would not show
     accused: tuple[str, ...]  # suspects, and links that the data cannot tell from one
     same: tuple[tuple[str, ...], ...]  # links that end-to-end data cannot tell apart
     problem: str  # why no link is judged
@@ -166,6 +167,7 @@ class JudgedLinks:
             "unsure": list(self.unsure),
             "slow": list(self.slow),
             "not_identifiable": [*self.few, *self.untested],
+            "unfilled": list(self.unfilled),
             "same_paths": [list(links) for links in self.same],
             "problem": self.problem,
         }
@@ -185,12 +187,20 @@ class JudgedLinks:
 
 
 def judged_links(
-    known_paths: KnownPaths, tiers: dict[str, Series], suspects: list[Suspect], practical: float
+    known_paths: KnownPaths,
+    tiers: dict[str, Series],
+    suspects: list[Suspect],
+    practical: float,
+    filled: frozenset[str] | None = None,
 ) -> JudgedLinks:
-    """95 % upper bounds of the links between switches, without the suspects' columns."""
+    """95 % upper bounds of the links between switches, without the suspects' columns.
+
+    `filled`: links whose slowness would show; None where that is not known, and each link counts as filled.
+    """
     accused = {link for suspect in suspects for link in suspect.links}
     upper: dict[str, float | None] = {}
     unsure: list[str] = []
+    unfilled: list[str] = []
     slow: list[str] = []
     suspected: list[str] = []
     tested: set[int] = set()
@@ -205,16 +215,28 @@ def judged_links(
         bound = _upper(values)
         slow += column.links if np.expm1(np.median(values)) >= practical else ()
         for link in column.links:
-            if bound is not None and bound < practical:
-                upper[f"link {link}"] = bound
-            else:
+            if bound is None or bound >= practical:
                 unsure.append(link)
+            elif filled is not None and link not in filled:
+                unfilled.append(link)
+            else:
+                upper[f"link {link}"] = bound
+    if filled is not None:
+        unfilled += [link for links in known_paths.of_nic.values() for link in links if link not in filled]
     few = [link for column in known_paths.few for link in column.links]
     untested = [link for column in known_paths.columns if column.number not in tested for link in column.links]
     untested = [link for link in untested if link not in accused]
     same = tuple(column.links for column in known_paths.columns if len(column.links) > 1)
     return JudgedLinks(
-        upper, tuple(unsure), tuple(slow), tuple(few), tuple(untested), tuple(suspected), same, known_paths.problem
+        upper,
+        tuple(unsure),
+        tuple(slow),
+        tuple(few),
+        tuple(untested),
+        tuple(unfilled),
+        tuple(suspected),
+        same,
+        known_paths.problem,
     )
 
 

@@ -28,6 +28,7 @@ NO_PAYLOAD = "no payload sent or received"
 NOT_CROSSED = "no traffic between ranks crosses them"
 FEW_PAIRS = f"fewer than {PATHS_MIN} pairs of ranks use them"
 UNTESTED = f"fewer than {TIER_MIN} links of their tier carry enough traffic to be compared"
+UNFILLED = "the traffic leaves a part of their rate free, so that a slower link would not show"
 TOO_NOISY = "too noisy"
 
 
@@ -168,11 +169,13 @@ def _by_link(nics: Nics, links: JudgedLinks, known_paths: KnownPaths, between: B
     known = {
         **dict.fromkeys(links.untested, UNTESTED),
         **dict.fromkeys(links.few, FEW_PAIRS),
+        **dict.fromkeys(links.unfilled, UNFILLED),
         **dict.fromkeys(links.unsure, TOO_NOISY),
     }
     missing: dict[str, list[str]] = {}
     for link in every:
-        if link in passed or link in links.accused or owner.get(link) in nics.judged:
+        is_of_judged_nic = owner.get(link) in nics.judged and link not in links.unfilled
+        if link in passed or link in links.accused or is_of_judged_nic:
             continue
         default = "they carry one rank's traffic, whose NIC is not judged" if link in owner else NOT_CROSSED
         missing.setdefault(known.get(link, default), []).append(link)

@@ -20,6 +20,7 @@ from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, d
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
 from genie.verdict.known import explanation_of
 from genie.verdict.links import known_paths_of, one_way, tier_series
+from genie.verdict.load import filled_links
 from genie.verdict.locate import locate, without_answers
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
@@ -81,7 +82,8 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     bounds = bounds_of(beside, series, accused)
-    links = judged_links(known_paths, tiers, suspects, options.practical)
+    filled = filled_links(live, twin, aligned, options.practical)
+    links = judged_links(known_paths, tiers, suspects, options.practical, filled)
     if probes is not None:
         links = with_probes(links, probes, options.practical)
     between = between_switches(twin)

@@ -173,8 +173,15 @@ def simulated(
         else None,
     }
     links = [
-        {"link": name, "tier": tier, **{key: values[number] for key, values in result.counters["links"].items()}}
-        for number, (name, tier) in enumerate(zip(network.link_names, tiers_of(network), strict=True))
+        {
+            "link": name,
+            "tier": tier,
+            "rate_bps": rate_bps,  # 0: unlimited
+            **{key: values[number] for key, values in result.counters["links"].items()},
+        }
+        for number, (name, tier, rate_bps) in enumerate(
+            zip(network.link_names, tiers_of(network), network.rate_bps.tolist(), strict=True)
+        )
     ]
     counters = {"dropped": result.counters["dropped"], "links": links}
     if twin.fabric.load_balancing.mode != "ecmp":

@@ -306,6 +306,7 @@ def with_probes(links: JudgedLinks, probes: Probes, practical: float) -> JudgedL
         slow=left(links.slow),
         few=left(links.few),
         untested=left(links.untested),
+        unfilled=left(links.unfilled),
         accused=(*links.accused, *sorted(slow - set(links.accused))),
     )
 
