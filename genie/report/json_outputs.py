@@ -61,6 +61,7 @@ class FleetFields(TypedDict):
     slow_down: float
     tolerance: float
     words: str
+    iterations: float
 
 
 class NoiseFields(TypedDict):

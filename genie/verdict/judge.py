@@ -81,6 +81,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     suspects.sort(key=lambda each: bool(each.doubt))  # the certain ones first
     accused = {(c.direction, rank) for f in findings for c in (f.component, *f.rivals) for rank in c.ranks}
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
+    fleet = with_iterations(fleet, iterations, options)
     bounds = bounds_of(beside, series, accused)
     filled = filled_links(live, twin, aligned, options.practical)
     links = judged_links(known_paths, tiers, suspects, options.practical, filled)
@@ -201,6 +202,24 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
         words = f"{words}, and the hosts are busy (sleeps end {usual / 1e6:.1f} ms late)"
         return FleetGate("inconclusive", slow_down, tolerance, words)
     return FleetGate("fail", slow_down, tolerance, words)
+
+
+def with_iterations(gate: FleetGate, iterations: list[IterationTotals], options: Options) -> FleetGate:
+    """The gate with the slow-down of whole iterations, which a few late transfers decide.
+
+    A pass becomes inconclusive where iterations take longer than the tolerance: something slows the job.
+    """
+    played = [item for item in iterations if item.measured_ns > 0 and item.simulated_ns > 0]
+    if not played:
+        return gate
+    values = np.log([item.measured_ns / item.simulated_ns for item in played])
+    number = np.array([item.iteration for item in played], np.int64)
+    gate = replace(gate, iterations=float(np.expm1(np.median(values))))
+    above = sign_e_value(values, float(np.log1p(gate.tolerance)), number) >= 1 / options.false_discovery
+    if gate.result != "pass" or not above or gate.iterations < gate.tolerance:
+        return gate
+    words = f"iterations take {times(gate.iterations)} {options.time_of}, and no component explains it"
+    return replace(gate, result="inconclusive", words=words)
 
 
 def smallest_detectable(

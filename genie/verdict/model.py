@@ -57,6 +57,7 @@ class FleetGate:
     slow_down: float  # median over ranks and units, measured / twin - 1
     tolerance: float
     words: str
+    iterations: float = 0.0  # slow-down of the time with a collective on the wire, median over iterations
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ import pytest
 from synthetic_runs import Fault, Noise, run_pair
 
 from genie.record import Run
-from genie.verdict import Verdict, judge
+from genie.verdict import Options, Verdict, judge
+from genie.verdict.decompose import IterationTotals
+from genie.verdict.judge import with_iterations
+from genie.verdict.model import FleetGate
 
 HEAVY = Noise(message_cv=0.06, tail_chance=0.03, rank_bias=0.008, iteration_cv=0.05, episode_chance=0.1)
 
@@ -94,6 +97,27 @@ def test_a_slow_fleet_on_busy_hosts_is_not_charged_to_the_network() -> None:
     verdict = judge(live, twin)
     assert verdict.result == "inconclusive"
     assert "hosts are busy" in verdict.summary
+
+
+def test_slow_iterations_that_no_component_explains_are_no_pass() -> None:
+    """A few late transfers decide an iteration's time, and no median shows them."""
+    gate = FleetGate("pass", 0.0, 0.25, "as fast as the twin")
+    iterations = [IterationTotals(number, 1.0, 1.0, 1430, 1000, 1500) for number in range(2, 12)]
+    assert with_iterations(gate, iterations, Options()).words == (
+        "iterations take 1.43x the twin's time, and no component explains it"
+    )
+    assert with_iterations(gate, iterations, Options()).result == "inconclusive"
+    failed = with_iterations(replace(gate, result="fail"), iterations, Options())
+    assert (failed.result, failed.words) == ("fail", gate.words)
+
+
+@pytest.mark.parametrize("slow", [0, 4])
+def test_a_few_slow_iterations_pass(slow: int) -> None:
+    gate = FleetGate("pass", 0.0, 0.25, "as fast as the twin")
+    iterations = [
+        IterationTotals(number, 1.0, 1.0, 3000 if number < slow else 1010, 1000, 3000) for number in range(10)
+    ]
+    assert with_iterations(gate, iterations, Options()).result == "pass"
 
 
 def slowed(live: Run, ranks: list[int], factor: float) -> Run:
