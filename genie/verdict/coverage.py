@@ -6,7 +6,7 @@ counts with its cable and its switch port, in each direction in which its rank m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from genie.verdict.bounds import named
@@ -64,12 +64,15 @@ class Coverage:
     links: Part | None = None  # between switches; None: the fabric has none
     by_tier: str = ""  # why tiers are counted instead of links
     one_way: int = 0  # judged NICs that moved payload in one direction only
+    partly_used: tuple[str, ...] = ()  # judged NICs whose rate the traffic does not use in full
 
     def words(self) -> str:
         """`8 of 8 NICs and 0 of 8 links between switches judged`."""
         nics = self.nics.words()
         if self.one_way:
             nics += f" ({self.one_way} in the one direction that {'it uses' if self.one_way == 1 else 'they use'})"
+        if self.partly_used:
+            nics += f" ({len(self.partly_used)} not at full rate: a slower one may not show)"
         return f"{nics} and {self.links.words()} judged" if self.links else f"{nics} judged"
 
     def default(self) -> Require:
@@ -106,6 +109,11 @@ class Nics:
         used = [direction for direction in DIRECTIONS if rank in self.moved.get(direction, ())]
         return bool(used) and all((direction, rank) in self.judged for direction in used)
 
+    def is_partly_used(self, rank: int, filled: frozenset[tuple[str, int]]) -> bool:
+        """Whether a direction of a NIC that is not accused is used below its rate."""
+        used = [direction for direction in DIRECTIONS if rank in self.moved.get(direction, ())]
+        return rank not in self.accused and not all((direction, rank) in filled for direction in used)
+
     def directions(self, rank: int) -> int:
         return sum(rank in self.moved.get(direction, ()) for direction in DIRECTIONS)
 
@@ -126,9 +134,13 @@ def nics_of(aligned: Aligned, bounds: Bounds, suspected: set[tuple[str, int]], p
 
 def coverage_of(
     live: Run, aligned: Aligned, bounds: Bounds, nics: Nics, links: JudgedLinks, known_paths: KnownPaths,
-    between: Between, tiers: dict[str, str],
+    between: Between, tiers: dict[str, str], filled: frozenset[tuple[str, int]] | None = None,
 ) -> Coverage:  # fmt: skip
-    """Coverage of a run. `tiers`: tier -> why it is not judged, where single links cannot be."""
+    """Coverage of a run.
+
+    `tiers`: tier -> why it is not judged, where single links cannot be. `filled`: (direction, rank) of NICs whose rate
+    the traffic uses in full; None where that is not known.
+    """
     ranks = range(max(int(live.info.get("ranks") or 0), 1 + max(aligned.ranks, default=-1)))
     missing: dict[str, list[str]] = {}
     reasons = {(entry.direction, entry.rank): entry.reason for entry in bounds.not_judged}
@@ -139,13 +151,17 @@ def coverage_of(
     judged = [rank for rank in ranks if nics.is_judged(rank)]
     one_way = sum(nics.directions(rank) == 1 for rank in judged)
     part = Part("NICs", len(judged), len(ranks), _frozen(missing))
+    partly_used = (
+        () if filled is None else tuple(f"rank {rank}" for rank in judged if nics.is_partly_used(rank, filled))
+    )
+    of_nics = Coverage(part, None, "", one_way, partly_used)
     if between.problem:
-        return Coverage(part, Part(LINKS, 0, 0, {between.problem: (LINKS,)}), "", one_way)
+        return replace(of_nics, links=Part(LINKS, 0, 0, {between.problem: (LINKS,)}))
     if not between.tiers and not known_paths.columns and not known_paths.few:
-        return Coverage(part, None, "", one_way)
+        return of_nics
     if tiers:
-        return Coverage(part, _by_tier(tiers), links.problem or _unknown(between), one_way)
-    return Coverage(part, _by_link(nics, links, known_paths, between), "", one_way)
+        return replace(of_nics, links=_by_tier(tiers), by_tier=links.problem or _unknown(between))
+    return replace(of_nics, links=_by_link(nics, links, known_paths, between))
 
 
 def _unknown(between: Between) -> str:

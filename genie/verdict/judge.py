@@ -20,7 +20,7 @@ from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, d
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
 from genie.verdict.known import explanation_of
 from genie.verdict.links import known_paths_of, one_way, tier_series
-from genie.verdict.load import filled_links
+from genie.verdict.load import filled_links, filled_nics
 from genie.verdict.locate import locate, without_answers
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
@@ -94,7 +94,8 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     if probes is not None:
         own |= {probes.host_links[link] for each in probed for link in each.links if link in probes.host_links}
     nics = nics_of(aligned, bounds, own, options.practical)
-    judged = coverage_of(live, aligned, bounds, nics, links, known_paths, between, of_tiers)
+    full = filled_nics(live, twin, aligned, attached, options.practical)
+    judged = coverage_of(live, aligned, bounds, nics, links, known_paths, between, of_tiers, full)
     again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {
         **aligned.coverage,
@@ -102,7 +103,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         "ranks": len(aligned.ranks),
         "ranks_judged": {direction: len(part.members) for direction, part in series.items()},
         "follow": aligned.follow,
-        "nics": judged.nics.to_dict(),
+        "nics": {**judged.nics.to_dict(), "partly_used": list(judged.partly_used)},
         "links": {**links.to_dict(), **(judged.links.to_dict() if judged.links else {"judged": 0, "total": 0})},
         "by_tier": judged.by_tier,
         "iteration_ns": iteration_ns(live, twin, aligned),

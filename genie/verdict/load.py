@@ -14,6 +14,7 @@ from genie.verdict.links import FLOOR
 if TYPE_CHECKING:
     from genie.record import Run
     from genie.verdict.align import Aligned
+    from genie.verdict.components import Attachment
 
 HEADERS_BYTES = 100  # of a packet on the wire, about, with the frame's own
 MTU_BYTES = 4096
@@ -26,12 +27,40 @@ def filled_links(live: Run, twin: Run, aligned: Aligned, practical: float) -> fr
 
     Rates and times are the twin's. None where the twin's record has no rates, or the paths are not known.
     """
+    return None if live.paths is None else _filled(_crossing(live.paths), live, twin, aligned, practical)
+
+
+def filled_nics(
+    live: Run, twin: Run, aligned: Aligned, attached: dict[int, Attachment], practical: float
+) -> frozenset[tuple[str, int]] | None:
+    """Return (direction, rank) of the NICs that would have slowed most of their bytes; see filled_links().
+
+    Ranks of one host send each other nothing through a NIC.
+    """
+    links = {("egress", rank): own.link for rank, own in attached.items() if own.link}
+    links |= {
+        ("ingress", rank): "->".join(reversed(own.link.split("->"))) for rank, own in attached.items() if own.link
+    }
+    ends = {"egress": 0, "ingress": 1}
+    rows = [
+        (*pair, links[direction, pair[end]], 1.0)
+        for pair in aligned.transfers.select("src", "dst").unique().rows()
+        if not (attached[pair[0]].host and attached[pair[0]].host == attached[pair[1]].host)
+        for direction, end in ends.items()
+        if (direction, pair[end]) in links
+    ]
+    schema = {"src": pl.Int32, "dst": pl.Int32, "link": pl.String, "part": pl.Float64}
+    filled = _filled(pl.DataFrame(rows, schema, orient="row"), live, twin, aligned, practical)
+    return None if filled is None else frozenset(nic for nic, link in links.items() if link in filled)
+
+
+def _filled(crossing: pl.DataFrame, live: Run, twin: Run, aligned: Aligned, practical: float) -> frozenset[str] | None:
     rates = {str(entry["link"]): int(entry.get("rate_bps") or 0) for entry in twin.counters.get("links") or []}
-    if live.paths is None or aligned.transfers.is_empty() or not any(rates.values()):
+    if aligned.transfers.is_empty() or not any(rates.values()):
         return None
     mtu_bytes = int((live.info.get("settings") or {}).get("mtu") or MTU_BYTES)
     wire = 8e9 * (1 + HEADERS_BYTES / mtu_bytes)
-    moments = _moments(_crossing(live.paths), aligned)
+    moments = _moments(crossing, aligned)
     table = pl.DataFrame({"link": list(rates), "rate_bps": list(rates.values())})
     is_full = pl.col("bytes_per_ns") * wire * (1 + practical) >= pl.col("rate_bps")
     shares = (

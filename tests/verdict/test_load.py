@@ -9,7 +9,8 @@ import pytest
 
 from genie.record import Run
 from genie.verdict.align import Aligned
-from genie.verdict.load import filled_links
+from genie.verdict.components import Attachment
+from genie.verdict.load import filled_links, filled_nics
 
 RATE_BPS = 200_000_000
 WAY = ("a->leaf0", "leaf0->spine0", "spine0->leaf1", "leaf1->b")
@@ -80,6 +81,18 @@ def test_nothing_is_known_without_rates_paths_or_transfers() -> None:
     assert filled_links(run("live", paths), run("twin", None, None), aligned(one), 0.1) is None
     assert filled_links(run("live", None), run("twin", None), aligned(one), 0.1) is None
     assert filled_links(run("live", paths), run("twin", None), aligned(), 0.1) is None
+
+
+def test_a_nic_is_filled_by_what_its_rank_exchanges_with_other_hosts() -> None:
+    """Rank 2 sends at the full rate, rank 0 at half of it, and ranks 0 and 1 share a host."""
+    nics = {0: "a", 1: "a", 2: "x"}
+    attached = {rank: Attachment(rank, host, "", f"{host}->leaf0", "leaf0", host) for rank, host in nics.items()}
+    twin = run("twin", None)
+    names = [f"{host}->leaf0" for host in "ax"] + [f"leaf0->{host}" for host in "ax"]
+    twin.counters["links"] = [{"link": name, "rate_bps": RATE_BPS} for name in names]
+    flows = [(0, 2, 0, 10**9, 98e6), (2, 0, 0, 10**9, 195e6), (0, 1, 0, 10**9, 195e6)]
+    found = filled_nics(run("live", None), twin, aligned(*flows), attached, 0.1)
+    assert found == {("egress", 2), ("ingress", 0), ("ingress", 1)}
 
 
 def test_a_link_without_a_limit_is_never_full() -> None:
