@@ -59,11 +59,13 @@ class Routes:
         return doors if len(doors) else self.links[self.start[row] : self.start[row + 1]]
 
 
-def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None) -> Routes:
+def shortest_path_routes(
+    network: Network, down: NDArray[np.bool_] | None = None, to: NDArray[np.int32] | None = None
+) -> Routes:
     """Return all shortest paths, by links' lengths, between all pairs of hosts.
 
-    `down`: (links,) mask of links to leave out. Raises RoutingError when a pair of hosts has no path and `down` is not
-    given.
+    `down`: (links,) mask of links to leave out. `to`: destinations, without which nothing leads to a host but its last
+    link; None: all. Raises RoutingError when a host has no path to a destination and `down` is not given.
     """
     hosts = network.hosts
     is_up = np.ones(network.links, np.bool_) if down is None else ~down
@@ -73,6 +75,8 @@ def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None
     door_start[1:] = np.cumsum(np.bincount(network.dst_node[doors], minlength=hosts))
     door_source = network.src_node[doors]
     group_of_host, groups = _groups(hosts, door_start, door_source)
+    if to is not None:
+        group_of_host, groups = _only(groups, group_of_host, to)
 
     inner = np.flatnonzero((network.dst_node >= hosts) & is_up)  # hosts never forward
     source, target, length = network.src_node[inner], network.dst_node[inner], network.length[inner]
@@ -81,6 +85,8 @@ def shortest_path_routes(network: Network, down: NDArray[np.bool_] | None = None
         distance = paths.add(np.array(switches, np.int32))
         if down is None:
             _check_reached(network, distance, group, group_of_host, door_start, door_source)
+    if len(groups) <= group_of_host.max(initial=-1):
+        paths.add(np.zeros(0, np.int32))  # the hosts that are no destinations
     start, on_path = paths.take()
     links = inner.astype(np.int32)[on_path]
     return Routes(group_of_host, start, links, door_start, doors.astype(np.int32), door_source)
@@ -108,6 +114,16 @@ def _groups(
         switches = tuple(np.unique(beside[beside >= hosts]).tolist())
         of_host[host] = number.setdefault(switches, len(number))
     return of_host, list(number)
+
+
+def _only(
+    groups: list[tuple[int, ...]], group_of_host: NDArray[np.int32], to: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
+    """Return the groups of these hosts, and the number of each host's group; that of all others is the next one."""
+    kept = np.unique(group_of_host[to])
+    number = np.full(len(groups), len(kept), np.int32)
+    number[kept] = np.arange(len(kept), dtype=np.int32)
+    return number[group_of_host], [groups[group] for group in kept.tolist()]
 
 
 def _check_reached(

@@ -15,16 +15,18 @@ PS_PER_S = 10**12
 NEED_NONE = (NoControl, Dcqcn, DcqcnTimer, Timely)
 
 
+def needs_all_routes(fabric: Fabric) -> bool:
+    """Whether the base round trip has to be found from the routes between all hosts."""
+    return fabric.control.base_round_trip is None and not isinstance(fabric.control, NEED_NONE)
+
+
 def base_round_trip_ps(fabric: Fabric, network: Network, routes: Routes) -> int:
     """Return the base round trip in ps; 0 where no congestion control needs it.
 
     Large fabrics take a while.
     """
-    control = fabric.control
-    if control.base_round_trip is not None:
-        return int(control.base_round_trip)
-    if isinstance(control, NEED_NONE):
-        return 0
+    if not needs_all_routes(fabric):
+        return int(fabric.control.base_round_trip or 0)
     frames = frames_of(fabric)
     there = _longest_ps(network, routes, frames.full_bytes)
     return there + _longest_ps(network, routes, frames.acknowledgement_bytes)

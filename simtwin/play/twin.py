@@ -35,7 +35,7 @@ from simtwin.fabric.transport import line_rate_bps, queue_pair_config
 from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
-from simtwin.play.round_trip import base_round_trip_ps
+from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.warnings import warnings_on
 from simtwin.play.watching import Stopped, Watch
 
@@ -140,7 +140,8 @@ class Twin:
                 f"fabric '{fabric.name}' has {network.hosts} hosts, and the workload needs {max(host_of_rank) + 1}: "
                 "give a larger fabric or a hosts file that maps ranks to its hosts"
             )
-        self.routes = routes = shortest_path_routes(network)
+        to = None if needs_all_routes(fabric) else self.host_of_rank
+        self.routes = routes = shortest_path_routes(network, to=to)
         self._native = genie_core.Network(
             hosts=network.hosts,
             nodes=network.nodes,

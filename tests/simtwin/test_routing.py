@@ -81,6 +81,18 @@ def test_every_choice_gets_one_hop_closer(network: Network) -> None:
             assert (hops[network.dst_node[choices]] == hops[node] - 1).all()
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(connected_networks(), st.data())
+def test_routes_to_some_hosts_are_those_of_all_routes(network: Network, data: st.DataObject) -> None:
+    some = data.draw(st.lists(st.integers(0, network.hosts - 1), max_size=network.hosts, unique=True))
+    every, routes = shortest_path_routes(network), shortest_path_routes(network, to=np.array(some, np.int32))
+    groups = {int(every.group_of_host[host]) for host in some}
+    assert routes.groups == min(len(groups) + 1, every.groups)
+    for source in range(network.nodes):
+        for destination in some:
+            assert routes.choices(source, destination).tolist() == every.choices(source, destination).tolist()
+
+
 def test_single_switch_goes_up_and_down() -> None:
     routes = shortest_path_routes(build_network(loopback_fabric(5, 10**9)))
     for a in range(5):
