@@ -1,0 +1,193 @@
+"""Collectives of published clusters: predicted by the twin beside what was measured.
+
+    python benchmarks/hardware.py                      all rows; some minutes
+    python benchmarks/hardware.py --clusters mn5-4     one cluster
+
+The measurements are tables in the shared data (GENIE_SHARED_DATA, or ../shared/data beside the checkout), each with its
+source. The fabric of a cluster is `benchmarks/hardware/CLUSTER.toml`. A prediction is a run of `genie bench --simulate`
+with the cluster's NCCL variables. Nothing is fitted to a cluster. Errors are predicted / measured - 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from common.arguments import add_json, some_of
+from common.validation import machine
+
+ROOT = Path(__file__).resolve().parents[1]
+FABRICS = ROOT / "benchmarks/hardware"
+EXIT_ENVIRONMENT = 3
+LIMIT_S = 600.0
+CLASSES = (
+    ("64 KiB and less", 0, 64 << 10),
+    ("between", (64 << 10) + 1, (64 << 20) - 1),
+    ("64 MiB and more", 64 << 20, 1 << 50),
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of measured times in a published table."""
+
+    name: str  # of the row's heading, as the table writes it
+    operation: str
+    label: str
+    variables: dict[str, str] = field(default_factory=dict)  # NCCL's, as the publication sets them
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A published table of measurements, and the columns to predict."""
+
+    name: str  # of the fabric file
+    file: str  # in hardware/ of the shared data
+    heading: str  # of the table's section; "": the first table
+    size: str  # column of sizes in bytes
+    columns: tuple[Column, ...]
+    counted: bool = True  # in the summary; otherwise only shown
+
+
+FORCED = tuple(Column(name, "all_reduce", name, {"NCCL_ALGO": name.capitalize()}) for name in ("ring", "tree"))
+SPARK = {"NCCL_MAX_NCHANNELS": "8", "NCCL_BUFFSIZE": "1048576", "NCCL_PROTO": "^LL128"}
+MN5 = "mn5-h100-allreduce-by-algorithm.md"
+CLUSTERS = (
+    Cluster("mn5-4", MN5, "4 nodes", "size", FORCED),
+    Cluster("mn5-16", MN5, "16 nodes", "size", FORCED),
+    Cluster("spark2", "spark2-pair-nccl2307.md", "", "bytes/rank",
+            (Column("all_reduce us", "all_reduce", "", SPARK),)),
+    Cluster("oci-h100", "oci-h100-2n-allreduce.md", "", "bytes", (Column("us", "all_reduce", ""),)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement and its prediction."""
+
+    cluster: str
+    operation: str
+    label: str
+    size_bytes: int
+    measured_us: float
+    predicted_us: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_us / self.measured_us - 1
+
+
+def tables(text: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """(heading above, column names, rows of cells) of each Markdown table."""
+    heading, header = "", list[str]()
+    rows: list[list[str]] = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if not header:
+                header = cells
+            elif set("".join(cells)) - set("-: "):
+                rows.append(cells)
+            continue
+        if header:
+            yield heading, header, rows
+            header, rows = [], []
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+
+
+def measured(cluster: Cluster, data: Path) -> Iterator[tuple[Column, int, float]]:
+    """(column, size in bytes, measured time in us) of each row of a published table."""
+    path = data / "hardware" / cluster.file
+    found = tables(path.read_text())
+    header, rows = next(
+        ((names, cells) for heading, names, cells in found if heading.startswith(cluster.heading)), ([], [])
+    )
+    if not rows:
+        sys.exit(f"{path}: no table under a heading that starts with {cluster.heading!r}")
+    for column in cluster.columns:
+        for cells in rows:
+            time_us = re.match(r"[0-9.]+", cells[header.index(column.name)])
+            if time_us:
+                yield column, int(cells[header.index(cluster.size)]), float(time_us[0])
+
+
+def predicted_us(cluster: Cluster, column: Column, size_bytes: int) -> float:
+    """Return the twin's time of one operation, in us."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "bench.json"
+        line = [
+            sys.executable, "-m", "genie", "bench", column.operation, "--simulate", "--wire", "nccl",
+            "--fabric", str(FABRICS / f"{cluster.name}.toml"), "-b", str(size_bytes), "-e", str(size_bytes),
+            "-n", "1", "-w", "0", "--level", "flow", "--json", str(out),
+        ]  # fmt: skip
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("NCCL_")}
+        run = subprocess.run(
+            line, capture_output=True, text=True, timeout=LIMIT_S, env=environment | column.variables, check=False
+        )
+        if run.returncode:
+            raise RuntimeError(f"{' '.join(line)}: {run.stderr.strip().splitlines()[-1]}")
+        [result] = json.loads(out.read_text())["results"]
+        return float(result["out_of_place"]["time"])
+
+
+def summary(rows: list[Row]) -> list[str]:
+    """Median and 90th percentile of the absolute errors, of all rows and by size class."""
+    lines = []
+    for name, least, most in (("all", 0, 1 << 50), *CLASSES):
+        errors = [abs(row.error) for row in rows if least <= row.size_bytes <= most]
+        if errors:
+            high = float(np.quantile(errors, 0.9))
+            lines.append(f"{name:16} {len(errors):4} rows   median {median(errors):6.1%}   p90 {high:6.1%}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = tuple(cluster.name for cluster in CLUSTERS)
+    parser.add_argument(
+        "--clusters", type=some_of(names), default=names, metavar="NAME[,…]", help="of: " + ", ".join(names)
+    )
+    add_json(parser)
+    given = parser.parse_args()
+    data = Path(os.environ.get("GENIE_SHARED_DATA") or ROOT.parent / "shared/data")
+    if not (data / "hardware").is_dir():
+        print(f"{data}/hardware: no such folder: set GENIE_SHARED_DATA to the shared data", file=sys.stderr)
+        sys.exit(EXIT_ENVIRONMENT)
+    rows: list[Row] = []
+    print(
+        f"{'cluster':10} {'operation':14} {'algorithm':9} {'bytes':>12} {'measured us':>12} {'predicted us':>12} "
+        f"{'error':>8}"
+    )
+    for cluster in CLUSTERS:
+        if cluster.name not in given.clusters:
+            continue
+        for column, size_bytes, time_us in measured(cluster, data):
+            row = Row(
+                cluster.name, column.operation, column.label or "chosen", size_bytes, time_us,
+                predicted_us(cluster, column, size_bytes),
+            )  # fmt: skip
+            rows.append(row)
+            print(
+                f"{row.cluster:10} {row.operation:14} {row.label:9} {row.size_bytes:12} {row.measured_us:12.1f} "
+                f"{row.predicted_us:12.1f} {row.error:+8.1%}",
+                flush=True,
+            )
+    print("\nabsolute errors:", *summary(rows), sep="\n")
+    if given.json:
+        table = [asdict(row) | {"error": row.error} for row in rows]
+        given.json.write_text(json.dumps({"machine": machine(), "rows": table}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
