@@ -107,7 +107,20 @@ def probe_targets(live: Run, twin: Run) -> Targets:
     names = {name for names in links.not_judged.values() for name in names if "->" in name}
     accused = [each for each in verdict.suspects if each.kind in ("link", "switch")]
     names |= {name for each in accused for name in (*each.links, *each.also) if "->" in name}
+    names |= _links_of_nics(verdict, twin, slow)
     return Targets(tuple(sorted(names)), tuple(sorted(slow)), tuple(sorted(suspected)))
+
+
+def _links_of_nics(verdict: Verdict, twin: Run, slow: set[int]) -> set[str]:
+    """Return both directions of the links of NICs that are not judged, or not at their full rate."""
+    judged = verdict.judged
+    open_names = {name for names in judged.nics.not_judged.values() for name in names} | set(judged.partly_used)
+    links = {
+        str(entry["link"])
+        for entry in twin.info.get("hosts") or []
+        if entry.get("link") and f"rank {entry['rank']}" in open_names and int(entry["rank"]) not in slow
+    }
+    return links | {"->".join(reversed(link.split("->"))) for link in links}
 
 
 def _baseline(given: str, live: Run, out: Path | None, archive: Path) -> Played | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from genie.check.settings import Flow
 
 Links = tuple[str, ...]
+PARTNERS = 2  # tests of a host's link: one slow partner is told from a slow host
 
 
 @dataclass(frozen=True)
 class PathTest:
     """Flows at once over shared links, from and to different hosts."""
 
-    links: Links  # between switches, that all the flows cross
+    links: Links  # that the flows fill
     flows: tuple[Flow, ...]
     crossed: frozenset[str]  # all links of the flows
 
@@ -47,6 +48,33 @@ def planned(
         crossed = frozenset(link for flow in flows for link in paths[flow])
         tests.append(PathTest(filled, tuple(flows), crossed))
     return tests
+
+
+def of_nics(paths: Mapping[Flow, Links], targets: Collection[str]) -> list[PathTest]:
+    """Return tests of one flow each, so that each target has PARTNERS tests with different hosts at their other end.
+
+    `targets`: links of hosts that one flow fills. Flows that cross no spine come first: fewer links may slow them.
+    """
+    crossing: dict[str, dict[tuple[int, int], Flow]] = defaultdict(dict)
+    for flow in sorted(paths, key=lambda each: (each.source, each.target, each.path)):
+        for link in (paths[flow][0], paths[flow][-1]):
+            crossing[link].setdefault((flow.source, flow.target), flow)
+    chosen: dict[Flow, None] = {}
+    tested: Counter[str] = Counter()
+
+    def cost(flow: Flow) -> tuple[int, ...]:
+        other_end = sum(tested[link] for link in (paths[flow][0], paths[flow][-1]))
+        return len(paths[flow]), other_end, flow.source, flow.target
+
+    for _ in range(PARTNERS):
+        for target in sorted(targets):
+            free = [flow for flow in crossing[target].values() if flow not in chosen]
+            if tested[target] >= PARTNERS or not free:
+                continue
+            flow = min(free, key=cost)
+            chosen[flow] = None
+            tested.update({paths[flow][0], paths[flow][-1]})
+    return [PathTest((paths[flow][0], paths[flow][-1]), (flow,), frozenset(paths[flow])) for flow in chosen]
 
 
 def batches_of(tests: Sequence[PathTest]) -> list[list[PathTest]]:

@@ -31,7 +31,7 @@ from genie.plan.facts import facts_of_build
 from genie.probe.delays import late_flows
 from genie.probe.faults import Fault, clocks_of, faults_of, host_links_of
 from genie.probe.latencies import least_latencies, spread_latencies, with_later
-from genie.probe.plan import PathTest, batches_of, planned
+from genie.probe.plan import PathTest, batches_of, of_nics, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
 from genie.probe.waits import LinkWaits, Watched, flows_of, waits_of, watch_of
@@ -198,12 +198,15 @@ class LinkProbeRank:
                 and not is_hampered(flow, lossy, layout)
             }
             between = {link for links in paths.values() for link in links[1:-1]}
-            tests = planned(paths, self.settings.targets, self.settings.flows, between)
+            needed, own = self.settings.flows, host_links_of(paths)
+            nics = [link for link in self.settings.targets if link in own and needed.get(link, 1) == 1]
+            tests = [*planned(paths, set(self.settings.targets) - own.keys(), needed, between), *of_nics(paths, nics)]
             plain = [[self._test(test) for test in batch] for batch in batches_of(tests)]
         return msgspec.convert(self.meet.agree(msgspec.to_builtins(plain))[0], list[list[PathRate]])
 
     def _test(self, test: PathTest) -> PathRate:
-        return PathRate(list(test.links), list(test.flows), self._expected_bps(len(test.flows)), [])
+        others = sorted(test.crossed - set(test.links))
+        return PathRate(list(test.links), list(test.flows), self._expected_bps(len(test.flows)), [], others=others)
 
     def _expected_bps(self, flows: int) -> float:
         """Return the payload rate of so many hosts at their line rate."""

@@ -23,7 +23,7 @@ class LinkProbeSettings(CheckSettings, forbid_unknown_fields=True, frozen=True, 
 class PathRate(Struct, frozen=True):
     """Flows that share some links, and their total rate each time that they were measured."""
 
-    links: list[str]  # between switches, that all the flows cross
+    links: list[str]  # that the flows fill: between switches, or of the two hosts
     flows: list[Flow]
     expected_bps: float  # payload rate of the flows on the idle fabric
     rates_bps: list[float]
@@ -33,3 +33,4 @@ class PathRate(Struct, frozen=True):
     hops_ns: list[int] = []
     # Of a path that is slow at times: the same, each time that the routers were asked.
     trains_ns: list[list[int]] = []
+    others: list[str] = []  # links that some flow crosses and none fills

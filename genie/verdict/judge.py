@@ -27,7 +27,13 @@ from genie.verdict.options import Options
 from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
 from genie.verdict.probed.doubt import with_doubts
 from genie.verdict.probed.faults import whole_rails, whole_switches
-from genie.verdict.probed.probes import Probes, suspects_from, with_probed_suspects, with_probes
+from genie.verdict.probed.probes import (
+    Probes,
+    suspects_from,
+    with_probed_nics,
+    with_probed_suspects,
+    with_probes,
+)
 from genie.verdict.probed.since import window_of, with_windows
 from genie.verdict.series import Series, against_peers, both_directions, fleet_series, phase_column, standardise
 from genie.verdict.words import suspects_of
@@ -83,6 +89,11 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     fleet = fleet_gate(aligned, fleet_series(aligned), live, options)
     fleet = with_iterations(fleet, iterations, options)
     bounds = bounds_of(beside, series, accused)
+    full = filled_nics(live, twin, aligned, attached, options.practical)
+    if probes is not None:
+        bounds = with_probed_nics(bounds, probes, options.practical)
+        if full is not None:
+            full |= {own for link, own in probes.host_links.items() if link in probes.passed(options.practical)}
     filled = filled_links(live, twin, aligned, options.practical)
     links = judged_links(known_paths, tiers, suspects, options.practical, filled)
     if probes is not None:
@@ -94,7 +105,6 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
     if probes is not None:
         own |= {probes.host_links[link] for each in probed for link in each.links if link in probes.host_links}
     nics = nics_of(aligned, bounds, own, options.practical)
-    full = filled_nics(live, twin, aligned, attached, options.practical)
     judged = coverage_of(live, aligned, bounds, nics, links, known_paths, between, of_tiers, full)
     again, ended_early = sent_again(live, aligned), cut_short(live)
     coverage: dict[str, Any] = {

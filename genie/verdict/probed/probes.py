@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import comb, log1p
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert
 
 from genie.page.words import percent, rate
 from genie.record.reading import read_object
+from genie.verdict.bounds import Bounds, JudgedLinks
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
 from genie.verdict.probed.doubt import ProbedWaits
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
-
-if TYPE_CHECKING:
-    from genie.verdict.bounds import JudgedLinks
 
 ROUNDS_MIN = 3  # measurements of a path, for a result
 BEST_MIN = 0.85  # of the expected rate: where no path reaches it, hosts are too busy, or slow, to show anything
@@ -49,6 +47,7 @@ class ProbedPath:
     beside: tuple[float, ...]  # of the share of the round's best path: the load of the hosts cancels
     queue_at: str = ""  # the link before which packets queue while the flows run; "" where that is not known
     at_times: bool = False  # slow in some rounds, which chance does not explain
+    others: tuple[str, ...] = ()  # links that some flow crosses and none fills
 
     @property
     def share(self) -> float:
@@ -131,6 +130,7 @@ class _Test(Struct):
     beside: list[str] = []
     hops_ns: list[int] = []
     trains_ns: list[list[int]] = []
+    others: list[str] = []
 
 
 class _Info(Struct):
@@ -174,6 +174,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 tuple(share / best[at] for share, at in zip(shares, kept, strict=True)),
                 queue_at(test.get("beside") or [], test.get("hops_ns") or [])
                 or queue_often_at(test.get("beside") or [], test.get("trains_ns") or []),
+                others=tuple(test.get("others") or ()),
             )
         )
     return replace(other, paths=tuple(with_unsteady(paths)))
@@ -266,14 +267,15 @@ class SlowLinks:
 
 
 def slow_links(probes: Probes, practical: float) -> list[SlowLinks]:
-    """The slow links, the slowest first. Two directions of one cable are one."""
+    """The slow links, the slowest first. Two directions of one cable between switches are one."""
     passed = probes.passed(practical)
     by_cable: dict[str, list[tuple[ProbedPath, list[str]]]] = {}
-    for path in probes.slow(practical):
+    for path in _without_explained(probes, passed, practical):
         doubtful = [link for link in path.links if link not in passed]
         named = path.queue_at if path.queue_at in doubtful else ""
         links = [named, *(link for link in doubtful if link != named)] if named else doubtful
-        by_cable.setdefault(cable_of(links[0]), []).append((path, links))
+        place = links[0] if links[0] in probes.host_links else cable_of(links[0])
+        by_cable.setdefault(place, []).append((path, links))
     found = []
     for cable, entries in by_cable.items():
         accused = tuple(dict.fromkeys(own[0] for _, own in entries))
@@ -287,6 +289,34 @@ def slow_links(probes: Probes, practical: float) -> list[SlowLinks]:
             )
         )
     return found
+
+
+def _without_explained(probes: Probes, passed: Collection[str], practical: float) -> list[ProbedPath]:
+    """The slow paths, without those that a slow link explains that they cross and do not fill.
+
+    A slow NIC slows the flows of its host over links between switches, and a slow link those of sound NICs.
+    """
+    slow = probes.slow(practical)
+    of_nics = [path for path in slow if set(path.links) & probes.host_links.keys()]
+    nics = {link for path in of_nics if set(path.others) <= set(passed) for link in path.links if link not in passed}
+    between = [path for path in slow if path not in of_nics and not nics & set(path.others)]
+    links = {link for path in between for link in path.links if link not in passed}
+    return [path for path in slow if path in between or (path in of_nics and not links & set(path.others))]
+
+
+def with_probed_nics(bounds: Bounds, probes: Probes, practical: float) -> Bounds:
+    """The bounds of NICs, with those of NICs that reached their rate in probes."""
+    found = probes.passed(practical)
+    passed = {f"rank {own[1]} {own[0]}": found[link] for link, own in probes.host_links.items() if link in found}
+    upper = dict(bounds.upper)
+    for name in passed.keys() & (upper.keys() | {each.name for each in bounds.not_judged}):
+        before = upper.get(name)
+        upper[name] = passed[name] if before is None else min(before, passed[name])
+    return Bounds(
+        upper,
+        tuple(name for name in bounds.little if name not in passed),
+        tuple(each for each in bounds.not_judged if each.name not in passed),
+    )
 
 
 def with_probes(links: JudgedLinks, probes: Probes, practical: float) -> JudgedLinks:
@@ -328,17 +358,19 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
         carried = f"{rate(share * path.expected_bps)} of {rate(path.expected_bps)}"
         of = f"{low} of {len(path.beside)}"
         carries = f"is slow at times: {carried} in {of} probes" if path.at_times else f"carries {carried} in probes"
+        direction, rank = probes.host_links.get(slow.links[0], ("", -1))
+        who = f"rank {rank}: its NIC or link ({slow.name})" if direction else f"link {slow.name}"
         evidence = (
-            f"link {slow.name} {carries} after the run; {path.flows} flows at once, below "
+            f"{who} {carries} after the run; {path.flows} flows at once, below "
             f"{percent(1 / (1 + practical))} of the best path in {of} rounds"
         )
         if path.queue_at:
             evidence += f"; packets queue before {path.queue_at}"
         found.append(
             Suspect(
-                kind="link",
+                kind="nic" if direction else "link",
                 name=slow.name,
-                ranks=[],
+                ranks=[rank] if direction else [],
                 score=0.0,
                 evidence=evidence,
                 also=list(slow.also),
