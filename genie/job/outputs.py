@@ -31,7 +31,8 @@ class VerdictOptions:
         float,
         Option(
             "Time in seconds for probes after the run. Genie first tests all paths, whatever time this takes. It then "
-            "measures the rates of links that the traffic does not settle, until the time is over. 0: no probes.",
+            "measures the rates of NICs and links that the traffic does not settle, until the time is over. 0: no "
+            "probes.",
             OUTPUT,
             minimum=0,
             maximum=3600,

@@ -273,6 +273,7 @@ class PathRateFields(TypedDict):
     flows: list[dict[str, int]]
     expected_bps: float
     rates_bps: list[float]
+    others: list[str]
     beside: list[str]
     hops_ns: list[int]
     trains_ns: list[list[int]]
