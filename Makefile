@@ -64,7 +64,7 @@ lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py benchmarks/recorded/*.py
 	MYPYPATH=tests/guests $(BIN)/mypy -p rxe
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
@@ -116,7 +116,7 @@ kills: develop
 
 # Whether the twin, conversions and verdicts compute what they did: hashes of what 123 commands write.
 same-bits: develop
-	@$(WITH_VENV) $(BIN)/python benchmarks/same_bits.py benchmarks/recorded/same_bits.json
+	@$(WITH_VENV) $(BIN)/python benchmarks/recorded/same_bits.py benchmarks/recorded/same_bits.json
 
 # The rooms and their arrows, from the imports.
 picture: develop

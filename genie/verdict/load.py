@@ -25,7 +25,8 @@ FILLED_SHARE = 1 - FLOOR
 def filled_links(live: Run, twin: Run, aligned: Aligned, practical: float) -> frozenset[str] | None:
     """Return the links that would have slowed most of their bytes if they were slower by `practical`.
 
-    Rates and times are the twin's. None where the twin's record has no rates, or the paths are not known.
+    Rates and times are the twin's. Any traffic fills a link without a limit, which has no rate to fall short of. None
+    where the twin's record has no rates, or the paths are not known.
     """
     return None if live.paths is None else _filled(_crossing(live.paths), live, twin, aligned, practical)
 
@@ -66,7 +67,7 @@ def _filled(crossing: pl.DataFrame, live: Run, twin: Run, aligned: Aligned, prac
     shares = (
         moments.join(table, on="link", how="inner")
         .group_by("link")
-        .agg(full=pl.col("bytes").filter(is_full & (pl.col("rate_bps") > 0)).sum() / pl.col("bytes").sum())
+        .agg(full=pl.col("bytes").filter(is_full).sum() / pl.col("bytes").sum())
     )
     return frozenset(shares.filter(pl.col("full") >= FILLED_SHARE)["link"].to_list())
 

@@ -95,7 +95,8 @@ def test_a_nic_is_filled_by_what_its_rank_exchanges_with_other_hosts() -> None:
     assert found == {("egress", 2), ("ingress", 0), ("ingress", 1)}
 
 
-def test_a_link_without_a_limit_is_never_full() -> None:
+def test_any_traffic_fills_a_link_without_a_limit() -> None:
     twin = run("twin", None, 0)
-    twin.counters["links"][-1]["rate_bps"] = RATE_BPS
-    assert filled_links(run("live", paths_of((0, 1))), twin, aligned((0, 1, 0, 10**9, 195e6)), 0.1) == frozenset()
+    twin.counters["links"][0]["rate_bps"] = RATE_BPS
+    found = filled_links(run("live", paths_of((0, 1))), twin, aligned((0, 1, 0, 10**9, 50e6)), 0.1)
+    assert found == frozenset(WAY[1:])

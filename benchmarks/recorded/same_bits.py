@@ -1,4 +1,4 @@
-"""Check whether a code change alters results: `make same-bits`, or `python benchmarks/same_bits.py FILE`.
+"""Check whether a code change alters results: `make same-bits`, or `python benchmarks/recorded/same_bits.py FILE`.
 
 Plays a list of commands and hashes their output. The commands cover every level, topology, congestion control and wire,
 conversions, a sweep, and verdicts of recorded live runs. The packet level runs with 1 and 2 threads. Hashed are every
@@ -28,7 +28,7 @@ from typing import Any
 
 import polars as pl
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "benchmarks" / "recorded"  # recorded live runs of `genie run`
 TRACE = "{root}/examples/transformer"
 LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
