@@ -14,7 +14,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
-    "accuracy", "attack", "congestion", "detection", "first_aid", "hardware", "kinds", "load_trace", "location", "ns3_reference",
+    "accuracy", "attack", "congestion", "detection", "first_aid", "hardware", "kinds", "load_trace", "location",
+    "ns3_reference",
     "pairs_of_runs", "softroce_goodput", "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
