@@ -83,20 +83,17 @@ def batches_of(tests: Sequence[PathTest]) -> list[list[PathTest]]:
     The acknowledgements of a flow cross the other direction of its cables, and would wait there behind another test.
     """
     batches: list[list[PathTest]] = []
+    taken: list[set[object]] = []  # cables and hosts of each batch
     for test in tests:
-        for batch in batches:
-            if not any(_shares(test, each) for each in batch):
-                batch.append(test)
-                break
-        else:
-            batches.append([test])
+        own: set[object] = {frozenset(link.split("->")) for link in test.crossed}
+        own |= {host for flow in test.flows for host in (flow.source, flow.target)}
+        number = next((at for at, used in enumerate(taken) if not own & used), len(batches))
+        if number == len(batches):
+            batches.append([])
+            taken.append(set())
+        batches[number].append(test)
+        taken[number] |= own
     return batches
-
-
-def _shares(one: PathTest, other: PathTest) -> bool:
-    cables = [{frozenset(link.split("->")) for link in test.crossed} for test in (one, other)]
-    hosts = [{host for flow in test.flows for host in (flow.source, flow.target)} for test in (one, other)]
-    return bool(cables[0] & cables[1] or hosts[0] & hosts[1])
 
 
 def _disjoint(flows: Sequence[Flow], count: int) -> list[Flow]:
