@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -56,18 +57,19 @@ class Cluster:
     heading: str  # of the table's section; "": the first table
     size: str  # column of sizes in bytes
     columns: tuple[Column, ...]
-    counted: bool = True  # in the summary; otherwise only shown
+    version: str = ""  # of NCCL; "": the newest
 
 
 FORCED = tuple(Column(name, "all_reduce", name, {"NCCL_ALGO": name.capitalize()}) for name in ("ring", "tree"))
+SPARK_COLUMNS = (("all_reduce", ""), ("all_gather", " (output = n x)"), ("reduce_scatter", " (input = n x)"))
 SPARK = {"NCCL_MAX_NCHANNELS": "8", "NCCL_BUFFSIZE": "1048576", "NCCL_PROTO": "^LL128"}
 MN5 = "mn5-h100-allreduce-by-algorithm.md"
 CLUSTERS = (
-    Cluster("mn5-4", MN5, "4 nodes", "size", FORCED),
-    Cluster("mn5-16", MN5, "16 nodes", "size", FORCED),
+    Cluster("mn5-4", MN5, "4 nodes", "size", FORCED, "2.19"),
+    Cluster("mn5-16", MN5, "16 nodes", "size", FORCED, "2.19"),
     Cluster("spark2", "spark2-pair-nccl2307.md", "", "bytes/rank",
-            (Column("all_reduce us", "all_reduce", "", SPARK),)),
-    Cluster("oci-h100", "oci-h100-2n-allreduce.md", "", "bytes", (Column("us", "all_reduce", ""),)),
+            tuple(Column(f"{name} us{shown}", name, "", SPARK) for name, shown in SPARK_COLUMNS)),
+    Cluster("oci-h100", "oci-h100-2n-allreduce.md", "", "bytes", (Column("us", "all_reduce", ""),), "2.23"),
 )  # fmt: skip
 
 
@@ -81,6 +83,10 @@ class Row:
     size_bytes: int
     measured_us: float
     predicted_us: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.cluster} {self.operation} {self.label} {self.size_bytes}"
 
     @property
     def error(self) -> float:
@@ -130,6 +136,7 @@ def predicted_us(cluster: Cluster, column: Column, size_bytes: int) -> float:
             sys.executable, "-m", "genie", "bench", column.operation, "--simulate", "--wire", "nccl",
             "--fabric", str(FABRICS / f"{cluster.name}.toml"), "-b", str(size_bytes), "-e", str(size_bytes),
             "-n", "1", "-w", "0", "--level", "flow", "--json", str(out),
+            *(("--nccl", cluster.version) if cluster.version else ()),
         ]  # fmt: skip
         environment = {key: value for key, value in os.environ.items() if not key.startswith("NCCL_")}
         run = subprocess.run(
@@ -139,6 +146,12 @@ def predicted_us(cluster: Cluster, column: Column, size_bytes: int) -> float:
             raise RuntimeError(f"{' '.join(line)}: {run.stderr.strip().splitlines()[-1]}")
         [result] = json.loads(out.read_text())["results"]
         return float(result["out_of_place"]["time"])
+
+
+def named_rows() -> set[str]:
+    """Rows that have set a constant: they are shown, and are no test of a prediction."""
+    constants = tomllib.loads((ROOT / "genie/collectives/nccl/tuning.toml").read_text())
+    return {row for found in constants["measured"].values() for row in found["rows"]}
 
 
 def summary(rows: list[Row]) -> list[str]:
@@ -165,6 +178,7 @@ def main() -> None:
         print(f"{data}/hardware: no such folder: set GENIE_SHARED_DATA to the shared data", file=sys.stderr)
         sys.exit(EXIT_ENVIRONMENT)
     rows: list[Row] = []
+    named = named_rows()
     print(
         f"{'cluster':10} {'operation':14} {'algorithm':9} {'bytes':>12} {'measured us':>12} {'predicted us':>12} "
         f"{'error':>8}"
@@ -180,10 +194,12 @@ def main() -> None:
             rows.append(row)
             print(
                 f"{row.cluster:10} {row.operation:14} {row.label:9} {row.size_bytes:12} {row.measured_us:12.1f} "
-                f"{row.predicted_us:12.1f} {row.error:+8.1%}",
+                f"{row.predicted_us:12.1f} {row.error:+8.1%}{'  set a constant' if row.name in named else ''}",
                 flush=True,
             )
-    print("\nabsolute errors:", *summary(rows), sep="\n")
+    judged = [row for row in rows if row.name not in named and row.operation == "all_reduce"]
+    print(f"\nabsolute errors of the {len(judged)} all-reduces that have set no constant:")
+    print(*summary(judged), sep="\n")
     if given.json:
         table = [asdict(row) | {"error": row.error} for row in rows]
         given.json.write_text(json.dumps({"machine": machine(), "rows": table}, indent=1))

@@ -59,6 +59,8 @@ class Options(TypedDict, total=False):
     split: bool | None
     ranks_per_node: int | None
     slice_delay: str | None
+    gpu: str | None
+    nccl: str | None
     slots: Literal["streams", "astra"] | None
     compute: str | None
     congestion_control: str | None  # the old name of `congestion`, read for one release
@@ -213,7 +215,7 @@ def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]
     try:
         if options.compute is not None:
             parse_compute(options.compute)
-        lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables())
+        lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables(), lambda: fabric)
         transport = with_connections(fabric.transport, options)
     except (ValueError, WorkloadError) as error:
         raise OptionError(str(error)) from error

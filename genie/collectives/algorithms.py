@@ -42,6 +42,15 @@ Row: TypeAlias = "tuple[int, int, int, Sequence[int]]"  # (action, peer, block, 
 
 
 @dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Times of GPUs for the sends of one member, as in `Timing`; 0 for receives."""
+
+    delay_ps: NDArray[np.int64]  # (steps,)
+    delay_ps_per_kib: NDArray[np.int64]  # (steps,)
+    work_ps_per_kib: NDArray[np.int64]  # (steps,)
+
+
+@dataclass(frozen=True, eq=False)
 class Steps:
     """Steps of one member on one channel; columns as in `Template`."""
 
@@ -50,6 +59,7 @@ class Steps:
     block: NDArray[np.int64]  # (steps,)
     block_base: NDArray[np.int64]  # (steps,)
     deps: NDArray[np.int64]  # (steps, width) padded with -1
+    times: StepTimes | None = None  # of GPUs; None: they take none
 
 
 def steps_of(rows: Sequence[Row]) -> Steps:

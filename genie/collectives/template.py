@@ -25,6 +25,21 @@ class Action(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
+class Timing:
+    """Times that the GPUs of a collective take, in ps. Both worlds wait for them.
+
+    start_ps: from the collective's start until its first step. A send that is ready first takes its channel for
+    `work_ps_per_kib`, one send after another. It leaves `delay_ps` and `delay_ps_per_kib` later, in the order of its
+    channel. Times per KiB are for each 1,024 bytes of the send's block.
+    """
+
+    start_ps: int
+    delay_ps: NDArray[np.int64]  # (steps,)
+    delay_ps_per_kib: NDArray[np.int64]  # (steps,)
+    work_ps_per_kib: NDArray[np.int64]  # (steps,)
+
+
+@dataclass(frozen=True, eq=False)
 class Template:
     """Steps of one member. Symmetric algorithms return one object for all members (`relative`).
 
@@ -52,6 +67,7 @@ class Template:
     credit: NDArray[np.uint8]  # 1: a send waits for its receiver's credit (clear-to-send); set at both ends
     dep_start: NDArray[np.int32]  # (steps + 1,) CSR over `deps`
     deps: NDArray[np.int32]  # earlier steps of this template that must be done first
+    timing: Timing | None = None  # None: GPUs take no time
     empty_messages: bool = False  # send blocks of 0 bytes too (barrier); otherwise both ends skip them
 
     def __len__(self) -> int:

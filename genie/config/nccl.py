@@ -268,6 +268,12 @@ def _algorithm(variables: NcclVariables) -> str | None:
     return allowed.pop() if len(allowed) == 1 else None
 
 
+def protocols_of(variables: NcclVariables) -> tuple[str, ...]:
+    """Return the protocols that NCCL may choose. Raises NcclVariableError."""
+    allowed = _names(variables, "NCCL_PROTO", PROTOCOLS)
+    return tuple(name for name in PROTOCOLS if name in allowed)
+
+
 def _protocol(variables: NcclVariables) -> str:
     allowed = _names(variables, "NCCL_PROTO", PROTOCOLS)
     return next((name for name in PROTOCOLS if name in allowed), PROTOCOLS[0])

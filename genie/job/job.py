@@ -95,7 +95,7 @@ class Job:
     @cached_property
     def lowering(self) -> Lowering:
         """The rules by which collectives become messages. Raises WireError, and NcclVariableError."""
-        lowering = lowering_from(self.traffic, self._ranks_per_node, self.variables)
+        lowering = lowering_from(self.traffic, self._ranks_per_node, self.variables, lambda: self.fabric)
         for text in warnings_of(self.variables) if lowering.nccl else ():
             warn(text)
         return lowering

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from genie.collectives.nccl.tuning import NEWEST, gpus, versions
 from genie.config.limits import QUEUE_PAIRS_MAX
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.errors import UsageError
@@ -141,6 +142,20 @@ class TrafficOptions:
     ] = None
     slice_delay: Annotated[
         str | None, Option("With `--wire nccl`: time that a GPU needs before it sends each slice, such as 10us.", WIRE)
+    ] = None
+    gpu: Annotated[
+        str | None,
+        Option(
+            f"With `--wire nccl`: GPU of the servers: {', '.join(gpus())}. NCCL's steps then take the time that they "
+            "take on this GPU, also inside servers, in the simulation and in live runs. NCCL's own rule chooses "
+            "algorithm and protocol of each collective.",
+            WIRE,
+            default="`gpu` of `[server]` in the fabric file; without it, GPUs take no time",
+        ),
+    ] = None
+    nccl: Annotated[
+        str | None,
+        Option(f"With a GPU: version of NCCL: {', '.join(versions())}.", WIRE, default=NEWEST),
     ] = None
     queue_pairs: Annotated[
         int | None,

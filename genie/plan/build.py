@@ -77,7 +77,7 @@ def build_plan(
     if slots is None:
         slots = "streams" if any((each.template.stream >= 0).any() for each in classes) else "astra"
     check_groups(lowering, workload)
-    builder = _Builder(workload, lowering)
+    builder = _Builder(workload, lowering, time_factor)
     # A node that is left out keeps its sequence number.
     numbers = [
         sequence_numbers(each.template if release_ns is None else workload.ranks[int(each.ranks[0])])
@@ -112,8 +112,9 @@ class _Bound:
 
 
 class _Builder:
-    def __init__(self, workload: Workload, lowering: Lowering) -> None:
+    def __init__(self, workload: Workload, lowering: Lowering, time_factor: int) -> None:
         self.native = genie_core.Plan()
+        self.time_factor = time_factor
         self.workload = workload
         self.lowering = lowering
         self.algorithms: dict[str, int] = {}
@@ -284,6 +285,15 @@ class _Builder:
             template.dep_start,
             template.deps,
         )
+        if (timing := template.timing) is not None:
+            factor = self.time_factor
+            self.native.set_timing(
+                number,
+                timing.start_ps * factor,
+                timing.delay_ps * factor,
+                timing.delay_ps_per_kib * factor,
+                timing.work_ps_per_kib * factor,
+            )
         self._template_ids[id(template)] = number
         self._receivers[number] = len(np.unique(template.peer[template.action == Action.SEND]))
         self._templates.append(template)

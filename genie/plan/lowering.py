@@ -34,7 +34,10 @@ class Lowering:
         """Settings for run.json that two runs must share to be compared."""
         if self.nccl is None:
             return {"wire": "plain", "channels": self.channels, "credit": self.credit, "algorithms": self.algorithms}
-        return {"wire": "nccl", **asdict(self.nccl)}
+        facts = {"wire": "nccl", **asdict(self.nccl)}
+        if self.nccl.server is None:  # nothing chooses among protocols
+            del facts["server"], facts["protocols"]
+        return facts
 
 
 def check_groups(lowering: Lowering, workload: Workload) -> None:

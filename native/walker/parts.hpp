@@ -8,6 +8,7 @@ namespace genie::walker_parts {
 
 // A receive step whose message has arrived before its dependencies were done has this added to its counter.
 inline constexpr std::int32_t kArrivedEarly = 1 << 30;
+inline constexpr std::uint32_t kFirstStep = 0xFFFFFFFEu;  // of a timer: a collective's steps begin
 inline constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
 inline constexpr std::uint64_t kCreditHandle = ~std::uint64_t{0};
 

@@ -36,6 +36,23 @@ bool valid_csr(const std::vector<std::int32_t>& start, const std::vector<std::in
 
 }  // namespace
 
+std::string StepTemplate::set_times(TimePs start, std::vector<TimePs> of_delay,
+                                    std::vector<TimePs> of_delay_per_kib,
+                                    std::vector<TimePs> of_work_per_kib) {
+  const auto fits = [this](const std::vector<TimePs>& times) {
+    return times.size() == action.size() &&
+           std::all_of(times.begin(), times.end(), [](TimePs time) { return time >= 0; });
+  };
+  if (start < 0 || !fits(of_delay) || !fits(of_delay_per_kib) || !fits(of_work_per_kib))
+    return "a template's times of GPUs are negative, or are not one for each step";
+  start_delay = start;
+  channels = channel.empty() ? 1 : 1 + *std::max_element(channel.begin(), channel.end());
+  delay = std::move(of_delay);
+  delay_per_kib = std::move(of_delay_per_kib);
+  work_per_kib = std::move(of_work_per_kib);
+  return "";
+}
+
 std::string StepTemplate::prepare() {
   const std::size_t count = action.size();
   if (peer.size() != count || block_base.size() != count || block.size() != count ||

@@ -42,6 +42,10 @@ struct StepTemplate {
   std::vector<std::uint8_t> credit;
   std::vector<std::int32_t> dep_start;
   std::vector<std::int32_t> deps;
+  // Times of GPUs, as in genie/collectives/template.py; empty: they take none. Of a KiB: of a block.
+  TimePs start_delay = 0;
+  std::int32_t channels = 1;
+  std::vector<TimePs> delay, delay_per_kib, work_per_kib;
 
   // Derived by prepare().
   std::vector<std::int32_t> successor_start, successors;
@@ -51,6 +55,7 @@ struct StepTemplate {
   std::vector<std::int32_t> send_peers, receive_peers;  // `peer` values, in order of appearance
   std::int32_t lowest_block = 0, highest_block = -1;    // that any member's steps name
 
+  bool has_times() const { return !delay.empty(); }
   std::int32_t steps() const { return static_cast<std::int32_t>(action.size()); }
   std::int32_t position_of_peer(std::int32_t peer_value, std::int32_t position) const {
     if (!relative) return peer_value;
@@ -65,6 +70,9 @@ struct StepTemplate {
   }
   // Checks the arrays against each other and fills the derived ones; returns what is wrong, or "".
   std::string prepare();
+  // Sets the times of GPUs, a row per step; returns what is wrong, or "".
+  std::string set_times(TimePs start, std::vector<TimePs> of_delay, std::vector<TimePs> of_delay_per_kib,
+                        std::vector<TimePs> of_work_per_kib);
 };
 
 // What all ranks share: templates, block sizes and groups.

@@ -1,4 +1,5 @@
 // The walker's messages: collectives step by step, matching of arrivals, clear-to-sends.
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -40,6 +41,20 @@ void Walker::start_collective(std::int32_t node) {
   const auto id = static_cast<std::int32_t>(instances_.size());
   states_[row].place = id;
   instances_.push_back(instance);
+  if (steps.has_times()) {
+    instances_.back().first_channel = take_channels(steps.channels);
+    if (steps.start_delay > 0) {
+      out_->push_back(
+          {.type = Operation::Type::kTimer, .handle = handle_of(node, kFirstStep), .at = now_ + steps.start_delay});
+      return;
+    }
+  }
+  begin_steps(id);
+}
+
+void Walker::begin_steps(std::int32_t id) {
+  const std::int32_t node = instances_[index(id)].node;
+  const StepTemplate& steps = steps_of(node);
   for (std::int32_t step = 0; step < steps.steps(); ++step) {
     if (steps.dep_start[index(step)] == steps.dep_start[index(step) + 1]) step_ready(id, step);
   }
@@ -88,6 +103,14 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
     return;
   }
   if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+    if (steps.has_times()) {
+      const TimePs at = leaves_at(instances_[index(instance)], step, size);
+      if (at <= now_) return send_step(instance, step);
+      out_->push_back({.type = Operation::Type::kTimer,
+                       .handle = handle_of(node, static_cast<std::uint32_t>(step)),
+                       .at = at});
+      return;
+    }
     if (shared_->slice_delay == 0 || !steps.credit[index(step)]) return send_step(instance, step);
     // All of a lane take equally long, so that they keep their order.
     out_->push_back({.type = Operation::Type::kTimer,
@@ -104,7 +127,34 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
                      .size_bytes = kCreditBytes});
   }
   std::int32_t& counter = counters_[instances_[index(instance)].counters + index(step)];
-  if (counter >= kArrivedEarly) finished_steps_.emplace_back(instance, step);
+  if (counter >= kArrivedEarly) receive_done(instance, step);
+}
+
+// A message has come and its receive is ready: the GPU takes it over. All of a channel take equally long, so
+// that they keep their order.
+void Walker::receive_done(std::int32_t instance, std::int32_t step) {
+  const std::int32_t node = instances_[index(instance)].node;
+  const StepTemplate& steps = steps_of(node);
+  const TimePs delay = steps.has_times() ? steps.delay[index(step)] : 0;
+  if (delay == 0) {
+    finished_steps_.emplace_back(instance, step);
+    return;
+  }
+  out_->push_back({.type = Operation::Type::kTimer,
+                   .handle = handle_of(node, static_cast<std::uint32_t>(step)),
+                   .at = now_ + delay});
+}
+
+// When a send that is ready now leaves its GPU: its channel works on one send after another, in step order.
+TimePs Walker::leaves_at(const Instance& at, std::int32_t step, std::int64_t size) {
+  const StepTemplate& steps = steps_of(at.node);
+  Channel& channel = channels_[at.first_channel + steps.channel[index(step)]];
+  const auto of_bytes = [size](TimePs per_kib) { return size * per_kib / 1024; };
+  channel.free = std::max(channel.free, now_) + of_bytes(steps.work_per_kib[index(step)]);
+  TimePs leaves = channel.free + steps.delay[index(step)] + of_bytes(steps.delay_per_kib[index(step)]);
+  if (steps.credit[index(step)]) leaves += shared_->slice_delay;
+  channel.last = std::max(channel.last, leaves);
+  return channel.last;
 }
 
 void Walker::send_step(std::int32_t instance, std::int32_t step) {
@@ -167,6 +217,7 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
   }
   if (--instances_[index(instance)].remaining_steps > 0) return;
   give_counters(instances_[index(instance)]);
+  if (steps.has_times()) give_channels(instances_[index(instance)]);
   end(instances_[index(instance)].node);
 }
 
@@ -187,6 +238,24 @@ std::size_t Walker::take_counters(std::int32_t steps) {
 void Walker::give_counters(const Instance& instance) {
   const auto steps = static_cast<std::uint32_t>(steps_of(instance.node).steps());
   free_counters_[static_cast<std::size_t>(std::bit_width(steps - 1))].push_back(instance.counters);
+}
+
+std::size_t Walker::take_channels(std::int32_t channels) {
+  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(channels - 1)));
+  std::vector<std::size_t>& places = free_channels_[room];
+  if (places.empty()) {
+    places.push_back(channels_.size());
+    channels_.resize(channels_.size() + (std::size_t{1} << room));
+  }
+  const std::size_t place = places.back();
+  places.pop_back();
+  std::fill_n(channels_.begin() + static_cast<std::ptrdiff_t>(place), channels, Channel{});
+  return place;
+}
+
+void Walker::give_channels(const Instance& instance) {
+  const auto channels = static_cast<std::uint32_t>(steps_of(instance.node).channels);
+  free_channels_[static_cast<std::size_t>(std::bit_width(channels - 1))].push_back(instance.first_channel);
 }
 
 void Walker::skip_empty(Lane& lane) const {
@@ -265,7 +334,7 @@ bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
   skip_empty(lane);
   std::int32_t& counter = counters_[instances_[index(lane.instance)].counters + index(step)];
   if (counter == 0) {
-    finished_steps_.emplace_back(lane.instance, step);
+    receive_done(lane.instance, step);
   } else {
     counter += kArrivedEarly;
   }

@@ -31,6 +31,8 @@ void Walker::reset() {
   next_finished_ = 0;
   instances_.clear();
   counters_.clear();
+  channels_.clear();
+  for (auto& places : free_channels_) places.clear();
   for (std::vector<std::size_t>& places : free_counters_) places.clear();
   matches_.clear();
   credits_.clear();
@@ -148,7 +150,14 @@ void Walker::timer(const Completion& completion) {
   const auto node = static_cast<std::int32_t>(completion.handle >> 32);
   const auto step = static_cast<std::uint32_t>(completion.handle);
   const NodeState& state = states_[index(node)];
-  if (step != kWholeNode) return send_step(state.place, static_cast<std::int32_t>(step));
+  if (step == kFirstStep) return begin_steps(state.place);
+  if (step != kWholeNode) {
+    const auto number = static_cast<std::int32_t>(step);
+    if (steps_of(node).action[step] == static_cast<std::uint8_t>(StepAction::kSend))
+      return send_step(state.place, number);
+    finished_steps_.emplace_back(state.place, number);
+    return;
+  }
   if (state.waits_for == 0) {
     make_ready(node);  // its release time has come
     return;

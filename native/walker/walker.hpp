@@ -133,6 +133,11 @@ class Walker {
     std::int32_t remaining_steps = 0;
     std::size_t counters = 0;                       // into counters_: dependencies left of each step
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
+    std::size_t first_channel = 0;                  // into channels_, where GPUs take time
+  };
+  // A channel of a collective on a GPU. `free`: when it can work on its next send. `last`: when its last send leaves.
+  struct Channel {
+    TimePs free = 0, last = 0;
   };
   struct Arrival {
     std::int64_t size_bytes = 0;
@@ -170,11 +175,16 @@ class Walker {
   void start(std::int32_t node);
   void end(std::int32_t node);
   void start_collective(std::int32_t node);
+  void begin_steps(std::int32_t instance);
+  void receive_done(std::int32_t instance, std::int32_t step);
+  TimePs leaves_at(const Instance& at, std::int32_t step, std::int64_t size);
   void step_ready(std::int32_t instance, std::int32_t step);
   void send_step(std::int32_t instance, std::int32_t step);
   void step_done(std::int32_t instance, std::int32_t step);
   std::size_t take_counters(std::int32_t steps);
   void give_counters(const Instance& instance);
+  std::size_t take_channels(std::int32_t channels);
+  void give_channels(const Instance& instance);
   void post(std::size_t record, std::int32_t peer, std::uint32_t tag, std::int64_t size_bytes,
             std::uint64_t handle);
   void sent(const Completion& completion);
@@ -208,6 +218,8 @@ class Walker {
 
   std::vector<NodeRecord> records_;
   std::vector<Instance> instances_;
+  std::vector<Channel> channels_;
+  std::array<std::vector<std::size_t>, 32> free_channels_;  // places in channels_, by the logarithm of their room
   std::vector<std::int32_t> counters_;
   std::array<std::vector<std::size_t>, 32>
       free_counters_;  // places in counters_, by the logarithm of their room

@@ -228,6 +228,12 @@ class Host(_Strict, frozen=True):
     notification_latency: Duration = Duration(0)
 
 
+class Server(_Strict, frozen=True):
+    """The insides of all servers."""
+
+    gpu: Name  # a GPU whose costs of NCCL's steps are known
+
+
 class Switch(_Strict, frozen=True):
     """An output-queued switch; a packet that finds the buffer full is dropped.
 
@@ -338,6 +344,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     transport: Transport = Transport()
     frame: Frame = Frame()
     host: Host = Host()
+    server: Server | None = None
     switch: Switch = Switch()
     ecn: Ecn | None = None
     pfc: Pfc | None = None

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
 from genie.collectives.msccl.algorithm import PREFIX
-from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, RING, choose_nccl
+from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, choose_nccl
 from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
+from genie.collectives.nccl.tuning import RING
 from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
 from simtwin.fabric.frames import frames_of
@@ -275,12 +276,13 @@ class _Nccl(_Form):
 
     def time_ps(self) -> float:
         key, shape = self._key, self._shape
-        algorithm = choose_nccl(key.op, self._members, key.size_bytes, shape)
+        choice = choose_nccl(key.op, self._members, key.size_bytes, shape, self._local)
+        algorithm, costs = choice.algorithm, choice.costs
         if self._nodes < 2:
-            return 0.0
+            return float(costs.finish_ps)
         if algorithm == P2P:
-            return self._messages()
-        protocol = PROTOCOLS[shape.protocol]
+            return costs.start_ps + costs.send_ps + self._messages()
+        protocol = PROTOCOLS[choice.protocol]
         cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
         grows = protocol.wire_bytes / protocol.data_bytes
         ringed = algorithm == RING and key.op in LONG_CHUNKS
@@ -294,14 +296,19 @@ class _Nccl(_Form):
         alpha_ps = self._forms.alpha_ps(load, slice_bytes, mean=True)
         # A channel's slice has the link alone; slices of the other channels wait behind it.
         hop_ps = alpha_ps + self._forms.wire(slice_bytes) * load.byte_ps * self._one + shape.slice_delay_ns * 1000
+        per_kib = slice_bytes / 1024
+        hop_ps += costs.send_ps + costs.receive_ps + costs.work_ps_per_kib * per_kib
+        inside_ps = costs.hops * (costs.hop_ps + costs.hop_ps_per_kib * per_kib)
         volume = self._forms.wire(bytes_of_row * grows, slice_bytes) * load.byte_ps
         if ringed:
             phases = 2 if key.op == "all_reduce" else 1
             hops = phases * (rows - 1)
             crossed = hops * self._nodes / self._members
-            return max(hops * volume + hop_ps, loops * crossed * hop_ps) + alpha_ps
+            hop_ps += inside_ps
+            return costs.start_ps + max(hops * volume + hop_ps, loops * crossed * hop_ps) + alpha_ps + costs.finish_ps
         depth = self._nodes - 1 if algorithm == RING else 2 * ceil(log2(self._nodes + 1)) - 2
-        return max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
+        ends_ps = costs.start_ps + inside_ps + costs.finish_ps
+        return ends_ps + max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
 
     def _edges(self, algorithm: str, *, chain: bool) -> Load:
         """Return the load of one byte of the buffer on each link, of all channels together."""

@@ -44,10 +44,10 @@ def idle_options(
     elif options.credit and lowering.nccl is not None:
         yield f"{option('credit')}: has no effect: NCCL's messages have clear-to-sends of their own"
     inside, collectives = within_servers(workload, lowering)
-    if inside:
+    if inside and (lowering.nccl is None or lowering.nccl.server is None):
         yield (
-            f"{inside} of {collectives} collectives stay within servers and take no time: "
-            f"{option('ranks_per_node')} 1 plays them on the fabric"
+            f"{inside} of {collectives} collectives stay within servers and take no time: name the GPU "
+            f"({option('gpu')}), or {option('ranks_per_node')} 1 plays them on the fabric"
         )
     if options.split and (transport.queue_pairs or 1) == 1:
         yield f"{option('split')}: has no effect: each connection has one queue pair; give {option('queue_pairs')} too"

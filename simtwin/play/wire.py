@@ -16,8 +16,9 @@ from genie.collectives import ALGORITHMS, LoweringError
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
+from genie.collectives.nccl.tuning import NEWEST, Server, gpus
 from genie.config.congestion import CONTROLS
-from genie.config.nccl import NcclVariables, Played, connections_of, settings_list, shape_of
+from genie.config.nccl import NcclVariables, Played, connections_of, protocols_of, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.errors import InputError
 from genie.inputs.spelling import option
@@ -26,6 +27,7 @@ from genie.record import warn
 from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.schema import Explicit, Fabric, LeafSpine, RailOptimized, Transport
+from simtwin.fabric.topology import build_network
 
 WIRES = ("nccl", "plain")
 
@@ -52,6 +54,10 @@ class Options(Protocol):
     @property
     def slice_delay(self) -> str | None: ...
     @property
+    def gpu(self) -> str | None: ...
+    @property
+    def nccl(self) -> str | None: ...
+    @property
     def queue_pairs(self) -> int | None: ...
     @property
     def split(self) -> bool | None: ...
@@ -71,11 +77,13 @@ def with_connections(transport: Transport, options: Options) -> Transport:
     return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
 
 
-def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables) -> Lowering:
+def lowering_from(
+    options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables, fabric: Callable[[], Fabric]
+) -> Lowering:
     """Return how collectives become messages.
 
-    `ranks_per_node` is called for NCCL's messages where options do not give it. Raises WireError, and ValueError for
-    NCCL's variables.
+    `ranks_per_node` is called for NCCL's messages where options do not give it, `fabric` for the costs of GPUs. Raises
+    WireError, and ValueError for NCCL's variables.
     """
     if options.wire not in WIRES:
         raise WireError(f"{option('wire')} {options.wire}: must be {' or '.join(WIRES)}")
@@ -86,6 +94,8 @@ def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables
         for name, given in (
             (option("ranks_per_node"), options.ranks_per_node),
             (option("slice_delay"), options.slice_delay),
+            (option("gpu"), options.gpu),
+            (option("nccl"), options.nccl),
         ):
             if given is not None:
                 raise WireError(f"{name}: is for NCCL's messages: give {option('wire')} nccl")
@@ -97,9 +107,31 @@ def lowering_from(options: Options, ranks_per_node: Callable[[], int], variables
     if "all_reduce" in chosen:
         shape["algorithm"] = chosen["all_reduce"]
     try:
+        if (server := _server_of(options, fabric)) is not None:
+            shape |= {"server": server, "protocols": protocols_of(variables)}
         return Lowering(nccl=NcclShape(**shape))
     except LoweringError as error:
         raise WireError(str(error)) from error
+
+
+def _server_of(options: Options, fabric: Callable[[], Fabric]) -> Server | None:
+    """Return the GPUs and NICs of the servers; None where neither an option nor the fabric names a GPU.
+
+    Raises LoweringError for an unknown GPU or version, and WireError.
+    """
+    built = fabric()
+    gpu = options.gpu or (built.server.gpu if built.server is not None else None)
+    if gpu is None:
+        if options.nccl is not None:
+            raise WireError(f"{option('nccl')}: has a meaning for GPUs only: give {option('gpu')} too")
+        return None
+    known = gpus().get(gpu.lower())
+    network = build_network(built)
+    nic_bps = int(network.rate_bps[network.uplink(0)])
+    own = 0.0 if known is None else known.scale_up_gb_per_s
+    domain = getattr(built.topology, "domain", None)
+    scale_up = own if domain is None or not domain.rate else domain.rate / 8e9
+    return Server(gpu.lower(), options.nccl or NEWEST, scale_up, nic_bps / 8e9 or own)
 
 
 def ranks_per_server(fabric: Fabric) -> int:

@@ -67,7 +67,7 @@ genie bench all_reduce --hosts hosts.toml -b 64M -e 64M --baseline last
 
 # The options of the groups that this bench does not have.
 LEAVE_OUT = LEFT_OUT | {
-    TrafficOptions: LEFT_OUT[TrafficOptions] - {"channels", "wire", "ranks_per_node", "slice_delay"},
+    TrafficOptions: LEFT_OUT[TrafficOptions] - {"channels", "wire", "ranks_per_node", "slice_delay", "gpu", "nccl"},
 }
 
 

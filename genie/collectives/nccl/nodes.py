@@ -8,14 +8,15 @@ byte do both; no other messages are sent inside a node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genie.collectives.algorithms import RECV, SEND, Row, Steps, steps_of
+from genie.collectives.algorithms import RECV, SEND, Row, Steps, StepTimes, steps_of
 from genie.collectives.lower import column
-from genie.collectives.template import Template
+from genie.collectives.nccl.tuning import NO_COSTS, Costs
+from genie.collectives.template import Template, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,13 +58,15 @@ def with_words(
     blocks: tuple[int, int],
     *,
     relative: bool,
+    costs: Costs = NO_COSTS,
 ) -> Template:
     """The template of `pieces`, (channel, steps) that the member leads, with the words of its node.
 
-    `blocks`: (number of blocks, number of parts) of the pieces. The blocks of words come after them.
+    `blocks`: (number of blocks, number of parts) of the pieces. The blocks of words come after them. The last words
+    take the time in which data comes to the node's other members.
     """
     if at.local == 1 or at.members == 1:
-        return template_of(algorithm, at.members, pieces, [], blocks, relative=relative)
+        return template_of(algorithm, at.members, pieces, [], blocks, relative=relative, costs=costs)
     # With a single node no message crosses: its first member receives and answers all words.
     leaders = range(min(channels, at.local) if at.nodes > 1 else 1)
     others = [place for place in range(at.local) if place != at.place]
@@ -78,7 +81,7 @@ def with_words(
     done: list[Row] = [(SEND, peer(other), 0, ()) for other in others] if is_leader else []
     ends = range(len(done))
     done += [(RECV, peer(leader), 0, ()) for leader in leaders if leader != at.place]
-    words = [steps_of(begun), steps_of(done)]
+    words = [steps_of(begun), with_delay(steps_of(done), costs.finish_ps)]
     for steps in words:
         steps.block_base[:] = blocks[0]
     first, last = (0, -1), (len(pieces) + 1, -1)
@@ -92,7 +95,17 @@ def with_words(
         edges += [((last[0], end), (first[0], hears)) for end in ends for hears in heard]
     spoken = blocks[0] + (at.members if relative else 1), blocks[1]
     everything = [(0, words[0]), *pieces, (0, words[1])]
-    return template_of(algorithm, at.members, everything, edges, spoken, relative=relative, before=1, after=1)
+    return template_of(
+        algorithm, at.members, everything, edges, spoken, relative=relative, before=1, after=1, costs=costs
+    )
+
+
+def with_delay(steps: Steps, delay_ps: int) -> Steps:
+    """The steps with sends that leave so much later than they are ready."""
+    if not delay_ps:
+        return steps
+    none = np.zeros(len(steps.action), np.int64)
+    return replace(steps, times=StepTimes(np.where(steps.action == SEND, delay_ps, 0), none, none))
 
 
 def _last_of_each_peer(steps: Steps) -> list[int]:
@@ -116,6 +129,7 @@ def template_of(
     relative: bool,
     before: int = 0,
     after: int = 0,
+    costs: Costs = NO_COSTS,
 ) -> Template:
     """One template from (channel, steps) of several pieces, taking their steps in turn.
 
@@ -135,6 +149,16 @@ def template_of(
         columns = [getattr(steps, name) for _, steps in pieces]
         return np.concatenate([*columns, np.zeros(0, np.int64)])[turn].astype(np.int64)
 
+    def timed(name: str) -> NDArray[np.int64]:
+        columns = [
+            np.zeros(len(steps.action), np.int64) if steps.times is None else getattr(steps.times, name)
+            for _, steps in pieces
+        ]
+        return column(np.concatenate([*columns, np.zeros(0, np.int64)])[turn], np.int64)
+
+    has_times = costs.start_ps or any(steps.times is not None for _, steps in pieces)
+    names = ("delay_ps", "delay_ps_per_kib", "work_ps_per_kib")
+    timing = Timing(costs.start_ps, *map(timed, names)) if has_times else None
     waits, awaited = [], []
     for number, (_, steps) in enumerate(pieces):
         step, which = np.nonzero(steps.deps >= 0)
@@ -163,4 +187,5 @@ def template_of(
         credit=column((phase[turn] == 0).astype(np.int64), np.uint8),
         dep_start=column(np.concatenate(([0], np.cumsum(count))), np.int32),
         deps=column(needed[sort], np.int32),
+        timing=timing,
     )

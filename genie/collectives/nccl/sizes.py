@@ -74,6 +74,15 @@ def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cu
     return Cut(max(chunk_bytes // grain_bytes * grain_bytes, grain_bytes), slices, steps)
 
 
+def tree_chunk_bytes(cut: Cut, size_bytes: int, channels: int, nodes: int, local: int) -> int:
+    """Chunk of a tree with LL128: smaller where a channel's share would have too few chunks for the tree's depth."""
+    chunk, depth = cut.chunk_bytes, 1 + (nodes.bit_length() - 1) + 0.1 * local
+    for chunks, least_bytes in ((64, 128 << 10), (16, 32 << 10)):
+        while size_bytes // (channels * chunk) < depth * chunks / local and chunk > least_bytes:
+            chunk //= 2
+    return chunk // 16 * 16
+
+
 def over_channels(size_bytes: int, channels: int, traffic_per_byte: int) -> NDArray[np.int64]:
     """(used,) bytes of each channel: whole cells, an even share for each channel, the rest on the last.
 
@@ -92,6 +101,14 @@ def over_channels(size_bytes: int, channels: int, traffic_per_byte: int) -> NDAr
     starts = np.minimum(np.arange(used + 1) * each * cell_bytes, size_bytes)
     starts[-1] = size_bytes
     return np.diff(starts)
+
+
+def even_shares(size_bytes: int, channels: int, traffic_per_byte: int) -> NDArray[np.int64]:
+    """(used,) bytes of each channel before NCCL 2.22: an even share for each. `traffic_per_byte` has no effect."""
+    share_bytes = -(-size_bytes // (channels * CHUNK_ALIGNMENT_BYTES)) * CHUNK_ALIGNMENT_BYTES
+    if size_bytes == 0:
+        return np.zeros(0, np.int64)
+    return np.diff(np.minimum(np.arange(-(-size_bytes // share_bytes) + 1) * share_bytes, size_bytes))
 
 
 def shared_chunks(channel_bytes: NDArray[np.int64], rows: int, cut: Cut) -> NDArray[np.int64]:
