@@ -69,7 +69,8 @@ def job(op: Op | None) -> Workload:
         ({"credit": True}, Op.ALL_REDUCE, NCCL, {},
          ["--credit: has no effect: NCCL's messages have clear-to-sends of their own"]),
         ({"ranks_per_node": 2}, Op.ALL_REDUCE, Lowering(nccl=NcclShape(ranks_per_node=2)), {},
-         ["1 of 1 collectives stay within servers and take no time: --ranks-per-node 1 plays them on the fabric"]),
+         ["1 of 1 collectives stay within servers and take no time: name the GPU (--gpu), or --ranks-per-node 1 plays "
+          "them on the fabric"]),
         ({"split": True}, Op.ALL_REDUCE, NCCL, {},
          ["--split: has no effect: each connection has one queue pair; give --queue-pairs too"]),
         ({"split": True, "queue_pairs": 4}, Op.ALL_REDUCE, NCCL, {"queue_pairs": 4}, []),

@@ -41,6 +41,15 @@ def probed(shares: dict[int, list[float]], hops: dict[int, list[int]] | None = N
     return probes_of({"tests": tests})
 
 
+def test_a_path_whose_queue_was_not_found_is_explained_by_a_cable_whose_queue_was() -> None:
+    """Both directions of one cable are slow. Busy hosts hide the place of the queue on one of the two paths."""
+    found_at, hidden = [10_000, 20_000, 9_000_000], [10_000, 4_000_000, 9_000_000]
+    for places in ({0: [10_000, 9_000_000, 9_010_000], 1: hidden}, {0: hidden, 1: found_at}):
+        (slow,) = slow_links(probed({0: [0.4] * 5, 1: [0.4] * 5}, places), 0.1)
+        assert (slow.name, set(slow.links)) == ("leaf0-spine0", {"leaf0->spine0", "spine0->leaf0"})
+        assert set(slow.also) < {"leaf1->spine0", "spine0->leaf1"}, "the other link of that path is not cleared"
+
+
 def test_all_paths_at_their_rate_pass() -> None:
     found = probed({})
     assert set(found.passed(0.1)) == {link for links in PATHS for link in links}

@@ -267,13 +267,20 @@ class SlowLinks:
 
 
 def slow_links(probes: Probes, practical: float) -> list[SlowLinks]:
-    """The slow links, the slowest first. Two directions of one cable between switches are one."""
+    """The slow links, the slowest first. Two directions of one cable between switches are one.
+
+    A path whose queue was not found is explained by a cable whose queue was, if it crosses one: one fault is likelier
+    than two.
+    """
     passed = probes.passed(practical)
     by_cable: dict[str, list[tuple[ProbedPath, list[str]]]] = {}
-    for path in _without_explained(probes, passed, practical):
-        doubtful = [link for link in path.links if link not in passed]
+    slow = _without_explained(probes, passed, practical)
+    doubtful_of = {path: [link for link in path.links if link not in passed] for path in slow}
+    located = {cable_of(path.queue_at) for path, doubtful in doubtful_of.items() if path.queue_at in doubtful}
+    for path, doubtful in doubtful_of.items():
         named = path.queue_at if path.queue_at in doubtful else ""
-        links = [named, *(link for link in doubtful if link != named)] if named else doubtful
+        first = named or next((link for link in doubtful if cable_of(link) in located), doubtful[0])
+        links = [first, *(link for link in doubtful if link != first)]
         place = links[0] if links[0] in probes.host_links else cable_of(links[0])
         by_cable.setdefault(place, []).append((path, links))
     found = []
