@@ -193,7 +193,7 @@ def simulate(
 
 def _print_collectives(run: Run, network: Network) -> None:
     """Print the collectives of most time, and the critical path of the longest iteration."""
-    from simtwin.report.collectives import HEADER, collective_rows, words_of
+    from simtwin.report.collectives import collective_rows, header_of, words_of
     from simtwin.report.critical_path import critical_path, in_words
     from simtwin.report.loads import iteration_ends
     from simtwin.report.rank_time import longest_iteration
@@ -202,7 +202,8 @@ def _print_collectives(run: Run, network: Network) -> None:
     if run.timeline.height > PRINTED_ROWS_MAX:
         return
     rows = collective_rows(run, network)
-    cells = [list(HEADER), *(words_of(row) for row in rows[:COLLECTIVES_PRINTED])]
+    header = header_of(rows)
+    cells = [header, *(words_of(row, len(header)) for row in rows[:COLLECTIVES_PRINTED])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells if rows else []:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
-from genie.collectives.nccl.shape import NcclShape
+from genie.collectives.nccl.shape import NcclShape, choose_nccl
 from genie.inputs.spelling import option
-from genie.workload.graph import Workload, WorkloadError
+from genie.plan.classes import plan_classes
+from genie.workload.graph import Kind, Op, Workload, WorkloadError
+
+CHOICES_MAX = 1000  # in run.json
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,33 @@ class Lowering:
         if self.nccl.server is None:  # nothing chooses among protocols
             del facts["server"], facts["protocols"]
         return facts
+
+
+def choices_of(workload: Workload, lowering: Lowering) -> list[Mapping[str, str | int]]:
+    """Return NCCL's choice for each operation, group size and size in bytes, for run.json; [] without GPUs.
+
+    Collectives whose bytes are given by member have no size, and are left out.
+    """
+    shape = lowering.nccl
+    if shape is None or shape.server is None:
+        return []
+    found: dict[tuple[str, int, int, int], Mapping[str, str | int]] = {}
+    for own in plan_classes(workload):
+        for binding in own.bindings:
+            if binding.kind != Kind.COLL or binding.size_bytes <= 0:
+                continue
+            ranks = workload.groups[int(own.groups[0, binding.column])].ranks
+            op, size = Op(binding.op).name.lower(), binding.size_bytes
+            local = members_per_node(ranks, shape.ranks_per_node)
+            key = (op, len(ranks), local, size)
+            if op == "barrier" or len(ranks) < 2 or key in found or len(found) >= CHOICES_MAX:
+                continue
+            choice = choose_nccl(op, len(ranks), size, shape, local)
+            found[key] = {
+                "op": op, "members": len(ranks), "members_on_server": local, "size_bytes": size,
+                "algorithm": choice.algorithm, "protocol": choice.protocol, "channels": choice.channels,
+            }  # fmt: skip
+    return list(found.values())
 
 
 def check_groups(lowering: Lowering, workload: Workload) -> None:

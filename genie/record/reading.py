@@ -96,6 +96,7 @@ class _Info(Struct):
     error_bound: Share | None = 0.0
     lowering: dict[str, Any] | None = None
     algorithms: dict[str, Count] | None = None
+    nccl_choices: list[dict[str, Any]] = []
     nccl_variables: list[dict[str, Any]] = []
     hosts: list[_Host] | None = None
     paths: _Paths | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genie.invocation import command
 from genie.plan.build import Slots
 from genie.plan.facts import facts_of_build
-from genie.plan.lowering import Lowering
+from genie.plan.lowering import Lowering, choices_of
 from genie.record import RecordWriteError, Run, kept_warnings, open_run, warn
 from genie.workload.graph import Workload
 from simtwin.fabric.played_paths import PlayedPaths
@@ -154,6 +154,7 @@ def simulated(
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,
+        **({"nccl_choices": choices} if lowering and (choices := choices_of(workload, lowering)) else {}),
         "nccl_variables": [dict(variable) for variable in nccl_variables],
         "fabric": twin.fabric.name,
         "load_balancing": twin.fabric.load_balancing.mode,

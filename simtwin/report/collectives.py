@@ -13,6 +13,8 @@ from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
 from simtwin.report.rank_time import COMPUTE_KINDS, with_members
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from genie.record import Run
     from simtwin.fabric.network import Network
 
@@ -42,11 +44,26 @@ class CollectiveRow:
     exposed_ns: float
     link: str = ""
     link_share: float = 0.0
+    chosen: str = ""  # NCCL's algorithm, protocol and channels; "" where GPUs are not known
 
 
 HEADER = (
     "collective", "group", "ranks", "size", "count", "time", "algbw", "busbw", "exposed", "limiting link", "busy",
 )  # fmt: skip
+
+
+def header_of(rows: Sequence[CollectiveRow]) -> list[str]:
+    """Return the names of the columns; NCCL's choice is one where some row has it."""
+    return [*HEADER, *(["NCCL"] if any(row.chosen for row in rows) else [])]
+
+
+def _chosen(run: Run) -> dict[tuple[object, ...], str]:
+    """Return (operation, members, bytes) -> NCCL's choice in words."""
+    found: dict[tuple[object, ...], set[str]] = {}
+    for each in run.info.get("nccl_choices") or []:
+        words = f"{each['algorithm']}, {each['protocol']}, {each['channels']} channel{'s' * (each['channels'] != 1)}"
+        found.setdefault((each["op"], each["members"], each["size_bytes"]), set()).add(words)
+    return {key: words.pop() if len(words) == 1 else "differs by group" for key, words in found.items()}
 
 
 def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
@@ -83,7 +100,7 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
         )
         .sort("total", "op", "group", "size_bytes", descending=[True, False, False, False])
     )
-    rows = []
+    rows, chosen = [], _chosen(run)
     for at, it in enumerate(table.iter_rows(named=True)):
         op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], max(float(it["time"]), 1e-9)
         link, busy_ns = ("", 0.0)
@@ -93,7 +110,7 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
             CollectiveRow(
                 op, it["group"] or "", members, size, it["count"], float(it["time"]), float(it["total"]),
                 algorithm_bytes(op, size, members) / time_ns * 1e9, bus_bytes(op, size, members) / time_ns * 1e9,
-                float(it["exposed"]), link, busy_ns / time_ns,
+                float(it["exposed"]), link, busy_ns / time_ns, chosen.get((op, members, size), ""),
             )
         )  # fmt: skip
     return rows
@@ -146,15 +163,16 @@ def _busiest(run: Run, network: Network, iteration: int, group: str, seq: int) -
     return str(first["link"]), float(first["busy"])
 
 
-def words_of(row: CollectiveRow) -> list[str]:
-    """Return the cells of a row, in the order of HEADER."""
+def words_of(row: CollectiveRow, columns: int = len(HEADER)) -> list[str]:
+    """Return the first cells of a row, in the order of header_of()."""
     return [
         row.op, row.group, str(row.members), amount(row.size_bytes), str(row.count), duration(row.time_ns),
         f"{amount(round(row.algorithm_bytes_per_s))}/s", f"{amount(round(row.bus_bytes_per_s))}/s",
-        duration(row.exposed_ns), row.link or "–", percent(row.link_share) if row.link else "–",
-    ]  # fmt: skip
+        duration(row.exposed_ns), row.link or "–", percent(row.link_share) if row.link else "–", row.chosen or "–",
+    ][:columns]  # fmt: skip
 
 
 def table_of(rows: list[CollectiveRow]) -> str:
     """Return the rows as a table of a page."""
-    return f'<div class="wide" tabindex="0">{table(list(HEADER), [words_of(row) for row in rows])}</div>'
+    header = header_of(rows)
+    return f'<div class="wide" tabindex="0">{table(header, [words_of(row, len(header)) for row in rows])}</div>'

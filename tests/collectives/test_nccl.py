@@ -18,6 +18,7 @@ from genie.collectives.check import check_sizes, meaning_of, prove, prove_order
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape, lower_nccl
 from genie.collectives.nccl.sizes import PROTOCOLS, cut_of, message_chunks, over_channels
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
+from genie.collectives.nccl.tuning import Server
 from genie.collectives.player import POLICIES, play
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering, members_per_node
@@ -195,6 +196,8 @@ def test_nodes_of_several_members_play_to_their_end(op: Op, members: int, local:
         NcclShape(1, "ring", ranks_per_node=local),
         NcclShape(3, "tree", ranks_per_node=local, pxn=False, slice_delay_ns=1000),
         NcclShape(5, ranks_per_node=local),
+        NcclShape(8, ranks_per_node=local, server=Server("h100", "2.19", 450.0, 25.0)),
+        NcclShape(8, ranks_per_node=local, server=Server("h100", "2.30", 450.0, 25.0)),
     ):
         for size_bytes in (8, 100_000, 9 * MIB):
             plan = build_plan(collective(op, members, size_bytes), lowering=Lowering(nccl=shape))

@@ -138,6 +138,10 @@ class Tuner:
     local: int
     channels: int
 
+    def __post_init__(self) -> None:
+        if self.local > 1 and not gpus()[self.server.gpu].scale_up_gb_per_s:
+            raise LoweringError(f"GPU {self.server.gpu}: has a server of its own; this one has {self.local} of them")
+
     @property
     def nodes(self) -> int:
         """Number of servers."""
