@@ -100,7 +100,7 @@ def _exposed_ns(run: Run, played: pl.DataFrame) -> NDArray[np.float64]:
     iteration, rank, start_ns, end_ns = (
         played[name].to_numpy() for name in ("iteration", "rank", "start_ns", "end_ns")
     )
-    exposed = (end_ns - start_ns).astype(np.float64)
+    exposed: NDArray[np.float64] = (end_ns - start_ns).astype(np.float64)
     order = np.lexsort((rank, iteration))
     changes = (np.diff(rank[order]) != 0) | (np.diff(iteration[order]) != 0)
     for rows in np.split(order, np.flatnonzero(changes) + 1):
