@@ -35,12 +35,12 @@ from documents import (
 
 from genie.cli.main import COMMANDS
 from genie.config.hosts import Calibration, HostEntry
+from genie.generate.training_job import TrainingJob
 from genie.job.option import fields_of
 from genie.live.settings import CongestionFault, DelayFault, LossFault, RateFault
 from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from simtwin.fabric import schema
 from simtwin.play import traffic
-from simtwin.play.training_job import TrainingJob
 from simtwin.sweep.grid import Base
 from simtwin.sweep.rows import RESULTS
 

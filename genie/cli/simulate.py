@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,9 @@ from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 from simtwin.report.band import band_in_words
+
+if TYPE_CHECKING:
+    from simtwin.report.digest import Digest
 
 SIMULATE_EXAMPLES = """
 Examples:
@@ -175,10 +178,12 @@ def simulate(
                 nccl_variables=job.nccl_variables(),
                 band=band,
             )
+        tells = bool(run.info["complete"]) and not is_quiet() and run.timeline.height <= PRINTED_ROWS_MAX
+        digest = _digest(run, twin.network) if tells else None
         if report:
             from simtwin.report import write_simulation_report
 
-            print(f"report: {write_simulation_report(out)}")
+            print(f"report: {write_simulation_report(out, digest)}")
         if stop.number is not None:
             played = "all of it" if run.info["complete"] else "what was played until then"
             print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
@@ -186,22 +191,24 @@ def simulate(
         if stop_after_ps is not None and run.info["complete"]:
             note("no iteration took as long as --stop-after")
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
-        if run.info["complete"] and not is_quiet():
-            _print_collectives(run, twin.network)
+        if digest is not None:
+            _print_collectives(run, digest)
     return 0
 
 
-def _print_collectives(run: Run, network: Network) -> None:
+def _digest(run: Run, network: Network) -> Digest:
+    from simtwin.report.digest import digest_of
+
+    return digest_of(run, network)
+
+
+def _print_collectives(run: Run, digest: Digest) -> None:
     """Print the collectives of most time, and the critical path of the longest iteration."""
-    from simtwin.report.collectives import collective_rows, header_of, words_of
-    from simtwin.report.critical_path import critical_path, in_words
-    from simtwin.report.loads import iteration_ends
-    from simtwin.report.rank_time import longest_iteration
+    from simtwin.report.collectives import header_of, words_of
+    from simtwin.report.critical_path import in_words
     from simtwin.report.sentence import left_out
 
-    if run.timeline.height > PRINTED_ROWS_MAX:
-        return
-    rows = collective_rows(run, network)
+    rows = digest.collectives
     header = header_of(rows)
     cells = [header, *(words_of(row, len(header)) for row in rows[:COLLECTIVES_PRINTED])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -209,8 +216,7 @@ def _print_collectives(run: Run, network: Network) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     if len(rows) > COLLECTIVES_PRINTED:
         print(f"{len(rows) - COLLECTIVES_PRINTED} more collectives, by operation, group and size: --report shows them")
-    longest = longest_iteration(iteration_ends(run))
-    if path := in_words(critical_path(run, longest), longest):
+    if path := in_words(digest.path, digest.longest):
         print(path)
     if left := left_out(run):
         print(left)

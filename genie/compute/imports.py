@@ -71,8 +71,10 @@ def _simumax(path: Path, text: str) -> Imported:
         content = msgspec.json.decode(text)
         operators = content["accelerator"]["op"]
         tables = {name: each.get("accurate_efficient_factor") or {} for name, each in operators.items()}
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path}: is no system file of SimuMax: accelerator.op: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: is no system file of SimuMax: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: is no system file of SimuMax: has no table of operators, accelerator.op") from error
     rows: list[Row] = []
     for name, (kind, dtype, made) in SIMUMAX_KINDS.items():
         for key, share in tables.get(name, {}).items():

@@ -115,7 +115,7 @@ def read_operators(path: Path) -> OperatorTable:
             counted.add(call)
             row.count += 1
     if not rows:
-        raise WorkloadError(f"{path}: has no kernels: give the profile of a job on a GPU")
+        raise WorkloadError(f"{path}: has no kernels of operators: give the profile of a job on a GPU")
     return OperatorTable(path, device.gpu, sorted(rows.values(), key=lambda row: (-row.total_ns, row.name)))
 
 

@@ -12,18 +12,9 @@ from genie.compute.table import MeasuredTimes, TableTimes, read_times
 from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.pipeline import NAMES
-from genie.generate.routing import routing_of
-from genie.generate.shipped import find_model, shipped
-from genie.generate.training import (
-    DISPATCHES,
-    EXCHANGES,
-    RECOMPUTES,
-    SEQUENCE_DEFAULT,
-    Training,
-    default_micro_batches,
-    default_sequence,
-    sharding_of,
-)  # fmt: skip
+from genie.generate.shipped import shipped
+from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, SEQUENCE_DEFAULT, Training
+from genie.generate.training_job import TrainingJob
 from genie.job.option import Option, check_choices
 
 PARALLELISM, STEP, COMPUTE = "Parallelism", "Step", "Compute times"
@@ -187,24 +178,30 @@ def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOption
     check_choices(step)
     if not model.config:
         raise UsageError(f"CONFIG is missing: give a config.json, or one of {', '.join(shipped())}")
-    found = find_model(model.config)
-    if model.layers is not None:
-        found = replace(found, layers=model.layers)
-    degrees = parallel.degrees()
-    return Training(
-        model=found,
-        degrees=degrees,
-        sequence=step.sequence or default_sequence(found),
-        micro_batch=step.micro_batch,
-        micro_batches=step.micro_batches or default_micro_batches(degrees),
+    return TrainingJob(
+        model=model.config,
+        gpus=parallel.degrees().ranks,
+        tp=parallel.tensor,
+        cp=parallel.context,
+        pp=parallel.pipeline,
+        vp=parallel.virtual,
+        ep=parallel.expert,
+        etp=parallel.expert_tensor,
+        layers=model.layers,
         schedule=step.schedule,
+        sequence=step.sequence,
+        micro_batch=step.micro_batch,
+        micro_batches=step.micro_batches,
+        zero=parallel.zero,
+        fsdp=parallel.fsdp,
+        hsdp=parallel.hsdp,
         sequence_parallel=parallel.sequence_parallel,
-        sharding=sharding_of(parallel.zero, fsdp=parallel.fsdp),
-        recompute=next(each for each in RECOMPUTES if each == step.recompute),
         context_exchange=next(each for each in EXCHANGES if each == parallel.context_exchange),
         dispatch=next(each for each in DISPATCHES if each == parallel.dispatch),
+        recompute=next(each for each in RECOMPUTES if each == step.recompute),
+        routing=parallel.routing,
+        routing_seed=step.seed,
         fp8=step.fp8,
-        gradient_bytes=2 if step.bf16_gradients else 4,
-        routing=routing_of(parallel.routing, step.seed, found.experts.count if found.experts else 0),
+        bf16_gradients=step.bf16_gradients,
         vocabulary_multiple=step.vocabulary_multiple,
-    )
+    ).training()

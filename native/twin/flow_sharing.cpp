@@ -53,9 +53,10 @@ void FlowSharing::begin(std::uint32_t flow) {
   own.rate = own.next = 0;
   begun_.push_back(flow);
   for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
-    std::vector<std::uint32_t>& list = links_[crossings_[at].link].crossings;
-    crossings_[at].place = static_cast<std::uint32_t>(list.size());
-    list.push_back(at);
+    Link& link = links_[crossings_[at].link];
+    crossings_[at].place = static_cast<std::uint32_t>(link.members.size());
+    link.members.push_back({.crossing = at, .flow = flow, .share = crossings_[at].share});
+    link.whole_weight = -1;
   }
 }
 
@@ -64,12 +65,13 @@ void FlowSharing::end(std::uint32_t flow) {
   own.active = false;
   own.rate = own.next = 0;
   for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
-    std::vector<std::uint32_t>& list = links_[crossings_[at].link].crossings;
-    const std::uint32_t last = list.back();
-    list[crossings_[at].place] = last;
-    crossings_[last].place = crossings_[at].place;
-    list.pop_back();
-    if (!list.empty()) touch(crossings_[at].link);
+    Link& link = links_[crossings_[at].link];
+    const Member last = link.members.back();
+    link.members[crossings_[at].place] = last;
+    crossings_[last.crossing].place = crossings_[at].place;
+    link.members.pop_back();
+    link.whole_weight = -1;
+    if (!link.members.empty()) touch(crossings_[at].link);
   }
 }
 
@@ -79,7 +81,7 @@ bool FlowSharing::settle_alone(std::uint32_t id) {
   double rate = flow.limit;
   for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
     const Link& link = links_[crossings_[at].link];
-    if (link.crossings.size() > 1) {
+    if (link.members.size() > 1) {
       for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) touch(crossings_[way].link);
       return false;
     }
@@ -108,18 +110,19 @@ void FlowSharing::gather() {
   const std::size_t changed = reached_links_.size();
   for (std::size_t at = 0; at < reached_links_.size(); ++at) {
     if (rule_ == SharingRule::kEqual && at == changed) break;
-    for (const std::uint32_t crossing : links_[reached_links_[at]].crossings) {
-      Flow& flow = flows_[crossings_[crossing].flow];
+    for (const Member& member : links_[reached_links_[at]].members) {
+      Flow& flow = flows_[member.flow];
       if (flow.seen == stamp_) continue;
       flow.seen = stamp_;
       flow.fixed = false;
       flow.next = flow.limit;
       flow.widest = kUnlimited;
-      reached_.push_back(crossings_[crossing].flow);
+      reached_.push_back(member.flow);
       for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) {
         Link& link = links_[crossings_[way].link];
-        const double most = link.capacity / crossings_[way].share;
-        if (rule_ == SharingRule::kMaxMin && link.crossings.size() == 1) {  // a limit of its own rate
+        const double share = crossings_[way].share;
+        const double most = share == 1 ? link.capacity : link.capacity / share;
+        if (rule_ == SharingRule::kMaxMin && link.members.size() == 1) {  // a limit of its own rate
           flow.next = std::min(flow.next, most);
           continue;
         }
@@ -132,9 +135,19 @@ void FlowSharing::gather() {
   }
 }
 
+// The sum in the order of the members, which has the same bits whenever it is made.
+double FlowSharing::whole_weight(Link& link) {
+  if (link.whole_weight < 0) {
+    link.whole_weight = 0;
+    for (const Member& member : link.members) link.whole_weight += member.share;
+  }
+  return link.whole_weight;
+}
+
 void FlowSharing::fix(Flow& flow, double rate) {
   flow.fixed = true;
   flow.next = rate;
+  --open_;
   for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
     Link& link = links_[crossings_[at].link];
     link.left -= crossings_[at].share * rate;
@@ -148,10 +161,9 @@ void FlowSharing::fill() {
   heap_.clear();
   for (const std::uint32_t number : reached_links_) {
     Link& link = links_[number];
-    if (link.crossings.size() < 2) continue;
+    if (link.members.size() < 2) continue;
     link.left = link.capacity;
-    link.weight = 0;
-    for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
+    link.weight = whole_weight(link);
     if (link.weight > kNoWeight && link.capacity < kUnlimited)
       heap_.emplace_back(link.left / link.weight, number);
   }
@@ -159,7 +171,8 @@ void FlowSharing::fill() {
     if (flows_[flow].next < flows_[flow].widest) heap_.emplace_back(flows_[flow].next, flow | kFlowBit);
   }
   std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
-  while (!heap_.empty()) {
+  open_ = reached_.size();
+  while (!heap_.empty() && open_ > 0) {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     const auto [share, number] = heap_.back();
     heap_.pop_back();
@@ -176,8 +189,8 @@ void FlowSharing::fill() {
       std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
       continue;
     }
-    for (const std::uint32_t crossing : link.crossings) {
-      Flow& flow = flows_[crossings_[crossing].flow];
+    for (const Member& member : link.members) {
+      Flow& flow = flows_[member.flow];
       if (!flow.fixed) fix(flow, share);
     }
   }
@@ -186,8 +199,7 @@ void FlowSharing::fill() {
 void FlowSharing::split() {
   for (const std::uint32_t number : reached_links_) {
     Link& link = links_[number];
-    link.weight = 0;
-    for (const std::uint32_t crossing : link.crossings) link.weight += crossings_[crossing].share;
+    link.weight = whole_weight(link);
   }
   for (const std::uint32_t id : reached_) {
     Flow& flow = flows_[id];

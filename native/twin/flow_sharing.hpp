@@ -71,12 +71,17 @@ class FlowSharing {
     std::uint32_t place = 0;  // in the link's list
     double share = 1;
   };
+  struct Member {  // an active flow on a link
+    std::uint32_t crossing = 0, flow = 0;
+    double share = 1;
+  };
   struct Link {
     double capacity = 0;
     double left = 0, weight = 0;  // while rates are shared out
+    double whole_weight = -1;     // of all members; -1: not added up since they changed
     std::uint32_t seen = 0;
     bool dirty = false;
-    std::vector<std::uint32_t> crossings;  // of active flows
+    std::vector<Member> members;
   };
 
   void touch(std::uint32_t link);
@@ -85,12 +90,14 @@ class FlowSharing {
   void fill();
   void split();
   void fix(Flow& flow, double rate);
+  static double whole_weight(Link& link);
 
   std::vector<Link> links_;
   std::vector<Flow> flows_;
   std::vector<Crossing> crossings_;
   SharingRule rule_;
   std::uint32_t stamp_ = 0;
+  std::size_t open_ = 0;                      // flows that are not fixed yet
   std::vector<std::uint32_t> dirty_, begun_;  // links, flows
   std::vector<std::uint32_t> reached_links_, reached_;
   std::vector<std::pair<double, std::uint32_t>> heap_;  // by what a link has for each flow, or a flow's limit

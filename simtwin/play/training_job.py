@@ -1,114 +1,34 @@
-"""A training job as the workload of a sweep: the keys of `[base.job]`, named as the options of `genie generate`."""
+"""A training job as the workload of a sweep."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Annotated
 
-from msgspec import Meta, Struct, structs
-
-from genie.compute.gpus import find_gpu
-from genie.compute.roofline import Roofline
 from genie.errors import UsageError
-from genie.generate.degrees import RANKS_MAX, Degrees
 from genie.generate.pipeline import as_csv
-from genie.generate.routing import routing_of
-from genie.generate.shipped import find_model, shipped
 from genie.generate.step import Step
-from genie.generate.training import (
-    SIZE_MAX,
-    ContextExchange,
-    Dispatch,
-    Recompute,
-    Training,
-    default_micro_batches,
-    default_sequence,
-    sharding_of,
-)
+from genie.generate.training_job import TrainingJob
 from genie.workload.graph import Workload, WorkloadError
 
-Degree = Annotated[int, Meta(ge=1, le=RANKS_MAX)]
-Number = Annotated[int, Meta(ge=1, le=SIZE_MAX)]
+
+def step_of_job(job: TrainingJob) -> Step:
+    """Return the training step. Raises WorkloadError for a job that cannot be."""
+    try:
+        return Step(job.training(), job.roofline().timed)
+    except UsageError as error:
+        raise WorkloadError(f"job: {error}") from error
 
 
-class TrainingJob(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A training step of a model on so many GPUs, one rank each. Compute times are those of the roofline of `gpu`."""
-
-    model: str  # a shipped model, or the path of a config.json
-    gpus: Degree
-    tp: Degree = 1
-    cp: Degree = 1
-    pp: Degree = 1
-    vp: Degree = 1
-    ep: Degree = 1
-    etp: Degree = 1
-    layers: Number | None = None  # those of the model when absent
-    schedule: str = ""
-    sequence: Number | None = None
-    micro_batch: Number = 1
-    micro_batches: Number | None = None
-    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
-    fsdp: bool = False
-    hsdp: Degree | None = None
-    sequence_parallel: bool = True
-    context_exchange: ContextExchange = "ring"
-    dispatch: Dispatch = "all-to-all"
-    recompute: Recompute = "none"
-    routing: str = "balanced"
-    routing_seed: Annotated[int, Meta(ge=0, le=2**62)] = 1
-    fp8: bool = False
-    bf16_gradients: bool = False
-    vocabulary_multiple: Number = 1
-    gpu: str = "h100"
-    compute_scale: float = 1.0
-
-    def below(self, folder: Path) -> TrainingJob:
-        """Return the job with the paths of files below a folder, the one of a sweep's file."""
-        model = self.model if self.model in shipped() else str(folder / self.model)
-        schedule = str(folder / self.schedule) if self.schedule.endswith(".csv") else self.schedule
-        routing = str(folder / self.routing) if self.routing.endswith(".json") else self.routing
-        return structs.replace(self, model=model, schedule=schedule, routing=routing)
-
-    def facts(self) -> list[str]:
-        """Return all that decides the workload, the contents of files included. Raises WorkloadError."""
-        step = self.step()
-        return [repr(step.training), as_csv(step.schedule), self.gpu, repr(self.compute_scale)]
-
-    def step(self) -> Step:
-        """Return the training step. Raises WorkloadError for a job that cannot be."""
-        try:
-            model = find_model(self.model)
-            if self.layers is not None:
-                model = replace(model, layers=self.layers)
-            degrees = Degrees(self.gpus, self.tp, self.cp, self.pp, self.vp, self.ep, self.etp, self.hsdp or 0)
-            training = Training(
-                model=model,
-                degrees=degrees,
-                sequence=self.sequence or default_sequence(model),
-                micro_batch=self.micro_batch,
-                micro_batches=self.micro_batches or default_micro_batches(degrees),
-                schedule=self.schedule,
-                sequence_parallel=self.sequence_parallel,
-                sharding=sharding_of(self.zero, fsdp=self.fsdp),
-                recompute=self.recompute,
-                context_exchange=self.context_exchange,
-                dispatch=self.dispatch,
-                fp8=self.fp8,
-                gradient_bytes=2 if self.bf16_gradients else 4,
-                routing=routing_of(self.routing, self.routing_seed, model.experts.count if model.experts else 0),
-                vocabulary_multiple=self.vocabulary_multiple,
-            )
-            return Step(training, Roofline(find_gpu(self.gpu), self.compute_scale).timed)
-        except UsageError as error:
-            raise WorkloadError(f"job: {error}") from error
+def facts_of_job(job: TrainingJob) -> list[str]:
+    """Return all that decides the workload, the contents of files included. Raises WorkloadError."""
+    step = step_of_job(job)
+    return [repr(step.training), as_csv(step.schedule), job.gpu, repr(job.compute_scale)]
 
 
 @lru_cache(maxsize=1)
 def workload_of_job(job: TrainingJob) -> Workload:
     """Return the workload, whose ranks share the graphs of their classes. Raises WorkloadError."""
     try:
-        return job.step().workload(job.model)
+        return step_of_job(job).workload(job.model)
     except UsageError as error:
         raise WorkloadError(f"job: {error}") from error

@@ -15,12 +15,13 @@ from simtwin.report.rank_time import COMPUTE_KINDS, with_members
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from genie.record import Run
     from simtwin.fabric.network import Network
 
 LIMITED_MAX = 24  # rows whose limiting link is looked for, those of most time first
 BITS = 8
-NOTHING = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,8 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
     played = run.timeline.filter((pl.col("kind") == "coll") & (pl.col("end_ns") >= pl.col("start_ns")))
     if played.is_empty():
         return []
-    computed = _computed(run)
-    parts = []
-    for (iteration, rank), part in played.group_by("iteration", "rank", maintain_order=True):
-        until = computed.get((iteration, rank), (NOTHING, NOTHING))
-        overlap = np.interp(part["end_ns"].to_numpy(), *until) - np.interp(part["start_ns"].to_numpy(), *until)
-        parts.append(part.with_columns(exposed=pl.col("end_ns") - pl.col("start_ns") - pl.Series(overlap)))
     each = (
-        with_members(run, pl.concat(parts))
+        with_members(run, played.with_columns(exposed=pl.Series(_exposed_ns(run, played))))
         .group_by("iteration", "group", "seq", "op", "size_bytes")
         .agg(
             members=pl.col("members").first(),
@@ -114,6 +109,22 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
             )
         )  # fmt: skip
     return rows
+
+
+def _exposed_ns(run: Run, played: pl.DataFrame) -> NDArray[np.float64]:
+    """Return for each row the part of its time in which its rank computes nothing."""
+    computed = _computed(run)
+    iteration, rank, start_ns, end_ns = (
+        played[name].to_numpy() for name in ("iteration", "rank", "start_ns", "end_ns")
+    )
+    exposed: NDArray[np.float64] = (end_ns - start_ns).astype(np.float64)
+    order = np.lexsort((rank, iteration))
+    changes = (np.diff(rank[order]) != 0) | (np.diff(iteration[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(changes) + 1):
+        until = computed.get((int(iteration[rows[0]]), int(rank[rows[0]])))
+        if until is not None:
+            exposed[rows] -= np.interp(end_ns[rows], *until) - np.interp(start_ns[rows], *until)
+    return exposed
 
 
 def _computed(run: Run) -> dict[tuple[object, ...], tuple[NDArray[np.int64], NDArray[np.int64]]]:

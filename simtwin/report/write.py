@@ -15,12 +15,12 @@ from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.topology import build_network
 from simtwin.levels.idle_network import IdleNetwork
 from simtwin.report import sections
-from simtwin.report.collectives import collective_rows
-from simtwin.report.critical_path import critical_path, in_words, slices_of
+from simtwin.report.critical_path import in_words, slices_of
+from simtwin.report.digest import Digest, digest_of
 from simtwin.report.flows import figures, slowdowns
 from simtwin.report.loads import hottest, iteration_ends, link_loads
 from simtwin.report.queue_depths import queue_depths
-from simtwin.report.rank_time import NETWORK_KINDS, longest_iteration, rank_time, recorded_ranks, rows_of_ranks, strips
+from simtwin.report.rank_time import NETWORK_KINDS, rank_time, recorded_ranks, rows_of_ranks, strips
 from simtwin.report.sentence import has_packets, sentence
 from simtwin.report.tiers import drawing
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
     from simtwin.fabric.schema import Fabric
-    from simtwin.report.critical_path import Segment
     from simtwin.report.rank_time import RankTime
 
 PAGE, PAGE_KIND = "report.html", "simulation-page"
@@ -47,14 +46,17 @@ ASSETS = (
 )
 
 
-def write_simulation_report(folder: Path) -> Path:
-    """Write report.html into the run folder of a simulation. Raises RecordError, FabricError, RecordWriteError."""
+def write_simulation_report(folder: Path, digest: Digest | None = None) -> Path:
+    """Write report.html into the run folder of a simulation. `digest`: of the run, where it is made already.
+
+    Raises RecordError, FabricError, RecordWriteError.
+    """
     path = folder / PAGE
-    replace_own(path, simulation_report(folder), PAGE_KIND)
+    replace_own(path, simulation_report(folder, digest), PAGE_KIND)
     return path
 
 
-def simulation_report(folder: Path) -> str:
+def simulation_report(folder: Path, digest: Digest | None = None) -> str:
     """Return the page as text. Raises RecordError and FabricError."""
     run = open_run(folder)
     if run.info.get("world") != "twin" or not (folder / "fabric.toml").is_file():
@@ -71,14 +73,12 @@ def simulation_report(folder: Path) -> str:
     spent = rank_time(run)
     shares = spent.shares(ends_ns, recorded_ranks(run))
     hot = hottest(loads, HOTTEST_MAX)
-    rows = collective_rows(run, network)
-    longest = longest_iteration(ends_ns)
-    path = critical_path(run, longest)
+    digest = digest or digest_of(run, network)
     data: dict[str, Any] = {
         "packets": has_packets(run),
         "topology": drawing(network, loads) if loads["size_bytes"].sum() else None,
         "flows": drawn_flows,
-        "lanes": _lanes(run, spent, ends_ns, path),
+        "lanes": _lanes(run, spent, ends_ns, digest),
     }
     if run.series is not None:
         interval_ns = int(run.info.get("series_interval_ns") or 0)
@@ -87,7 +87,7 @@ def simulation_report(folder: Path) -> str:
     body = (
         sections.head(summary),
         sections.facts_of(run, ends_ns, shares, loads),
-        sections.collectives(run, rows, in_words(path, longest)),
+        sections.collectives(run, digest.collectives, in_words(digest.path, digest.longest)),
         sections.topology(run, data["topology"], hot, network),
         sections.queues(run, data.get("queues"), hot),
         sections.flows(data["flows"]),
@@ -126,14 +126,14 @@ def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
     }
 
 
-def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], path: list[Segment]) -> dict[str, Any]:
+def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], digest: Digest) -> dict[str, Any]:
     """Return swim lanes of the longest iteration: of all ranks, or one strip a few ranks and the lanes of a few.
 
     The last row is the critical path.
     """
     import polars as pl
 
-    iteration = longest_iteration(ends_ns)
+    iteration = digest.longest
     end_ns = ends_ns.get(iteration, 0)
     played = run.timeline.filter(pl.col("iteration") == iteration)
     ranks = sorted(played["rank"].unique().to_list())
@@ -143,7 +143,7 @@ def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], path: list[Segmen
         last = played.sort("end_ns", descending=True)["rank"][0]
         shown = sorted({last, *(ranks[at] for at in np.linspace(0, len(ranks) - 1, LANE_RANKS_MAX // 2).astype(int))})
     slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))
-    slices = slices[:SLICES_MAX] + slices_of(path, len(shown), end_ns // SHORTEST_PART)[:SLICES_MAX]
+    slices = slices[:SLICES_MAX] + slices_of(digest.path, len(shown), end_ns // SHORTEST_PART)[:SLICES_MAX]
     result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices}
     if len(ranks) > LANE_RANKS_MAX and recorded_ranks(run) == int(run.info["ranks"]):
         rows = rows_of_ranks(len(ranks), STRIPS_MAX)

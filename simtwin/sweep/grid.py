@@ -38,6 +38,7 @@ from genie.config.nccl import CONNECTING, SHAPING, NcclVariables
 from genie.config.strict_toml import Document, SettingsError, Tables, changed_tables, parts_of
 from genie.config.toml_lines import Key
 from genie.errors import UsageError
+from genie.generate.training_job import TrainingJob
 from genie.record import warn_of_old_name
 from genie.workload.files import find_files
 from genie.workload.graph import WorkloadError
@@ -47,7 +48,7 @@ from simtwin.fabric.schema import Fabric
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
 from simtwin.play.options import SimulateOptions
 from simtwin.play.traffic import Permutation, Poisson, Traffic, sizes_of
-from simtwin.play.training_job import TrainingJob
+from simtwin.play.training_job import facts_of_job, step_of_job
 
 RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20
@@ -246,7 +247,7 @@ class Sweep:
             if base.workload is not None:
                 self._digest(base.workload)
             elif base.job is not None:
-                base.job.step()
+                step_of_job(base.job)
             elif isinstance(base.traffic, Poisson):
                 sizes_of(base.traffic.sizes, self.folder)
         except (SettingsError, WorkloadError) as error:
@@ -351,7 +352,7 @@ class Sweep:
             "workload": None if base.workload is None else self._digest(base.workload),
             "algorithms": [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files],
             "traffic": msgspec.to_builtins(traffic, enc_hook=int),
-            JOB: None if base.job is None else base.job.facts(),
+            JOB: None if base.job is None else facts_of_job(base.job),
             "nccl": {name: variables[name] for name in sorted(variables) if name in SHAPING or name in CONNECTING},
         }
         text = json.dumps(inputs, sort_keys=True, default=str)

@@ -180,6 +180,12 @@ def collective(ranks: list[int], **distributed: Any) -> Any:
     return write
 
 
+def without_kernels(folder: Path) -> Path:
+    sample = Sample()
+    sample.operator("aten::mm", 10, 10)
+    return one(folder, sample, world_size=1)
+
+
 def without_size(folder: Path) -> Path:
     sample = Sample()
     sample.operator("record_param_comms", 10, 10)
@@ -204,6 +210,7 @@ def without_size(folder: Path) -> Path:
         (collective([0, 1], world_size=2), {"replicas": 0}, "--replicate 0: give 1 to"),
         (collective([0, 1], world_size=2), {"replicas": 2, "shapes": {9: GroupShape(2)}}, "--group 9=...: no communi"),
         (without_size, {"replicas": 2}, "kernel ncclDevKernel_AllReduce_Sum_bf16_RING_LL at 0.010 ms: neither its"),
+        (without_kernels, {}, "has no kernels, copies or communications: give the profile of a job on a GPU"),
         (lambda folder: one(folder, ring(Sample(), [0, 1], ">"), world_size=2), {"replicas": 2}, "is not symmetric"),
     ],
 )

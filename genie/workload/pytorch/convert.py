@@ -141,6 +141,10 @@ def _draft(view: RankView, world_size: int, shapes: Mapping[int, GroupShape]) ->
         spans, lost = join(view.host, view.communications, view.device)
     else:
         found = find_device_communications(view.device, view.rank, world_size, shapes)
+        if not found.spans and not view.device.device_ops:
+            raise WorkloadError(
+                f"{view.device.path}: has no kernels, copies or communications: give the profile of a job on a GPU"
+            )
         spans, view.listed, notes = found.spans, found.groups, found.notes
         view.communications = [span.communication for span in spans]
     timeline = Timeline(view.device)

@@ -1,0 +1,30 @@
+"""What both the page of a simulation and the command's last lines tell: made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simtwin.report.collectives import CollectiveRow, collective_rows
+from simtwin.report.critical_path import Segment, critical_path
+from simtwin.report.loads import iteration_ends
+from simtwin.report.rank_time import longest_iteration
+
+if TYPE_CHECKING:
+    from genie.record import Run
+    from simtwin.fabric.network import Network
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Collectives by operation, group and size, and the critical path of the longest iteration."""
+
+    collectives: list[CollectiveRow]
+    longest: int  # number of the iteration
+    path: list[Segment]
+
+
+def digest_of(run: Run, network: Network) -> Digest:
+    """Return the digest of a run."""
+    longest = longest_iteration(iteration_ends(run))
+    return Digest(collective_rows(run, network), longest, critical_path(run, longest))
