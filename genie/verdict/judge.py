@@ -140,7 +140,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
             *notes(live, aligned, bounds, again, ended_early),
             *links.notes(),
             *imbalances(live, twin),
-            *filter(None, [probes.unnoticed() if probes is not None else ""]),
+            *filter(None, [probes.unnoticed(), probes.not_watched()] if probes is not None else []),
         ],
         warnings=warnings_of(live, twin),
         little=bounds.little,

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from genie.page.words import duration, percent
+from genie.record.waits import SLOWNESS
 from genie.verdict.bounds import named, reasons_named
 from genie.verdict.by_tier.tiers import NOT_SAID
 from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
-from genie.verdict.probed.doubt import SLOWNESS
 from genie.verdict.words import cost_in_words
 
 if TYPE_CHECKING:
