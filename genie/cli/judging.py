@@ -42,11 +42,18 @@ def judged(
             code = EXIT_FAILED if found[0].exit_code == EXIT_FAILED else code
     finally:  # the verdict holds although the baseline is of no use
         if wanted.junit is not None:
-            from genie.report.junit import Case, cases_of_comparisons, cases_of_verdict, write_junit
+            from genie.report.junit import (
+                BASELINE,
+                NOT_SLOWER,
+                Case,
+                cases_of_comparisons,
+                cases_of_verdict,
+                write_junit,
+            )
 
-            cases = [*cases_of_verdict(verdict), *cases_of_comparisons(found)]
+            cases = [*cases_of_verdict(verdict), *cases_of_comparisons(found, [BASELINE] * len(found))]
             if wanted.baseline is not None and not found:
-                cases.append(Case("baseline", "baseline", "skipped", "this run was compared with no earlier one"))
+                cases.append(Case(BASELINE, NOT_SLOWER, "skipped", "this run was compared with no earlier one"))
             write_junit(wanted.junit, "genie", cases, verdict.line())
     return code
 
@@ -54,19 +61,22 @@ def judged(
 def told_of_failed_run(probes: Probes | None, wanted: VerdictOptions) -> None:
     """Say which faults probes have found after a live run that did not end, which no verdict can judge."""
     from genie.verdict import Options
+    from genie.verdict.probed.doubt import with_doubts
     from genie.verdict.probed.probes import suspects_from
 
     found = suspects_from(probes, Options().practical) if probes is not None else []
-    if probes is not None and not found:
-        print("note: probes of all paths found no fault after the run")
+    if probes is not None:
+        found = with_doubts(found, found, probes.waits, {}, {})
+        if not found:
+            print("note: probes of all paths found no fault after the run")
     for suspect in found:
-        print_verdict(f"FAIL {suspect.evidence}; the live run died: no verdict on the other components")
+        result, beside = ("INCONCLUSIVE", f"; open: {suspect.doubt}") if suspect.doubt else ("FAIL", "")
+        print_verdict(f"{result} {suspect.evidence}{beside}; the live run died: no verdict on the other components")
         print(f"next: Check {suspect.name}, then run again.")
     if wanted.junit is not None:
-        from genie.report.junit import Case, write_junit
+        from genie.report.junit import cases_of_dead_run, write_junit
 
-        cases = [Case(each.kind, each.name, "failure", each.evidence) for each in found]
-        write_junit(wanted.junit, "genie", [Case("run", "live run", "failure", "the live run died"), *cases])
+        write_junit(wanted.junit, "genie", cases_of_dead_run(found))
 
 
 def check_baseline(given: str | None, out: Path) -> None:

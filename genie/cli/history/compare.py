@@ -81,7 +81,7 @@ def compare(
     if junit is not None:
         from genie.report.junit import cases_of_comparisons, write_junit
 
-        write_junit(junit, "genie", cases_of_comparisons(found))
+        write_junit(junit, "genie", cases_of_comparisons(found), "\n".join(each.line() for each in found))
     codes = {each.exit_code for each in found}
     return next((code for code in (EXIT_FAILED, EXIT_INCONCLUSIVE) if code in codes), EXIT_OK)
 

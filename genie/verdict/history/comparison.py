@@ -89,6 +89,7 @@ class Comparison:
     suspects: list[Suspect]
     coverage: str  # `8 of 8 NICs and 8 of 8 links between switches`
     fleet: float  # change of the median rank's transfers
+    verdict: Verdict  # on the later run, with the earlier one in place of a twin
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -98,15 +99,25 @@ class Comparison:
 
     def line(self) -> str:
         """The result in one line."""
-        parts = [f"iterations take {self.iteration.words()}"]
+        return f"{self.result.upper()} {self.runs()}: {'; '.join(self.parts())}"
+
+    def runs(self) -> str:
+        """`runs/tuesday than runs/monday`, to follow the result."""
+        beside = {"same": "as", "inconclusive": "beside"}.get(self.result, "than")
+        return f"{self.after} {beside} {self.before}"
+
+    def parts(self) -> list[str]:
+        """The findings, the most important one first."""
+        took = f"iterations take {self.iteration.words()}"
+        parts = [took]
         if self.suspects:
             first = self.suspects[0].evidence.split(";")[0]
-            parts.insert(0, first + (f" (and {len(self.suspects) - 1} more)" if len(self.suspects) > 1 else ""))
+            first += f" (and {len(self.suspects) - 1} more)" if len(self.suspects) > 1 else ""
+            # A simulation shows slower parts that the iterations do not wait for.
+            parts = [first, took] if self.result in ("slower", "inconclusive") else [f"{took}, although {first}"]
         elif self.result == "same":
             parts.append("no NIC or link that was compared became slower by 10 % or more")
-        parts += [*self.notes, f"{self.coverage} compared"]
-        beside = {"same": "as", "inconclusive": "beside"}.get(self.result, "than")
-        return f"{self.result.upper()} {self.after} {beside} {self.before}: {'; '.join(parts)}"
+        return [*parts, *self.notes, f"{self.coverage} compared"]
 
     def to_dict(self) -> dict[str, Any]:
         """Content of compare.json, for one pair of runs."""
@@ -166,6 +177,7 @@ def compare(
         verdict.suspects,
         verdict.judged.words().removesuffix(" judged"),
         verdict.fleet.slow_down,
+        verdict,
         notes,
     )
 
