@@ -83,6 +83,23 @@ class PartFields(TypedDict):
     not_judged: NotRequired[dict[str, list[str]]]
 
 
+class NicsFields(PartFields):
+    """Judged NICs; of these, those whose rate the traffic does not use in full."""
+
+    partly_used: list[str]
+
+
+class LinksFields(PartFields):
+    """Judged links between switches, and the links that are not judged, by reason."""
+
+    unsure: list[str]
+    slow: list[str]
+    not_identifiable: list[str]
+    unfilled: list[str]
+    same_paths: list[list[str]]
+    problem: str
+
+
 class CoverageFields(TypedDict):
     """Numbers of what was aligned and judged."""
 
@@ -93,8 +110,8 @@ class CoverageFields(TypedDict):
     components_tested: int
     ranks_judged: dict[str, int]
     follow: bool
-    nics: PartFields
-    links: PartFields
+    nics: NicsFields
+    links: LinksFields
     by_tier: str
     iteration_ns: dict[str, int]
     clock_bound_ns: int
@@ -147,6 +164,14 @@ class CollectiveChangeFields(TypedDict):
     change: ChangeFields
 
 
+class GroupChangeFields(TypedDict):
+    """The collectives of a group in two runs, added up."""
+
+    group: str
+    collectives: int
+    change: ChangeFields
+
+
 class ComparisonFields(TypedDict):
     """Two runs."""
 
@@ -159,6 +184,8 @@ class ComparisonFields(TypedDict):
     suspects: list[SuspectFields]
     coverage: str
     collectives: list[CollectiveChangeFields]
+    groups: list[GroupChangeFields]
+    upper_bound: dict[str, float | None]
     notes: list[str]
 
 
@@ -279,6 +306,14 @@ class PathRateFields(TypedDict):
     trains_ns: list[list[int]]
 
 
+class WaitsFields(TypedDict):
+    """Waits of small datagrams over a link while the job is silent, and beside it, in ns."""
+
+    link: str
+    waits_ns: list[int]
+    beside_ns: list[int]
+
+
 class ProbeFile(TypedDict):
     """run.json of the probes after a run."""
 
@@ -293,7 +328,8 @@ class ProbeFile(TypedDict):
     crossed: list[str]
     observed: dict[str, Any]
     latencies: list[dict[str, int]]
-    waits: list[dict[str, Any]]
+    waits: list[WaitsFields]
+    unwatched: list[str]
     counters: list[dict[str, int]]
 
 

@@ -28,7 +28,7 @@ genie compare runs/before runs/after -o runs/comparison
 ```
 """
 COMPARISON_KIND = "comparison"
-ROWS_MAX = 10  # of a table on a terminal
+ROWS_MAX, GROUPS_MAX = 10, 5  # of a table on a terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -98,11 +98,13 @@ def _explained(found: Comparison) -> Comparison:
 
 
 def print_table(found: Comparison) -> None:
-    """Print the collectives whose time changed most."""
+    """Print the groups and the collectives whose time changed most."""
+    parts = [(each.name, each.change) for each in found.groups[:GROUPS_MAX]]
+    parts += [(each.name, each.change) for each in found.collectives[:ROWS_MAX]]
     rows = [
-        (each.name, each.change.before_ns, each.change.after_ns, each.change)
-        for each in found.collectives[:ROWS_MAX]
-        if each.change.before_ns != each.change.after_ns
+        (name, change.before_ns, change.after_ns, change)
+        for name, change in parts
+        if change.before_ns != change.after_ns
     ]
     if not rows:
         return
