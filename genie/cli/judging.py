@@ -86,7 +86,9 @@ def check_baseline(given: str | None, out: Path) -> None:
     folder = Path(given)
     if out.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise UsageError(f"--baseline {given}: is replaced by this run: choose another -o")
-    opened(folder)
+    from genie.verdict.history.reference import check_complete
+
+    check_complete(opened(folder).run)
 
 
 def check_known(path: Path | None, job: Job) -> None:

@@ -123,6 +123,10 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
     fewer = replace(live, info={**live.info, "ranks": 4})
     with pytest.raises(VerdictError, match=r"differ in ranks \(8 and 4\)"):
         compare(live, fewer)
+    short = replace(live, info={**live.info, "complete": False, "problem": "rank 3\ndied"})
+    for pair in ((live, short), (short, live)):
+        with pytest.raises(VerdictError, match=r"the run did not end \(rank 3 died\): give one that did"):
+            compare(*pair)
     cut = replace(live, timeline=live.timeline.with_columns(pl.lit(-1, pl.Int64).alias("end_ns")))
     with pytest.raises(VerdictError, match="no iteration ended"):
         compare(live, cut)

@@ -12,7 +12,7 @@ from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 from genie.page.words import amount, count_of, duration, percent
 from genie.verdict.align import align
 from genie.verdict.compatibility import VerdictError, communication
-from genie.verdict.history.reference import as_measured, ended_iterations, reference_of
+from genie.verdict.history.reference import as_measured, check_complete, ended_iterations, reference_of
 from genie.verdict.judge import judge, noise_model
 from genie.verdict.options import Options
 from genie.verdict.probed.probes import Probes, relative_to
@@ -159,8 +159,10 @@ def compare(
 ) -> Comparison:
     """Compare two runs of one workload. `twins`: of both, which know the fabric. `probes`: of links after both runs.
 
-    Raises VerdictError where they are of different workloads, or no iteration ended.
+    Raises VerdictError where they are of different workloads, one was cut short, or no iteration ended.
     """
+    for run in (before, after):
+        check_complete(run)
     reference, measured = reference_of(before, twins[0]), as_measured(after)
     _check_alike(before, after)
     _check_fabrics(before, after, twins)
