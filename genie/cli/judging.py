@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ from genie.errors import EXIT_FAILED, UsageError
 from genie.job.outputs import VerdictOptions
 from genie.job.probing import Targets
 from genie.job.warnings import warn
-from genie.record import RecordError, Run, marked_json, open_run, replace_own, unwritable
+from genie.record import TWIN, RecordError, Run, marked_json, open_run, replace_own, unwritable
 
 if TYPE_CHECKING:
     from genie.job.job import Job
+    from genie.live.settings import RunSettings
     from genie.verdict import Verdict
     from genie.verdict.probed.probes import Probes
 
@@ -88,7 +90,21 @@ def check_baseline(given: str | None, out: Path) -> None:
         raise UsageError(f"--baseline {given}: is replaced by this run: choose another -o")
     from genie.verdict.history.reference import check_complete
 
-    check_complete(opened(folder).run)
+    before = opened(folder).run
+    if before.info.get("world") == TWIN:
+        raise UsageError(f"--baseline {given}: is a simulation: give a live run, or the folder of a validation")
+    check_complete(before)
+
+
+def check_baseline_of(given: str | None, settings: RunSettings) -> None:
+    """Refuse, before anything runs, a baseline that is not of the job with these settings. Raises UsageError."""
+    if given is None or given == LAST:
+        return
+    info = opened(Path(given)).run.info
+    if (ranks := info.get("ranks")) not in (None, settings.ranks):
+        raise UsageError(f"--baseline {given}: is of another job: it has {ranks} ranks, and this one {settings.ranks}")
+    if info.get("lowering") not in (None, json.loads(json.dumps(settings.lowering.facts()))):
+        raise UsageError(f"--baseline {given}: is of another job: it differs in its lowering to messages")
 
 
 def check_known(path: Path | None, job: Job) -> None:

@@ -87,7 +87,7 @@ def test_a_slower_part_that_costs_two_simulations_nothing_is_said_after_the_time
     slow = replace(compare(twin, twin), suspects=compared(3, Noise(), Fault(5, 0.5)).suspects)
     first = slow.suspects[0].evidence.split(";")[0]
     assert slow.line().startswith(
-        f"SAME {twin.path} as {twin.path}: iterations take as long (+0 ns), although {first}; "
+        f"SAME {twin.path} as {twin.path}: iterations take as long (+0 ns, ± 1.2 ms), although {first}; "
     )
     assert compare(live, live).parts()[0].startswith("iterations take as long")
 

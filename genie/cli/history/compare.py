@@ -65,6 +65,8 @@ def compare(
     if len(runs) < 2:
         raise UsageError("give two or more run folders: the first one is what the others are compared with")
     check_junit(junit)
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: is a file: give a folder")
     if again := next((path for path in runs[1:] if path.resolve() == runs[0].resolve()), None):
         raise UsageError(f"{again}: is the first run itself: give another one")
     first, *others = [opened(path) for path in runs]
