@@ -226,7 +226,7 @@ class RunFields(TypedDict):
     schema: str
     complete: bool
     recorded_at: str
-    commit: str
+    commit: str | None
     versions: dict[str, str]
     native: str
     kernel: str
@@ -238,7 +238,7 @@ class RunFields(TypedDict):
     iterations: int
     warmup: int
     seed: int
-    lowering: dict[str, Any]
+    lowering: dict[str, Any] | None
     warnings: list[str]
     hosts: list[dict[str, Any]]
 
@@ -268,7 +268,7 @@ class TwinRunFile(RunFields):
     load_balancing: str
     events: int
     wall_s: float
-    error_bound: float
+    error_bound: float | None
 
 
 class CountersFile(TypedDict):
@@ -359,7 +359,7 @@ class BenchTimesFields(TypedDict):
     time: float
     alg_bw: float
     bus_bw: float
-    nwrong: int
+    nwrong: int | None
 
 
 class BenchResultFields(TypedDict):
@@ -395,6 +395,72 @@ class BenchFile(TypedDict):
     genie: dict[str, Any]
 
 
+class PairsFile(TypedDict):
+    """The file of `genie bench pairs --json`: a row for each sender, null where nothing was measured."""
+
+    schema: str
+    bench: Literal["pairs"]
+    world: Literal["live", "twin"]
+    ranks: int
+    hosts: list[str]
+    rounds: int
+    size_bytes: int
+    messages: int
+    small_bytes: int
+    small_messages: int
+    both_ways: bool
+    alone: bool
+    bytes_per_s: list[list[float | None]]
+    latency_us: list[list[float | None]]
+    latency_99_us: list[list[float | None]]
+    best_bytes_per_s: float
+    slow_share: float
+    slow: list[dict[str, float]]
+    wrong_bytes: int | None
+    retransmitted: int | None
+    run: dict[str, Any]
+
+
+class PathFile(TypedDict):
+    """The file of `genie bench pingpong --json` and `genie bench write --json`, and their run.json."""
+
+    schema: str
+    world: Literal["live"]
+    bench: Literal["pingpong", "write"]
+    transport: str
+    mtu_bytes: int
+    ranks: list[dict[str, Any]]
+    settings: dict[str, Any]
+    lines: list[dict[str, Any]]
+
+
+class TrafficFields(TypedDict):
+    """All nodes of one operation in one group, or all sends, or all receives."""
+
+    op: str
+    group: str | None
+    members: int
+    count: int
+    size_bytes: int
+
+
+class InspectionFile(TypedDict):
+    """The output of `genie inspect --json`, without a mark."""
+
+    name: str
+    world_size: int
+    ranks: list[int]
+    groups: int
+    nodes: dict[str, int]
+    dependencies: int
+    traffic: list[TrafficFields]
+    durations: list[dict[str, Any]]
+    critical_path: dict[str, Any]
+    lints: list[dict[str, Any]]
+    notes: list[str]
+    ok: bool
+
+
 class LabFile(TypedDict):
     """lab.json of a run in a lab."""
 
@@ -418,6 +484,9 @@ OUTPUTS: dict[str, type] = {
     "probe": ProbeFile,
     "check": CheckFile,
     "bench": BenchFile,
+    "pairs": PairsFile,
+    "path": PathFile,
+    "inspection": InspectionFile,
     "lab": LabFile,
 }
 
