@@ -89,13 +89,14 @@ def _components(verdict: Verdict, prefix: str = "", accused: State | None = None
     def add(place: tuple[str, str], state: State, text: str) -> None:
         found.setdefault(place, Case(prefix + place[0], place[1], state, text))
 
+    part = verdict.judged.links
+    links = set() if part is None else {*part.names, *(name for names in part.not_judged.values() for name in names)}
     for each in verdict.suspects:
         state, text = _answer(each)
         for place in _places(each):
             add(place, accused or state, text)
-        for name in each.also:
-            if "->" in name:
-                add((LINKS, name), accused or "error", f"would look the same as {each.name}")
+        for name in links.intersection(each.also):
+            add((LINKS, name), accused or "error", f"would look the same as {each.name}")
     for each in verdict.known:
         for place in _places(each):
             add(place, "skipped", f"a known fault: {each.evidence}")

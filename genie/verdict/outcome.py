@@ -188,7 +188,8 @@ def _of_nics(verdict: Verdict) -> list[str]:
     if wide:
         bound, name = max(wide)
         why = "too little traffic to be sure" if name in verdict.little else "too noisy"
-        others = f", and {len(wide) - 1} more are not surely below {percent(practical)}" if len(wide) > 1 else ""
+        verb = "is" if len(wide) == 2 else "are"
+        others = f", and {len(wide) - 1} more {verb} not surely below {percent(practical)}" if len(wide) > 1 else ""
         result.append(f"{why}: {name} may be up to {percent(bound)} slower than its peers{others}")
     return result or [unjudged([verdict.judged.nics])]
 

@@ -23,6 +23,7 @@ from simtwin.play.series import Series
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 from simtwin.report import simulation_report, write_simulation_report
+from simtwin.report.sections import head
 
 RAILS = """
 name = "rail16"
@@ -293,6 +294,20 @@ CONTRAST = """selector => {
 }"""
 
 
+def test_the_title_is_one_line_and_the_rest_follows_it() -> None:
+    parts = ["job on fabric: 876 ms an iteration", "hottest link leaf1->host5", "no marks, pauses or drops"]
+    name = '<span class="name">leaf1-&gt;host5</span>'
+    assert head("; ".join(parts)) == (
+        f'<header id="verdict"><h1>{parts[0]}; hottest link {name}; {parts[2]}</h1></header>'
+    )
+    long = f"{parts[0]}; {'x' * 60}"
+    assert head("; ".join([long, *parts[1:]])) == (
+        f'<header id="verdict"><h1>{long}; {parts[1].replace("leaf1->host5", name)}</h1><p>No marks, pauses or drops.'
+        "</p></header>"
+    )
+    assert "<h1>" + "y" * 200 + "</h1><p>Rest.</p>" in head(f"{'y' * 200}; rest")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_by_day_and_by_night(scheme: str, rails: Path, opened: Opened) -> None:
     tab = opened(rails, scheme=scheme)
@@ -330,7 +345,7 @@ def test_few_hosts_are_drawn_one_by_one(tmp_path: Path, opened: Opened) -> None:
 def test_a_level_without_packets_says_so_and_shows_none(tmp_path: Path, opened: Opened) -> None:
     folder = _incast(tmp_path / "run", "flow")
     tab = opened(write_simulation_report(folder).parent)
-    assert tab.inner_text("h1").endswith("; level flow has no packets to mark, pause or drop")
+    assert tab.inner_text("#verdict").endswith("evel flow has no packets to mark, pause or drop.")
     assert "hottest link leaf1->host3, 9" in tab.inner_text("h1")
     assert tab.inner_text("#queues .why") == "Level flow has no packets, so no queues, marks or pauses."
     assert "marks" not in tab.inner_text("#hottest")
@@ -341,7 +356,8 @@ def test_a_level_without_packets_says_so_and_shows_none(tmp_path: Path, opened: 
 def test_a_level_without_links_draws_none(tmp_path: Path, opened: Opened) -> None:
     folder = _incast(tmp_path / "run", "analytic")
     tab = opened(write_simulation_report(folder).parent)
-    assert "; what links carry is not known at level analytic; level analytic has no packets" in tab.inner_text("h1")
+    assert "; what links carry is not known at level analytic" in tab.inner_text("h1")
+    assert "evel analytic has no packets" in tab.inner_text("#verdict p")
     assert "What links carry is not known at level analytic." in tab.inner_text("#topology")
     assert tab.locator("#topology svg").count() == 0
     assert tab.locator("#lanes-figure .slice").count() == 6 + 1, "six nodes, and one on the critical path"
@@ -351,7 +367,7 @@ def test_a_run_that_moved_nothing_has_a_page_too(tmp_path: Path, opened: Opened)
     folder = tmp_path / "run"
     simulate_to_folder(twin_of(leaf_spine(2, 2, 2), 1), collective(Op.BARRIER, 1, 0), folder, workload_path="jobs/none")
     tab = opened(write_simulation_report(folder).parent)
-    assert "no link carried anything" in tab.inner_text("h1")
+    assert "no link carried anything" in tab.inner_text("#verdict")
     assert "no transfers between hosts" in tab.inner_text("#flows")
 
 

@@ -110,6 +110,19 @@ def test_suspects_with_ranks_are_the_nics_of_these(kind: str) -> None:
     assert [case.name for case in cases[1:] if case.state == "failure"] == ["rank 4", "rank 5"]
 
 
+def test_what_looks_the_same_as_a_nic_is_no_case_of_its_own() -> None:
+    """Its cable and its port count with it, and a path is no link."""
+    verdict = judge(*run_pair(1, Noise(), Fault(5, 0.5)))
+    names = names_of(cases_of_verdict(verdict))
+    also = ["link host5->switch0", "its port on switch0", "the path from rank 5 to rank 4"]
+    verdict.suspects[0] = replace(verdict.suspects[0], also=also)
+    assert names_of(cases_of_verdict(verdict)) == names
+    links = judge(*link_run_pair(3, {"leaf0->spine1": 0.4}))
+    links.suspects[0] = replace(links.suspects[0], also=["leaf1->spine0"])
+    states = {case.name: case.state for case in cases_of_verdict(links)}
+    assert (states["leaf0->spine1"], states["leaf1->spine0"]) == ("failure", "error")
+
+
 def test_tiers_keep_their_names_too() -> None:
     def tiers(slow: dict[str, float]) -> list[tuple[str, str]]:
         live, twin = link_run_pair(8, slow)
