@@ -17,6 +17,10 @@ set -euo pipefail
 
 conf=${GENIE_CONF:-/etc/genie/slurm-check.conf}
 [ ! -r "$conf" ] || . "$conf"
+if [ -z "${SLURM_JOB_ID:-}" ] || [ -z "${SLURM_JOB_NODELIST:-}" ]; then
+  echo "slurm-check.sh: SLURM_JOB_NODELIST names no nodes: run this script in a Slurm job, or as PrologSlurmctld" >&2
+  exit 3
+fi
 out=${GENIE_OUT:-${GENIE_RUNS:-runs}/check-$SLURM_JOB_ID}
 mkdir -p "$(dirname "$out")"
 hosts=$out.hosts.toml  # beside the folder, which genie replaces

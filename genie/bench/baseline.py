@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, convert
 
 from genie.record import RecordError
-from genie.record.marks import has_mark
+from genie.record.marks import kind_of
 from genie.record.reading import read_object
+
+if TYPE_CHECKING:
+    from genie.bench.asked import Asked
+    from genie.bench.nccl_json import Device
 
 REPORT_KIND = "bench-report"
 PRACTICAL = 0.1  # smallest change of a size's time that counts
 SPREADS = 2.0  # robust standard deviations of an iteration, of both benches, beyond which a change counts
-# Facts that two benches of one job share. Devices stand for the places of the ranks.
-CONFIG = ("aggregated_iterations", "blocking_collectives", "devices")
-SETTINGS = ("rate_bps", "transport", "transports", "queue_pairs", "split", "mtu", "congestion")
-ASKED = ("operation", "world", *CONFIG)  # those that are known before a bench measures
+MTU = "mtu"  # the fact of a job that a bench may find only when it runs
+# Settings that two benches of one job share, beside their operation and the places of their ranks.
+SETTINGS = ("rate_bps", "transport", "transports", "queue_pairs", "split", MTU, "congestion")
 
 
 class _Times(Struct):
@@ -40,18 +43,6 @@ class _Result(Struct):
     out_of_place_per_iter: _Times
 
 
-class _Lab(Struct):
-    fabric: str | None = None
-
-
-class _Settings(Struct):
-    lab: _Lab | None = None
-
-
-class _Run(Struct):
-    settings: _Settings | None = None
-
-
 class _Size(Struct):
     slower: bool
 
@@ -63,24 +54,19 @@ class _Compared(Struct):
 class _Ours(Struct):
     collective: str
     world: str
-    run: _Run | None = None
+    job: dict[str, Any] = {}
     baseline: _Compared | None = None
 
 
 class _Report(Struct):
-    """A report as far as a comparison needs it. `genie` is read as it is: see job_of()."""
+    """A report as far as a comparison needs it."""
 
-    config: dict[str, Any]
     results: list[_Result]
     errors: list[str]
     out_of_bounds: dict[str, Any]
     average_bus_bandwidth: dict[str, Any]
-    genie: dict[str, Any]
+    genie: _Ours
     end_time: str = ""
-
-    @property
-    def ours(self) -> _Ours:
-        return convert(self.genie, _Ours)
 
 
 @dataclass(frozen=True)
@@ -116,23 +102,25 @@ class BenchBaseline:
     def passed(self) -> bool:
         """Whether it ended without an error, a wrong byte, a bandwidth below its minimum, or a slower size."""
         checks = (self.report.out_of_bounds, self.report.average_bus_bandwidth)
-        earlier = self.report.ours.baseline or _Compared()
+        earlier = self.report.genie.baseline or _Compared()
         is_slower = any(each.slower for each in earlier.sizes)
         return not self.report.errors and not is_slower and all(each.get("okay") != "false" for each in checks)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The facts that benches of its job share."""
+        return self.report.genie.job
 
 
 def read_baseline(path: Path) -> BenchBaseline:
     """Return the bench of a report file. Raises RecordError."""
-    with suppress(OSError):  # read_object() says what is wrong
-        if path.is_file() and not has_mark(path, REPORT_KIND):
-            raise RecordError(f"{path}: is no report of `genie bench -J`")
+    if path.is_file() and kind_of(path.resolve()) != REPORT_KIND:  # read_object() says what else is wrong
+        raise RecordError(f"{path}: is no report of `genie bench -J`")
     if "results" not in read_object(path):
         raise RecordError(f"{path}: is a report of `genie bench` on paths: a baseline is one of a collective")
     report = convert(read_object(path, _Report), _Report)
-    try:
-        _ = report.ours
-    except ValidationError as error:
-        raise RecordError(f"{path}: is damaged: genie: {error}; run the bench again") from error
+    if not report.genie.job:
+        raise RecordError(f"{path}: does not say of which job it is: run that bench again with this version")
     return BenchBaseline(path, report)
 
 
@@ -144,35 +132,29 @@ def newest_bench(folder: Path, job: Mapping[str, Any]) -> BenchBaseline | None:
             earlier = read_baseline(path)
         except RecordError:
             continue
-        if earlier.passed and job_of(earlier.report.config, earlier.report.genie) == job:
+        if earlier.passed and earlier.job == job:
             found.append(earlier)
     return max(found, key=lambda each: each.report.end_time, default=None)
 
 
-def job_of(config: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that benches of one job share. `config` and `ours`: the report's keys `config` and `genie`."""
-    run = ours.get("run") or {}
-    settings = run.get("settings") or {}
-    return {
-        "operation": ours.get("collective"),
-        "world": ours.get("world"),
-        **{key: config.get(key) for key in CONFIG},
-        **{key: settings.get(key) for key in SETTINGS},
-        "lowering": run.get("lowering"),
-        "level": run.get("level"),
-        "asked": ours.get("asked"),
-        "fabric": run.get("fabric") or (settings.get("lab") or {}).get("fabric"),
-    }
+def asked_facts(operation: str, world: str, asked: Asked) -> dict[str, Any]:
+    """Return the facts of a job that options alone decide."""
+    facts = {"operation": operation, "world": world, "aggregated": asked.aggregated, "blocking": asked.blocking.name}
+    return facts | {"ranks": asked.ranks} if asked.ranks else facts
 
 
-def asked_of(config: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a job that are known before it is measured, as job_of() does."""
-    return {key: value for key, value in job_of(config, ours).items() if key in ASKED}
+def job_of(asked: Mapping[str, Any], devices: Sequence[Device], world: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that benches of one job share, as a report has them.
+
+    `world`: the facts of the network or the twin: SETTINGS, `lowering`, and the fabric's name where a file names it.
+    """
+    plain: dict[str, Any] = json.loads(json.dumps({**asked, "devices": [asdict(each) for each in devices], **world}))
+    return plain
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the facts in which two jobs differ."""
-    return [key for key, value in after.items() if before.get(key) != value]
+    """Return the facts in which two jobs differ, of those that are known of the later one."""
+    return [key for key, value in after.items() if value is not None and before.get(key) != value]
 
 
 def changes_of(before: BenchBaseline, report: Mapping[str, Any]) -> list[SizeChange]:
@@ -198,19 +180,20 @@ def _spread(times_us: Sequence[float]) -> float:
     return 1.4826 * median(abs(each - middle) for each in times_us) / middle
 
 
-def in_words(path: Path, changes: Sequence[SizeChange]) -> str:
-    """Return the result of the comparison, in one line."""
+def in_words(path: Path, changes: Sequence[SizeChange], measured: int) -> str:
+    """Return the result of the comparison, in one line. `measured`: sizes of the later bench, compared or not."""
     slower = [each for each in changes if each.is_slower]
     if not changes:
         return f"INCONCLUSIVE {path} has none of these sizes: nothing is compared"
+    others = f"; {path} lacks {measured - len(changes)} other sizes" if measured > len(changes) else ""
     if not slower:
         return (
             f"SAME none of {len(changes)} sizes takes {100 * PRACTICAL:.0f} % longer than in {path}, beyond the noise "
-            "of both"
+            f"of both{others}"
         )
     worst = max(slower, key=lambda each: each.fraction)
     return (
         f"SLOWER {len(slower)} of {len(changes)} sizes take longer than in {path}: {worst.size_bytes} bytes "
         f"{100 * worst.fraction:+.0f} % ({worst.before_us:.1f} to {worst.after_us:.1f} us, noise "
-        f"{100 * worst.noise:.0f} %)"
+        f"{100 * worst.noise:.0f} %){others}"
     )

@@ -26,10 +26,16 @@ from genie.live.paths.mtu import HEADER_BYTES
 PAIRS_MAX = 4  # findings about single pairs, per kind; further ones are counted
 
 
+KINDS = (
+    "address", "duplicate", "interface", "port", "gid", "unreachable", "dropped", "mtu", "ecn", "dscp", "loss", "rate",
+    "congestion",
+)  # fmt: skip
+
+
 class Finding(Struct, frozen=True):
     """A fault, its place, and what to do."""
 
-    kind: str  # address, duplicate, interface, port, gid, unreachable, dropped, mtu, ecn, dscp, loss, rate, congestion
+    kind: str  # one of KINDS
     text: str
 
 

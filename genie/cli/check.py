@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from genie.bench.rounds import rounds_of
+from genie.check.findings import KINDS
 from genie.check.rank import PROGRESS
 from genie.check.settings import CheckSettings
 from genie.cli.bench.runs import (
@@ -140,11 +141,9 @@ def check(
     if as_json is not None:
         write_json(as_json, info, REPORT_KIND)
     if junit is not None:
-        from genie.report.junit import Case, write_junit
+        from genie.report.junit import cases_of_check, write_junit
 
-        cases = [Case("check", each["kind"], "failure", each["text"]) for each in info["findings"]]
-        passed = Case("check", f"{info['pairs']} pairs of {info['hosts']} hosts", time_s=info["took_s"])
-        write_junit(junit, "genie", [passed, *cases])
+        write_junit(junit, "genie", cases_of_check(info, KINDS))
     return _print_findings(info)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ from genie.errors import EXIT_FAILED, UsageError
 from genie.job.outputs import VerdictOptions
 from genie.job.probing import Targets
 from genie.job.warnings import warn
-from genie.record import RecordError, Run, marked_json, open_run, replace_own, unwritable
+from genie.record import TWIN, RecordError, Run, marked_json, open_run, replace_own, unwritable
 
 if TYPE_CHECKING:
     from genie.job.job import Job
+    from genie.live.settings import RunSettings
     from genie.verdict import Verdict
     from genie.verdict.probed.probes import Probes
 
@@ -42,11 +44,18 @@ def judged(
             code = EXIT_FAILED if found[0].exit_code == EXIT_FAILED else code
     finally:  # the verdict holds although the baseline is of no use
         if wanted.junit is not None:
-            from genie.report.junit import Case, cases_of_comparisons, cases_of_verdict, write_junit
+            from genie.report.junit import (
+                BASELINE,
+                NOT_SLOWER,
+                Case,
+                cases_of_comparisons,
+                cases_of_verdict,
+                write_junit,
+            )
 
-            cases = [*cases_of_verdict(verdict), *cases_of_comparisons(found)]
+            cases = [*cases_of_verdict(verdict), *cases_of_comparisons(found, [BASELINE] * len(found))]
             if wanted.baseline is not None and not found:
-                cases.append(Case("baseline", "baseline", "skipped", "this run was compared with no earlier one"))
+                cases.append(Case(BASELINE, NOT_SLOWER, "skipped", "this run was compared with no earlier one"))
             write_junit(wanted.junit, "genie", cases, verdict.line())
     return code
 
@@ -54,19 +63,22 @@ def judged(
 def told_of_failed_run(probes: Probes | None, wanted: VerdictOptions) -> None:
     """Say which faults probes have found after a live run that did not end, which no verdict can judge."""
     from genie.verdict import Options
+    from genie.verdict.probed.doubt import with_doubts
     from genie.verdict.probed.probes import suspects_from
 
     found = suspects_from(probes, Options().practical) if probes is not None else []
-    if probes is not None and not found:
-        print("note: probes of all paths found no fault after the run")
+    if probes is not None:
+        found = with_doubts(found, found, probes.waits, {}, {})
+        if not found:
+            print("note: probes of all paths found no fault after the run")
     for suspect in found:
-        print_verdict(f"FAIL {suspect.evidence}; the live run died: no verdict on the other components")
+        result, beside = ("INCONCLUSIVE", f"; open: {suspect.doubt}") if suspect.doubt else ("FAIL", "")
+        print_verdict(f"{result} {suspect.evidence}{beside}; the live run died: no verdict on the other components")
         print(f"next: Check {suspect.name}, then run again.")
     if wanted.junit is not None:
-        from genie.report.junit import Case, write_junit
+        from genie.report.junit import cases_of_dead_run, write_junit
 
-        cases = [Case(each.kind, each.name, "failure", each.evidence) for each in found]
-        write_junit(wanted.junit, "genie", [Case("run", "live run", "failure", "the live run died"), *cases])
+        write_junit(wanted.junit, "genie", cases_of_dead_run(found))
 
 
 def check_baseline(given: str | None, out: Path) -> None:
@@ -76,7 +88,23 @@ def check_baseline(given: str | None, out: Path) -> None:
     folder = Path(given)
     if out.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise UsageError(f"--baseline {given}: is replaced by this run: choose another -o")
-    opened(folder)
+    from genie.verdict.history.reference import check_complete
+
+    before = opened(folder).run
+    if before.info.get("world") == TWIN:
+        raise UsageError(f"--baseline {given}: is a simulation: give a live run, or the folder of a validation")
+    check_complete(before)
+
+
+def check_baseline_of(given: str | None, settings: RunSettings) -> None:
+    """Refuse, before anything runs, a baseline that is not of the job with these settings. Raises UsageError."""
+    if given is None or given == LAST:
+        return
+    info = opened(Path(given)).run.info
+    if (ranks := info.get("ranks")) not in (None, settings.ranks):
+        raise UsageError(f"--baseline {given}: is of another job: it has {ranks} ranks, and this one {settings.ranks}")
+    if info.get("lowering") not in (None, json.loads(json.dumps(settings.lowering.facts()))):
+        raise UsageError(f"--baseline {given}: is of another job: it differs in its lowering to messages")
 
 
 def check_known(path: Path | None, job: Job) -> None:

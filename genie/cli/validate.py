@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import check_baseline, check_known, judged, probe_targets, told_of_failed_run
+from genie.cli.judging import check_baseline, check_baseline_of, check_known, judged, probe_targets, told_of_failed_run
 from genie.cli.launching import be_a_rank, check_live, refuse_half_a_launch
 from genie.cli.output import out_folder
 from genie.cli.results.metrics import MetricsAtTheEnd
@@ -103,6 +103,7 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
         job = job.of(generated, str(out / COLLECTIVES))
     settings = msgspec.structs.replace(_settings(job, out), collectives=collectives or "")
     check_known(wanted.known, job)
+    check_baseline_of(wanted.baseline, settings)
     refuse_running(out)
     prepare_folder(out, VALIDATION)
     if generated is not None:

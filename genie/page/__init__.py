@@ -5,7 +5,7 @@ A page consists of HTML parts made in Python (`parts`), data for its figures, an
 
 from genie.page.document import Asset, document
 from genie.page.parts import as_table, facts, key, section, select, table
-from genie.page.words import amount, count_of, duration, percent, rate, share, times
+from genie.page.words import amount, count_of, duration, percent, rate, share, times, title_of
 
 __all__ = [
     "Asset",
@@ -23,4 +23,5 @@ __all__ = [
     "share",
     "table",
     "times",
+    "title_of",
 ]

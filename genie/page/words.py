@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+TITLE_MAX = 120  # characters of a title
+_ASIDE = re.compile(r" \((?:[^()]|\([^()]*\))*\)")  # in brackets, with brackets inside
+
 
 def three_digits(value: float) -> str:
     """`1.234` → `1.23`, `1023` → `1023`."""
@@ -54,3 +59,10 @@ def count_of(number: int, one: str, several: str = "") -> str:
     if number == 1:
         return f"1 {one}"
     return f"{f'{number:,}' if number else 'no'} {several or f'{one}s'}"
+
+
+def title_of(text: str) -> str:
+    """A sentence as a title of one line: without what stands in brackets, and cut, where it is longer."""
+    while len(text) > TITLE_MAX and (aside := _ASIDE.search(text)):
+        text = text[: aside.start()] + text[aside.end() :]
+    return text if len(text) <= TITLE_MAX else f"{text[: TITLE_MAX - 2].rsplit(' ', 1)[0]} …"

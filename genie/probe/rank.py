@@ -34,8 +34,9 @@ from genie.probe.latencies import least_latencies, spread_latencies, with_later
 from genie.probe.plan import PathTest, batches_of, of_nics, planned
 from genie.probe.settings import LinkProbeSettings, PathRate
 from genie.probe.split import TtlProbes
-from genie.probe.waits import LinkWaits, Watched, flows_of, waits_of, watch_of
+from genie.probe.waits import Watched, flows_of, unwatched, waits_of, watch_of
 from genie.record import PROBE
+from genie.record.waits import OF_OTHERS, LinkWaits
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
 FLOW_S = 0.2  # duration of a flow at the line rate
@@ -44,7 +45,6 @@ UNSTEADY_MIN, STEADY_SHARE = 3, 0.8  # slow rounds of a path that is slow at tim
 PAUSE_MAX_S = 0.3  # before a round, drawn: rounds must not keep step with a fault that comes and goes
 LOCATE_TRIES = 8  # of a path that is slow at times
 QUEUE_NS, LONGER = 3_000_000, 2.0  # time of an answer from behind its queue: at least, and over the median
-WATCHED_KINDS = ("loss", "delay")  # of faults that traffic of others looks like
 WATCHED_AT_ONCE = 16  # flows of one host
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
@@ -57,6 +57,7 @@ class LinkProbeRank:
         check_size(settings, rendezvous.size)
         self.settings, self.meet, self.rank = settings, rendezvous, rendezvous.rank
         self.graph = Graph(settings.trace or TracePlan())
+        self.unwatched: list[str] = []  # of the links that are to be watched for traffic of others, on rank 0
 
     def probe(self) -> None:
         """Test all paths, measure the rates of the planned flows, and write run.json. Raise RankError."""
@@ -92,9 +93,11 @@ class LinkProbeRank:
         plain: Any = None
         if self.rank == 0:
             slow = {link for test in found if self._is_doubtful(test) for link in test.links}
-            faulty = {link for each in faults if each.kind in WATCHED_KINDS for link in each.links}
+            faulty = {link for each in faults if each.kind in OF_OTHERS for link in each.links}
             suspected = faulty | set(self.settings.suspected)
-            plain = msgspec.to_builtins(watch_of(self.paths, suspected | slow, suspected))
+            chosen = watch_of(self.paths, suspected | slow, suspected)
+            self.unwatched = unwatched(suspected | slow, chosen)
+            plain = msgspec.to_builtins(chosen)
         watched = msgspec.convert(self.meet.agree(plain)[0], list[Watched])
         if not watched:
             return []
@@ -321,6 +324,7 @@ class LinkProbeRank:
                 "latencies": msgspec.to_builtins(latencies),
                 "counters": counters,
                 "waits": msgspec.to_builtins(waits),
+                "unwatched": self.unwatched,
             }
         write_record(self.meet, self.settings, PROBE, info)
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from genie.check.settings import Flow
-
-LINKS_MAX = 16
+from genie.record.waits import WATCHED_MAX, LinkWaits
 
 Links = tuple[str, ...]
 
@@ -25,20 +24,12 @@ class Watched(Struct, frozen=True):
     beside: Flow
 
 
-class LinkWaits(Struct, frozen=True):
-    """Waits of datagrams over a link, in ns beyond the least latency of their flow."""
-
-    link: str
-    waits_ns: list[int]
-    beside_ns: list[int]  # of a flow that does not cross the link
-
-
 def watch_of(paths: Mapping[Flow, Links], links: Collection[str], first: Collection[str] = ()) -> list[Watched]:
     """Return for each of these links a flow over it and one beside it; none for a link without them. Pure.
 
-    `paths`: the links of each flow. `first`: the links to watch if there are more than LINKS_MAX.
+    `paths`: the links of each flow. `first`: the links to watch if there are more than WATCHED_MAX.
     """
-    chosen = sorted(links, key=lambda link: (link not in first, link))[:LINKS_MAX]
+    chosen = sorted(links, key=lambda link: (link not in first, link))[:WATCHED_MAX]
     flows = sorted(paths, key=lambda each: (each.source, each.target, each.path))
     found = []
     for link in chosen:
@@ -61,6 +52,11 @@ def watch_of(paths: Mapping[Flow, Links], links: Collection[str], first: Collect
     return found
 
 
+def unwatched(links: Collection[str], watched: Sequence[Watched]) -> list[str]:
+    """Return those of the links to watch that are not watched: beyond WATCHED_MAX, or without a flow beside them."""
+    return sorted(set(links) - {each.link for each in watched})
+
+
 def flows_of(watched: Sequence[Watched]) -> list[Flow]:
     """Return all flows, each once."""
     return list(dict.fromkeys(flow for each in watched for flow in (each.flow, each.beside)))
@@ -71,6 +67,6 @@ def waits_of(took_ns: Mapping[Flow, Sequence[int]], watched: Sequence[Watched]) 
     return [LinkWaits(each.link, _waits(took_ns, each.flow), _waits(took_ns, each.beside)) for each in watched]
 
 
-def _waits(took_ns: Mapping[Flow, Sequence[int]], flow: Flow) -> list[int]:
+def _waits(took_ns: Mapping[Flow, Sequence[int]], flow: Flow) -> tuple[int, ...]:
     mine = took_ns.get(flow, [])
-    return [each - min(mine) for each in mine]
+    return tuple(each - min(mine) for each in mine)

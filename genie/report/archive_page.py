@@ -58,8 +58,8 @@ def _job(runs: Sequence[Entry], steps: dict[Path, Step]) -> str:
     name = f"{last.workload} on {last.fabric}" if last.fabric else last.workload
     return section(
         f"{name}, {last.ranks} ranks (job {last.job})" if last.job else "Runs that cannot be read",
-        "Median time of an iteration, the oldest run first. A ring marks a run that is slower or faster than those "
-        "before it.",
+        "Median time of an iteration, the oldest run first. Green runs passed, red ones failed, brown ones are "
+        "inconclusive, grey ones have no verdict. A ring marks a run that is slower or faster than those before it.",
         _chart([entry for entry in runs if entry.iteration_ns], steps),
         table(head, rows),
     )

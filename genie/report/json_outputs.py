@@ -10,6 +10,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
+from genie.report.bench_outputs import BenchFile, CheckFile, InspectionFile, PairsFile, PathFile
+
 Outcome = Literal["pass", "fail", "inconclusive"]
 Direction = Literal["egress", "ingress", "both", "one way"]
 
@@ -83,6 +85,23 @@ class PartFields(TypedDict):
     not_judged: NotRequired[dict[str, list[str]]]
 
 
+class NicsFields(PartFields):
+    """Judged NICs; of these, those whose rate the traffic does not use in full."""
+
+    partly_used: list[str]
+
+
+class LinksFields(PartFields):
+    """Judged links between switches, and the links that are not judged, by reason."""
+
+    unsure: list[str]
+    slow: list[str]
+    not_identifiable: list[str]
+    unfilled: list[str]
+    same_paths: list[list[str]]
+    problem: str
+
+
 class CoverageFields(TypedDict):
     """Numbers of what was aligned and judged."""
 
@@ -93,8 +112,8 @@ class CoverageFields(TypedDict):
     components_tested: int
     ranks_judged: dict[str, int]
     follow: bool
-    nics: PartFields
-    links: PartFields
+    nics: NicsFields
+    links: LinksFields
     by_tier: str
     iteration_ns: dict[str, int]
     clock_bound_ns: int
@@ -147,6 +166,14 @@ class CollectiveChangeFields(TypedDict):
     change: ChangeFields
 
 
+class GroupChangeFields(TypedDict):
+    """The collectives of a group in two runs, added up."""
+
+    group: str
+    collectives: int
+    change: ChangeFields
+
+
 class ComparisonFields(TypedDict):
     """Two runs."""
 
@@ -159,6 +186,8 @@ class ComparisonFields(TypedDict):
     suspects: list[SuspectFields]
     coverage: str
     collectives: list[CollectiveChangeFields]
+    groups: list[GroupChangeFields]
+    upper_bound: dict[str, float | None]
     notes: list[str]
 
 
@@ -199,7 +228,7 @@ class RunFields(TypedDict):
     schema: str
     complete: bool
     recorded_at: str
-    commit: str
+    commit: str | None
     versions: dict[str, str]
     native: str
     kernel: str
@@ -211,7 +240,7 @@ class RunFields(TypedDict):
     iterations: int
     warmup: int
     seed: int
-    lowering: dict[str, Any]
+    lowering: dict[str, Any] | None
     warnings: list[str]
     hosts: list[dict[str, Any]]
 
@@ -241,7 +270,7 @@ class TwinRunFile(RunFields):
     load_balancing: str
     events: int
     wall_s: float
-    error_bound: float
+    error_bound: float | None
 
 
 class CountersFile(TypedDict):
@@ -279,6 +308,14 @@ class PathRateFields(TypedDict):
     trains_ns: list[list[int]]
 
 
+class WaitsFields(TypedDict):
+    """Waits of small datagrams over a link while the job is silent, and beside it, in ns."""
+
+    link: str
+    waits_ns: list[int]
+    beside_ns: list[int]
+
+
 class ProbeFile(TypedDict):
     """run.json of the probes after a run."""
 
@@ -293,70 +330,9 @@ class ProbeFile(TypedDict):
     crossed: list[str]
     observed: dict[str, Any]
     latencies: list[dict[str, int]]
-    waits: list[dict[str, Any]]
+    waits: list[WaitsFields]
+    unwatched: list[str]
     counters: list[dict[str, int]]
-
-
-class FindingFields(TypedDict):
-    """A fault that a check has found."""
-
-    kind: str
-    text: str
-
-
-class CheckFile(TypedDict):
-    """The file of `genie check --json`, and run.json of a check."""
-
-    schema: str
-    hosts: int
-    pairs: int
-    rounds: int
-    took_s: float
-    notes: list[str]
-    findings: list[FindingFields]
-    observed: dict[str, Any]
-
-
-class BenchTimesFields(TypedDict):
-    """Time and bandwidths of a size, as nccl-tests gives them: us and GB/s."""
-
-    time: float
-    alg_bw: float
-    bus_bw: float
-    nwrong: int
-
-
-class BenchResultFields(TypedDict):
-    """A size of a bench."""
-
-    size: int
-    count: int
-    type: str
-    redop: str
-    root: str
-    out_of_place: BenchTimesFields
-    out_of_place_per_iter: dict[str, Any]
-    in_place: None
-    actual_iterations: int
-    experiment_name: str
-
-
-class BenchFile(TypedDict):
-    """The file of `genie bench -J`: version 3 of the JSON of nccl-tests, and Genie's own fields under `genie`."""
-
-    schema: str
-    version: Literal[3]
-    start_time: str
-    end_time: str
-    args: list[str]
-    env: list[str]
-    nccl_version: None
-    config: dict[str, Any]
-    results: list[BenchResultFields]
-    out_of_bounds: dict[str, Any]
-    average_bus_bandwidth: dict[str, Any]
-    errors: list[str]
-    genie: dict[str, Any]
 
 
 class LabFile(TypedDict):
@@ -382,6 +358,9 @@ OUTPUTS: dict[str, type] = {
     "probe": ProbeFile,
     "check": CheckFile,
     "bench": BenchFile,
+    "pairs": PairsFile,
+    "path": PathFile,
+    "inspection": InspectionFile,
     "lab": LabFile,
 }
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from genie.inputs.printable import printable
-from genie.page.words import percent
 from genie.record import JUNIT_KIND, mark, replace_own
 
 if TYPE_CHECKING:
@@ -18,7 +17,12 @@ if TYPE_CHECKING:
 
 State = Literal["passed", "failure", "error", "skipped"]
 NICS, LINKS = "NICs", "links"  # groups of test cases
-DIRECTIONS = ("egress", "ingress")
+OF_NICS = ("nic", "host", "rail")  # kinds of suspects that are NICs, or are told from nothing else by their NICs
+VERDICT_CASE = ("verdict", "the network plays as the twin does")
+NOT_SLOWER = "no slower than before"
+BASELINE = "baseline"
+COMPARED: dict[str, State] = {"slower": "failure", "inconclusive": "error"}  # the other results pass
+NOT_ALWAYS = {"rate": "rates", "congestion": "incasts"}  # kind of finding -> its observations, which a check may lack
 
 
 @dataclass(frozen=True)
@@ -57,47 +61,65 @@ def junit(suite: str, cases: Sequence[Case], line: str = "") -> str:
         if case.state != "passed":
             ElementTree.SubElement(element, case.state, {"message": printable(case.text)}).text = printable(case.text)
     if line:
-        ElementTree.SubElement(part, "system-out").text = printable(line)
+        ElementTree.SubElement(part, "system-out").text = "\n".join(map(printable, line.splitlines()))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def cases_of_verdict(verdict: Verdict) -> list[Case]:
-    """A case for the verdict, and for each component: accused, open, known, judged or not judged."""
+    """A case for the verdict, and for each component: accused, open, known, judged or not judged.
+
+    A component has the same name in every run, so that pipelines show its history.
+    """
     took_s = sum(each.span_ns for each in verdict.iterations) / 1e9
     state: State = {"pass": "passed", "fail": "failure", "inconclusive": "error"}[verdict.result]  # type: ignore[assignment]
-    cases = [Case("verdict", "the network plays as the twin does", state, verdict.line(), took_s)]
+    return [Case(*VERDICT_CASE, state, verdict.line(), took_s), *_components(verdict)]
+
+
+def cases_of_dead_run(suspects: Iterable[Suspect]) -> list[Case]:
+    """A case for the verdict on a live run that died, and for each component that probes accuse."""
+    cases = [Case(*place, *_answer(each)) for each in suspects for place in _places(each)]
+    return [Case(*VERDICT_CASE, "failure", "the live run died"), *cases]
+
+
+def _components(verdict: Verdict, prefix: str = "", accused: State | None = None) -> list[Case]:
+    """Return a case for each component. `accused`: the state of suspects in place of their own."""
     found: dict[tuple[str, str], Case] = {}  # each component once, by its first answer
 
     def add(place: tuple[str, str], state: State, text: str) -> None:
-        found.setdefault(place, Case(*place, state, text))
+        found.setdefault(place, Case(prefix + place[0], place[1], state, text))
 
+    part = verdict.judged.links
+    links = set() if part is None else {*part.names, *(name for names in part.not_judged.values() for name in names)}
     for each in verdict.suspects:
-        text = f"{each.evidence}; open: {each.doubt}" if each.doubt else each.evidence
+        state, text = _answer(each)
         for place in _places(each):
-            add(place, "error" if each.doubt else "failure", text)
-        for name in each.also:
-            if "->" in name:
-                add((LINKS, name), "error", f"would look the same as {each.name}")
+            add(place, accused or state, text)
+        for name in links.intersection(each.also):
+            add((LINKS, name), accused or "error", f"would look the same as {each.name}")
     for each in verdict.known:
         for place in _places(each):
             add(place, "skipped", f"a known fault: {each.evidence}")
-    for name, bound in verdict.upper_bound.items():
-        if bound is not None and bound < verdict.options.practical:
-            place = (LINKS, name.removeprefix("link ")) if name.startswith("link ") else (NICS, name)
-            add(place, "passed", f"at most {percent(bound)} slower than its peers")
-    for part in filter(None, (verdict.judged.nics, verdict.judged.links)):
-        for why, names in part.not_judged.items():
+    judged = verdict.judged
+    for group, part in ((NICS, judged.nics), (LINKS, judged.links)):
+        for why, names in part.not_judged.items() if part is not None else ():
             for name in names:
-                add((NICS if part is verdict.judged.nics else LINKS, name), "skipped", f"not judged: {why}")
-    return [*cases, *found.values()]
+                add((group, name), "skipped", f"not judged: {why}")
+        for name in part.names if part is not None else ():
+            add((group, name), "passed", "")
+    return list(found.values())
+
+
+def _answer(suspect: Suspect) -> tuple[State, str]:
+    if suspect.doubt:
+        return "error", f"{suspect.evidence}; open: {suspect.doubt}"
+    return "failure", suspect.evidence
 
 
 def _places(suspect: Suspect) -> list[tuple[str, str]]:
     """Return group and name of each case of a suspect: its parts pass under the same names."""
-    if suspect.kind in ("nic", "host") and suspect.ranks:
-        ways = (suspect.direction,) if suspect.direction in DIRECTIONS else DIRECTIONS
-        return [(NICS, f"rank {rank} {way}") for rank in suspect.ranks for way in ways]
+    if suspect.ranks and (suspect.kind in OF_NICS or (suspect.kind == "switch" and not suspect.links)):
+        return [(NICS, f"rank {rank}") for rank in suspect.ranks]
     return [(LINKS, link) for link in suspect.links] or [(suspect.kind, suspect.name)]
 
 
@@ -133,11 +155,26 @@ def cases_of_bench(report: Mapping[str, Any] | None, errors: Sequence[str]) -> l
     return [*cases, *(Case("bench", "bench", "error", text) for text in errors)]
 
 
-def cases_of_comparisons(found: Iterable[Comparison]) -> list[Case]:
-    """A case for each run, and for each component of it that became slower."""
+def cases_of_comparisons(found: Sequence[Comparison], names: Sequence[str] = ()) -> list[Case]:
+    """A case for each later run, and for each component of it. `names`: of the runs; those of folders change."""
     cases = []
-    for each in found:
-        state: State = {"slower": "failure", "inconclusive": "error"}.get(each.result, "passed")  # type: ignore[assignment]
-        cases.append(Case("run", each.after, state, each.line(), each.iteration.after_ns / 1e9))
-        cases += [Case("run", f"{each.after}: {it.name}", "failure", it.evidence) for it in each.suspects]
+    for name, each in zip(names or [f"run {number}" for number in range(2, len(found) + 2)], found, strict=True):
+        state = COMPARED.get(each.result, "passed")
+        cases.append(Case(name, NOT_SLOWER, state, each.line(), each.iteration.after_ns / 1e9))
+        cases += _components(each.verdict, f"{name}.", None if state == "failure" else state)
+    return cases
+
+
+def cases_of_check(report: Mapping[str, Any], kinds: Sequence[str]) -> list[Case]:
+    """A case for the check, and for each kind of finding. `report`: the object of `genie check --json`."""
+    found: dict[str, list[str]] = {kind: [] for kind in kinds}
+    for each in report["findings"]:
+        found[each["kind"]].append(each["text"])
+    observed = report["observed"]
+    left_out = {kind for kind, key in NOT_ALWAYS.items() if observed[key] is None}
+    count = len(report["findings"])
+    cases = [Case("check", "check", "failure" if count else "passed", f"findings: {count}", report["took_s"])]
+    for kind, texts in found.items():
+        state: State = "failure" if texts else "skipped" if kind in left_out else "passed"
+        cases.append(Case("check", kind, state, "; ".join(texts) or "not tested"))
     return cases

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from genie.page import as_table, document, duration, facts, key, percent, section, select, table, times
+from genie.page import as_table, document, duration, facts, key, percent, section, select, table, times, title_of
 from genie.record import mark, replace_own
-from genie.report.page_data import page_data, title
+from genie.report.page_data import collective_title, page_data
 from genie.verdict.words import collective_name
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def _head(verdict: Verdict) -> str:
             rows.append(["all others", duration(left), percent(left / max(1, verdict.cost.iteration_ns))])
             cost += table(["Of this in", "Longer than in the twin", "Share"], rows)
     first, _, rest = verdict.summary.partition("; ")
+    title = title_of(first)
+    rest = rest if title == first else verdict.summary
     beside = f"<p>{escape(rest[:1].upper() + rest[1:])}.</p>" if rest else ""
     return (
         f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
-        f"<h1>{escape(first[:1].upper() + first[1:])}</h1>{beside}"
+        f"<h1>{escape(title[:1].upper() + title[1:])}</h1>{beside}"
         f'<p class="action"><b>What to do:</b> {escape(verdict.action)}</p>{cost}</header>'
     )
 
@@ -163,7 +165,7 @@ def _parts(verdict: Verdict, data: dict[str, Any]) -> str:
     rows = [
         [
             item.iteration,
-            title(item),
+            collective_title(item),
             duration(sum(item.wait_ns) / len(item.wait_ns)),
             duration(item.wire_ns),
             duration(item.excess_ns),

@@ -73,7 +73,7 @@ def window_label(verdict: Verdict) -> str:
     )
 
 
-def title(item: Collective) -> str:
+def collective_title(item: Collective) -> str:
     """A collective's name on the page."""
     size = amount(item.size_bytes) if item.size_bytes else ""
     return " · ".join(part for part in (item.op, size, f"group {item.group} #{item.seq}") if part)
@@ -98,17 +98,17 @@ def parts(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
     largest = sorted(groups, key=lambda key: -max(i.measured_ns + abs(i.excess_ns) for i in groups[key]))[:PARTS_MAX]
     order = sorted(largest, key=lambda key: -median(item.excess_ns for item in groups[key]))
     place = {key: at for at, key in enumerate(order)}
-    result = {"median": [_part(title(groups[key][0]), groups[key]) for key in order]}
+    result = {"median": [_part(collective_title(groups[key][0]), groups[key]) for key in order]}
     window = suspect_window(verdict)
     if window and window[0] > verdict.iterations[0].iteration:
         for choice, inside in (("before", False), ("during", True)):
             chosen = {
                 key: [i for i in groups[key] if (window[0] <= i.iteration <= window[1]) == inside] for key in order
             }
-            result[choice] = [_part(title(items[0]), items) for items in chosen.values() if items]
+            result[choice] = [_part(collective_title(items[0]), items) for items in chosen.values() if items]
     shown = (item for item in verdict.collectives if (item.group, item.seq) in place)
     for item in sorted(shown, key=lambda item: (item.iteration, place[item.group, item.seq])):
-        result.setdefault(str(item.iteration), []).append(_part(title(item), [item]))
+        result.setdefault(str(item.iteration), []).append(_part(collective_title(item), [item]))
     return result
 
 

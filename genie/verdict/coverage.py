@@ -40,6 +40,7 @@ class Part:
     judged: int
     total: int  # 0: unknown
     not_judged: dict[str, tuple[str, ...]] = field(default_factory=dict)  # reason -> names
+    names: tuple[str, ...] = ()  # of the judged ones
 
     @property
     def is_whole(self) -> bool:
@@ -150,7 +151,7 @@ def coverage_of(
         missing.setdefault(why, []).append(f"rank {rank}")
     judged = [rank for rank in ranks if nics.is_judged(rank)]
     one_way = sum(nics.directions(rank) == 1 for rank in judged)
-    part = Part("NICs", len(judged), len(ranks), _frozen(missing))
+    part = Part("NICs", len(judged), len(ranks), _frozen(missing), tuple(f"rank {rank}" for rank in judged))
     partly_used = (
         () if filled is None else tuple(f"rank {rank}" for rank in judged if nics.is_partly_used(rank, filled))
     )
@@ -169,12 +170,13 @@ def _unknown(between: Between) -> str:
 
 
 def _by_tier(tiers: dict[str, str]) -> Part:
-    names = f"tier{'s' if len(tiers) > 1 else ''} of links between switches"
+    what = f"tier{'s' if len(tiers) > 1 else ''} of links between switches"
     missing: dict[str, list[str]] = {}
     for tier, why in tiers.items():
         if why:
             missing.setdefault(why, []).append(tier)
-    return Part(names, sum(not why for why in tiers.values()), len(tiers), _frozen(missing))
+    passed = tuple(tier for tier, why in tiers.items() if not why)
+    return Part(what, len(passed), len(tiers), _frozen(missing), passed)
 
 
 def _by_link(nics: Nics, links: JudgedLinks, known_paths: KnownPaths, between: Between) -> Part:
@@ -188,15 +190,16 @@ def _by_link(nics: Nics, links: JudgedLinks, known_paths: KnownPaths, between: B
         **dict.fromkeys(links.unfilled, UNFILLED),
         **dict.fromkeys(links.unsure, TOO_NOISY),
     }
+    judged: list[str] = []
     missing: dict[str, list[str]] = {}
     for link in every:
         is_of_judged_nic = owner.get(link) in nics.judged and link not in links.unfilled
         if link in passed or link in links.accused or is_of_judged_nic:
+            judged.append(link)
             continue
         default = "they carry one rank's traffic, whose NIC is not judged" if link in owner else NOT_CROSSED
         missing.setdefault(known.get(link, default), []).append(link)
-    lacking = sum(map(len, missing.values()))
-    return Part(LINKS, len(every) - lacking, len(every), _frozen(missing))
+    return Part(LINKS, len(judged), len(every), _frozen(missing), tuple(judged))
 
 
 def _frozen(missing: dict[str, list[str]]) -> dict[str, tuple[str, ...]]:

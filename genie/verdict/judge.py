@@ -24,7 +24,7 @@ from genie.verdict.load import filled_links, filled_nics
 from genie.verdict.locate import locate, without_answers
 from genie.verdict.model import Cost, FleetGate, Noise, Suspect, Verdict
 from genie.verdict.options import Options
-from genie.verdict.outcome import PINNED_PORTS, TRACED_PATHS, conclude
+from genie.verdict.outcome import NO_SUSPECT, PINNED_PORTS, TRACED_PATHS, UNEXPLAINED, conclude
 from genie.verdict.probed.doubt import with_doubts
 from genie.verdict.probed.faults import whole_rails, whole_switches
 from genie.verdict.probed.probes import (
@@ -140,7 +140,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
             *notes(live, aligned, bounds, again, ended_early),
             *links.notes(),
             *imbalances(live, twin),
-            *filter(None, [probes.unnoticed() if probes is not None else ""]),
+            *filter(None, [probes.unnoticed(), probes.not_watched()] if probes is not None else []),
         ],
         warnings=warnings_of(live, twin),
         little=bounds.little,
@@ -206,7 +206,7 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
     if not above or slow_down < tolerance:
         words = f"the fleet as a whole takes {times(slow_down)} {options.time_of}, within {percent(tolerance)}"
         return FleetGate("pass", slow_down, tolerance, words)
-    words = f"the whole fleet takes {times(slow_down)} {options.time_of}; no component stands out"
+    words = f"the whole fleet takes {times(slow_down)} {options.time_of}{NO_SUSPECT}"
     late = live.timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("iteration").is_in(aligned.iterations)))
     usual = float(late["overshoot_ns"].median() or 0) if late.height else 0.0  # type: ignore[arg-type]
     if usual > options.quiet_overshoot_ns:
@@ -229,7 +229,7 @@ def with_iterations(gate: FleetGate, iterations: list[IterationTotals], options:
     above = sign_e_value(values, float(np.log1p(gate.tolerance)), number) >= 1 / options.false_discovery
     if gate.result != "pass" or not above or gate.iterations < gate.tolerance:
         return gate
-    words = f"iterations take {times(gate.iterations)} {options.time_of}, and no component explains it"
+    words = f"iterations take {times(gate.iterations)} {options.time_of}{UNEXPLAINED}"
     return replace(gate, result="inconclusive", words=words)
 
 

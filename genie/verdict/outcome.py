@@ -6,31 +6,41 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from genie.page.words import duration, percent
+from genie.record.waits import SLOWNESS
 from genie.verdict.bounds import named, reasons_named
 from genie.verdict.by_tier.tiers import NOT_SAID
 from genie.verdict.coverage import FEW_PAIRS, NO_PAYLOAD, NOT_CROSSED, UNTESTED, unjudged
-from genie.verdict.probed.doubt import SLOWNESS
-from genie.verdict.words import cost_in_words
+from genie.verdict.words import OWN_PARTS, cost_in_words
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
     from genie.verdict.coverage import Require
     from genie.verdict.model import Suspect, Verdict
 
+NO_SUSPECT, UNEXPLAINED = "; no component stands out", ", and no component explains it"  # of the fleet's words
 RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
+KINDS = {"nic": "NIC"}  # kind of a component, as it is written
 OTHERS_MAX = 2  # suspects that the headline names beside the first
 PINNED_PORTS, TRACED_PATHS = "--source-ports pinned", "--trace-paths on"
 
 
 def conclude(verdict: Verdict) -> Verdict:
     """The verdict with result, headline and action. Fail takes precedence over inconclusive, and that over pass."""
+    verdict = replace(verdict, fleet=replace(verdict.fleet, words=_fleet_words(verdict)))
     if verdict.suspects and not (verdict.fleet.result == "fail" and verdict.suspects[0].doubt):
         return _accused(verdict)
     if verdict.fleet.result == "fail":
         return replace(
             verdict,
             result="fail",
-            summary=f"{verdict.fleet.words}; {verdict.judged.words()}",
+            summary="; ".join(
+                [
+                    verdict.fleet.words,
+                    *(f"open: {each.evidence.split(';')[0]}: {each.doubt}" for each in verdict.suspects[:1]),
+                    *map(_known, verdict.known),
+                    verdict.judged.words(),
+                ]
+            ),
             action="Compare the fabric file with the fabric: a rate, an MTU or a shared link is not what the twin "
             "assumes.",
         )
@@ -44,6 +54,14 @@ def conclude(verdict: Verdict) -> Verdict:
     return _passed(verdict, aside)
 
 
+def _fleet_words(verdict: Verdict) -> str:
+    """The words on the whole fleet, which deny no suspect and no known fault."""
+    words = verdict.fleet.words
+    if verdict.suspects:
+        return words.replace(NO_SUSPECT, "").replace(UNEXPLAINED, "")
+    return words.replace("no component", "no other component") if verdict.known else words
+
+
 def required(verdict: Verdict) -> Require:
     """The coverage that a pass needs."""
     return verdict.options.require_coverage or verdict.judged.default()
@@ -51,7 +69,10 @@ def required(verdict: Verdict) -> Require:
 
 def _accused(verdict: Verdict) -> Verdict:
     first, *further = verdict.suspects
-    more = [f"{each.kind} {each.name} ({each.fault}{', open' if each.doubt else ''})" for each in further]
+    more = [
+        f"{KINDS.get(each.kind, each.kind)} {each.name} ({each.fault}{', open' if each.doubt else ''})"
+        for each in further
+    ]
     others = f" (and {', '.join(more[:OTHERS_MAX])}" if more else ""
     others += f" and {len(more) - OTHERS_MAX} more)" if len(more) > OTHERS_MAX else ")" if more else ""
     cost = [cost_in_words(verdict.cost)] if verdict.cost else []
@@ -59,7 +80,7 @@ def _accused(verdict: Verdict) -> Verdict:
     # Steady traffic of others, below the link's capacity, leaves no trace but a lower rate.
     alone = "and that no other job sends over it, " if first.fault in SLOWNESS and first.kind != "nic" else ""
     verb = {"loss": "loses packets", "delay": "delays packets"}.get(first.fault, "is slow")
-    found = [first.evidence.split(";")[0] + others, *([f"open: {first.doubt}"] if first.doubt else [])]
+    found = [first.evidence.split(";")[0] + _rivals(first) + others, *([f"open: {first.doubt}"] if first.doubt else [])]
     return replace(
         verdict,
         result="inconclusive" if first.doubt else "fail",
@@ -68,6 +89,12 @@ def _accused(verdict: Verdict) -> Verdict:
         if first.doubt
         else f"Check {first.name}{rivals}, {alone}then run again to confirm.",
     )
+
+
+def _rivals(suspect: Suspect) -> str:
+    """` (spine1->leaf1 would look the same)`: without the cable and the port of a NIC, which count with it."""
+    rivals = [name for name in suspect.also if suspect.kind != "nic" or not name.startswith(OWN_PARTS)]
+    return f" ({named(rivals)} would look the same)" if rivals else ""
 
 
 def _known(suspect: Suspect) -> str:
@@ -161,7 +188,8 @@ def _of_nics(verdict: Verdict) -> list[str]:
     if wide:
         bound, name = max(wide)
         why = "too little traffic to be sure" if name in verdict.little else "too noisy"
-        others = f", and {len(wide) - 1} more are not surely below {percent(practical)}" if len(wide) > 1 else ""
+        verb = "is" if len(wide) == 2 else "are"
+        others = f", and {len(wide) - 1} more {verb} not surely below {percent(practical)}" if len(wide) > 1 else ""
         result.append(f"{why}: {name} may be up to {percent(bound)} slower than its peers{others}")
     return result or [unjudged([verdict.judged.nics])]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from genie.verdict.links import KnownPaths
     from genie.verdict.locate import Finding
 
+OWN_PARTS = ("link ", "the link of ", "its ")  # beginnings of the names of a NIC's cable and port
 LEAST_SHOWN = 0.01  # a smaller fraction of an iteration is not told from noise, and not divided
 
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from genie.page.words import TITLE_MAX
 from simtwin.report.band import band_in_words, mean
 from simtwin.report.collectives import table_of
 from simtwin.report.loads import FULL
@@ -39,8 +40,14 @@ HOW_TO_GET_A_SERIES = "genie simulate ... --series 10us"
 
 def head(summary: str) -> str:
     """Return the page's heading: the simulation in one sentence."""
-    whole_names = re.sub(r"[^\s,]+-&gt;[^\s,]+", r'<span class="name">\g<0></span>', escape(summary))
-    return f'<header id="verdict"><h1>{whole_names}</h1></header>'
+    said = summary.split("; ")
+    count = next((at for at in range(len(said), 1, -1) if len("; ".join(said[:at])) <= TITLE_MAX), 1)
+    first, rest = (
+        re.sub(r"[^\s,]+-&gt;[^\s,]+", r'<span class="name">\g<0></span>', escape("; ".join(part)))
+        for part in (said[:count], said[count:])
+    )
+    beside = f"<p>{rest[:1].upper() + rest[1:]}.</p>" if rest else ""
+    return f'<header id="verdict"><h1>{first}</h1>{beside}</header>'
 
 
 def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:

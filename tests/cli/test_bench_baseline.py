@@ -11,7 +11,7 @@ import pytest
 from live_runs import Ended, genie
 
 from genie.bench.baseline import SizeChange, changes_of, in_words, newest_bench, read_baseline
-from genie.record import RecordError
+from genie.record import RecordError, marked_json
 
 pytestmark = pytest.mark.live
 
@@ -63,10 +63,46 @@ def test_a_bench_of_another_job_is_refused_as_a_file_and_passed_over_as_the_last
     assert bench("-J", str(eight), ranks=8).code == 0
     given = bench("--baseline", str(eight))
     assert given.code == 2
-    assert f"--baseline {eight}: is of another job: it differs in devices" in given.stderr
+    assert f"--baseline {eight}: is of another job: it differs in ranks" in given.stderr
+    assert given.stdout == "", "nothing is measured"
     last = bench("-J", str(four), "--baseline", "last")
     assert last.code == 0
     assert "has passed: this bench is compared with none" in last.stderr
+
+
+@pytest.mark.parametrize("option", [("--mtu", "1024"), ("--congestion", "dcqcn"), ("--queue-pairs", "2")])
+def test_the_settings_of_a_twin_are_facts_of_its_job(tmp_path: Path, option: tuple[str, str]) -> None:
+    one = tmp_path / "one.json"
+    assert bench("-J", str(one)).code == 0
+    given = bench("--baseline", str(one), *option)
+    assert given.code == 2
+    fact = option[0].removeprefix("--").replace("-", "_")
+    assert f"--baseline {one}: is of another job: it differs in {fact}" in given.stderr
+    assert given.stdout == "", "nothing is simulated"
+
+
+def test_a_link_to_a_report_is_a_baseline(tmp_path: Path) -> None:
+    one, link, junction = tmp_path / "one.json", tmp_path / "accepted.json", tmp_path / "loop.json"
+    assert bench("-J", str(one)).code == 0
+    link.symlink_to(one)
+    junction.symlink_to(junction)
+    assert read_baseline(link).job["operation"] == "all_reduce"
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_baseline(junction)
+
+
+def test_reports_of_other_benches_and_versions_are_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    for kind, fields, said in (
+        ("bench-report", {"pairs": []}, "is a report of `genie bench` on paths: a baseline is one of a collective"),
+        ("check-report", {"findings": []}, "is no report of `genie bench -J`"),
+    ):
+        path.write_text(marked_json(kind, fields))
+        with pytest.raises(RecordError, match=said):
+            read_baseline(path)
+    path.write_text('{\n "schema": "genie.bench-report.2",\n "results": []\n}\n')
+    with pytest.raises(RecordError, match="was written by a later Genie"):
+        read_baseline(path)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +146,10 @@ def test_a_change_counts_beyond_noise_and_a_tenth(tmp_path: Path) -> None:
     assert SizeChange(1024, "-1", 100, 111, 0.05).is_slower
     assert not SizeChange(1024, "-1", 100, 109, 0.05).is_slower
     assert not SizeChange(1024, "-1", 100, 119, 0.2).is_slower
-    assert in_words(tmp_path, []).startswith("INCONCLUSIVE")
+    assert in_words(tmp_path, [], 3).startswith("INCONCLUSIVE")
+    one = SizeChange(1024, "-1", 100, 100, 0.05)
+    assert in_words(tmp_path, [one], 1).endswith("of both")
+    assert in_words(tmp_path, [one], 3).endswith(f"; {tmp_path} lacks 2 other sizes")
     assert bench("-J", str(tmp_path / "one.json")).code == 0
     report = json.loads((tmp_path / "one.json").read_text())
     assert {change.fraction for change in changes_of(read_baseline(tmp_path / "one.json"), report)} == {0.0}

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from live_runs import genie, rings
+from live_runs import genie, loopback, rings
 from synthetic_runs import Fault, Noise, run_pair
 
 from genie.record import marked_json
@@ -71,6 +71,46 @@ def test_files_of_commands_fit(tmp_path: Path) -> None:
         ("archive", archive),
     ):
         fits(name, json.loads(path.read_bytes()))
+
+
+def test_what_the_verdict_left_open_is_in_its_schema() -> None:
+    live, twin = run_pair(3, Noise(), Fault())
+    written = json.loads(marked_json("verdict", {**judge(live, twin).to_dict(), "runs": {}}))
+    fits("verdict", written)
+    for part, key, odd in (("nics", "partly_used", None), ("links", "unfilled", "leaf0->spine1"), ("links", "slow", 3)):
+        coverage = written["coverage"]
+        lacking = {name: value for name, value in coverage[part].items() if name != key}
+        for broken in (lacking, {**lacking, key: odd}):
+            with pytest.raises(jsonschema.ValidationError):
+                fits("verdict", {**written, "coverage": {**coverage, part: broken}})
+
+
+def test_files_of_benches_and_of_simulations_at_all_levels_fit(tmp_path: Path) -> None:
+    fabric = ("--fabric", "hosts/fabrics/lab-8.toml")
+    trace = rings(tmp_path, ranks=8)
+    sizes = ("-b", "64K", "-e", "64K", "-n", "3", "-w", "0")
+    one, pairs, path = (tmp_path / f"{name}.json" for name in ("one", "pairs", "path"))
+    assert genie("bench", "all_reduce", "--simulate", *fabric, *sizes, "-J", str(one)).code == 0
+    fits("bench", json.loads(one.read_bytes()))
+    assert genie("bench", "pairs", "--simulate", *fabric, "--json", str(pairs)).code == 0
+    fits("pairs", json.loads(pairs.read_bytes()))
+    assert genie("bench", "pingpong", "-s", "8", "-n", "5", "--json", str(path)).code == 0
+    fits("path", json.loads(path.read_bytes()))
+    for level in ("packet", "flow", "analytic"):
+        out = tmp_path / level
+        assert genie("simulate", trace, *fabric, "--level", level, "-o", str(out)).code == 0
+        fits("twin", json.loads((out / "run.json").read_bytes()))
+        fits("counters", json.loads((out / "counters.json").read_bytes()))
+    inspected = genie("inspect", trace, "--json")
+    assert inspected.code == 0
+    fits("inspection", json.loads(inspected.stdout))
+
+
+def test_the_file_of_a_check_fits(tmp_path: Path) -> None:
+    report = tmp_path / "check.json"
+    hosts = loopback(tmp_path, 2)
+    assert genie("check", "--hosts", hosts, "--quick", "--json", str(report)).code in (0, 1)
+    fits("check", json.loads(report.read_bytes()))
 
 
 @pytest.mark.extended

@@ -161,6 +161,25 @@ def test_without_the_names_of_the_nodes_no_job_starts(
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("script", ["slurm-check.sh", "slurm.sbatch"])
+@pytest.mark.parametrize("lacking", ["SLURM_JOB_ID", "SLURM_JOB_NODELIST"])
+def test_an_empty_list_of_nodes_starts_nothing(script: str, lacking: str, tmp_path: Path) -> None:
+    done = batch(tmp_path, script, **{lacking: ""})
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"{script}: SLURM_JOB_NODELIST names no nodes: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("script", ["slurm-check.sh", "slurm.sbatch"])
+def test_a_list_of_nodes_that_scontrol_expands_to_nothing_starts_nothing(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAKES, "scontrol", "true")
+    done = batch(tmp_path, script)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "scontrol does not name the nodes of job 77" in done.stderr
+
+
 def test_the_check_before_a_job_has_a_rank_on_each_node(tmp_path: Path) -> None:
     done = batch(tmp_path, "slurm-check.sh")
     assert done.returncode == 0, done.stderr

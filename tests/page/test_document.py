@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genie.page import amount, as_table, count_of, document, duration, percent, rate, select, share, table
+from genie.page import amount, as_table, count_of, document, duration, percent, rate, select, share, table, title_of
 from genie.page.lanes import lane_slices
 from genie.page.parts import TABLE_ROWS_MAX
 from genie.record.schemas import TIMELINE_SCHEMA
@@ -114,3 +114,12 @@ def test_many_short_nodes_are_few_slices_and_lose_no_time() -> None:
     assert {it[1] for it in slices} == {3}
     assert sum(end - start for _, _, _, start, end, *_ in slices) == 1_000_000
     assert slices[0][6] == "50 short nodes of kind comp"
+
+
+def test_a_title_fits_one_line() -> None:
+    short = "link leaf0->spine1 (between 8 pairs of ranks) is slow (and link a (rate))"
+    assert title_of(short) == short
+    long = f"link leaf0->spine1 (between 8 pairs of ranks) is slow{' (and link a (rate), link b (loss))' * 3}"
+    assert title_of(long) == f"link leaf0->spine1 is slow{' (and link a (rate), link b (loss))' * 2}"
+    assert title_of("word " * 40) == f"{'word ' * 22}word …"
+    assert len(title_of("x" * 500)) <= 120

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from genie.check.settings import Flow
-from genie.probe.waits import LINKS_MAX, watch_of
+from genie.probe.waits import unwatched, watch_of
+from genie.record.waits import WATCHED_MAX
 
 PATHS = {
     Flow(0, 2, 0): ("host0->leaf0", "leaf0->spine0", "spine0->leaf1", "leaf1->host2"),
@@ -37,5 +38,12 @@ def test_links_that_the_run_accuses_come_first() -> None:
     }
     wanted = [f"host{number}->leaf" for number in range(19)]
     found = watch_of(paths, wanted, first=["host18->leaf"])
-    assert len(found) == LINKS_MAX
+    assert len(found) == WATCHED_MAX
     assert found[0].link == "host18->leaf"
+    assert unwatched(wanted, found) == ["host7->leaf", "host8->leaf", "host9->leaf"]
+
+
+def test_links_without_a_flow_beside_them_count_as_not_watched() -> None:
+    links = {"leaf0->spine0", "leaf0->spine1", "leaf0->host1"}
+    assert unwatched(links, watch_of(PATHS, links)) == sorted(links)
+    assert unwatched(["leaf0->spine1"], watch_of(PATHS, ["leaf0->spine1"])) == []

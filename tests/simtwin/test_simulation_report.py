@@ -23,6 +23,7 @@ from simtwin.play.series import Series
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 from simtwin.report import simulation_report, write_simulation_report
+from simtwin.report.sections import head
 
 RAILS = """
 name = "rail16"
@@ -132,15 +133,15 @@ def test_the_verdict_comes_first_and_names_the_hottest_link(page: Any, rails: Pa
     end_ns = int(pl.read_parquet(rails / "timeline.parquet")["end_ns"].max() or 0)  # type: ignore[arg-type]
     marks = sum(link["marked"] for link in json.loads((rails / "counters.json").read_text())["links"])
     said = re.fullmatch(
-        r"GPT-13B on rail16: (\S+) ms an iteration; (\d+) % of it waiting for the network; "
-        r"hottest link (\S+), (\d+) % busy over \1 ms, never above (\d+) %; ([\d,]+) marks?, no pauses, no drops",
-        shown[0],
+        r"GPT-13B on rail16: (\S+) ms an iteration; (\d+) % of it waiting for the network\n"
+        r"Hottest link (\S+), (\d+) % busy over \1 ms, never above (\d+) %; ([\d,]+) marks?, no pauses, no drops\.",
+        "\n".join(shown[:2]),
     )
-    assert said is not None, shown[0]
+    assert said is not None, shown[:2]
     assert float(said[1]) == pytest.approx(end_ns / 1e6, rel=0.01)
     assert 80 < int(said[2]) < 100
     assert int(said[6].replace(",", "")) == marks > 0
-    assert page.title() == shown[0]
+    assert page.title().startswith(f"{shown[0]}; hottest link {said[3]}, ")
     assert page.locator("#verdict").bounding_box()["y"] < 40
     row = page.locator("#hottest tr").nth(1).inner_text().split("\t")
     assert row[0] == said[3]
@@ -293,6 +294,20 @@ CONTRAST = """selector => {
 }"""
 
 
+def test_the_title_is_one_line_and_the_rest_follows_it() -> None:
+    parts = ["job on fabric: 876 ms an iteration", "hottest link leaf1->host5, 81 % busy", "no marks, pauses or drops"]
+    name = '<span class="name">leaf1-&gt;host5</span>'
+    assert head("; ".join(parts)) == (
+        f'<header id="verdict"><h1>{parts[0]}; hottest link {name}, 81 % busy; {parts[2]}</h1></header>'
+    )
+    long = f"{parts[0]}; {'x' * 40}"
+    assert head("; ".join([long, *parts[1:]])) == (
+        f'<header id="verdict"><h1>{long}; {parts[1].replace("leaf1->host5", name)}</h1><p>No marks, pauses or drops.'
+        "</p></header>"
+    )
+    assert "<h1>" + "y" * 200 + "</h1><p>Rest.</p>" in head(f"{'y' * 200}; rest")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_by_day_and_by_night(scheme: str, rails: Path, opened: Opened) -> None:
     tab = opened(rails, scheme=scheme)
@@ -330,8 +345,8 @@ def test_few_hosts_are_drawn_one_by_one(tmp_path: Path, opened: Opened) -> None:
 def test_a_level_without_packets_says_so_and_shows_none(tmp_path: Path, opened: Opened) -> None:
     folder = _incast(tmp_path / "run", "flow")
     tab = opened(write_simulation_report(folder).parent)
-    assert tab.inner_text("h1").endswith("; level flow has no packets to mark, pause or drop")
-    assert "hottest link leaf1->host3, 9" in tab.inner_text("h1")
+    assert tab.inner_text("#verdict").endswith("evel flow has no packets to mark, pause or drop.")
+    assert "ottest link leaf1->host3, 9" in tab.inner_text("#verdict")
     assert tab.inner_text("#queues .why") == "Level flow has no packets, so no queues, marks or pauses."
     assert "marks" not in tab.inner_text("#hottest")
     _point_at_link(tab, "leaf1->host3")
@@ -341,7 +356,8 @@ def test_a_level_without_packets_says_so_and_shows_none(tmp_path: Path, opened: 
 def test_a_level_without_links_draws_none(tmp_path: Path, opened: Opened) -> None:
     folder = _incast(tmp_path / "run", "analytic")
     tab = opened(write_simulation_report(folder).parent)
-    assert "; what links carry is not known at level analytic; level analytic has no packets" in tab.inner_text("h1")
+    said = tab.inner_text("#verdict")
+    assert "hat links carry is not known at level analytic; level analytic has no packets" in said
     assert "What links carry is not known at level analytic." in tab.inner_text("#topology")
     assert tab.locator("#topology svg").count() == 0
     assert tab.locator("#lanes-figure .slice").count() == 6 + 1, "six nodes, and one on the critical path"
@@ -351,7 +367,7 @@ def test_a_run_that_moved_nothing_has_a_page_too(tmp_path: Path, opened: Opened)
     folder = tmp_path / "run"
     simulate_to_folder(twin_of(leaf_spine(2, 2, 2), 1), collective(Op.BARRIER, 1, 0), folder, workload_path="jobs/none")
     tab = opened(write_simulation_report(folder).parent)
-    assert "no link carried anything" in tab.inner_text("h1")
+    assert "no link carried anything" in tab.inner_text("#verdict")
     assert "no transfers between hosts" in tab.inner_text("#flows")
 
 

@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from live_runs import genie
+import pytest
+from live_runs import genie, in_this_process
 from synthetic_runs import Fault, Noise, run_pair
 
 from genie.record import Run, marked_json, open_run, write_run
@@ -114,6 +115,8 @@ def test_a_baseline_of_no_use_is_refused_before_anything_runs(tmp_path: Path) ->
     for baseline, out, words in (
         (tmp_path / "none", tmp_path / "out", "does not exist"),
         (before, before, "is replaced by this run"),
+        (before.parent / "before" / "twin", tmp_path / "out", "is a simulation: give a live run"),
+        (before, tmp_path / "out", "is of another job: it has 8 ranks, and this one 2"),
     ):
         ended = genie(*job, "--baseline", str(baseline), "-o", str(out))
         assert ended.code == 2
@@ -129,3 +132,26 @@ def test_checks_and_calibrations_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "check" / "run.json").write_text(marked_json("check", {}))
     (saved(tmp_path / "rings", 1, "2026-01-01T00:00:00Z").path / "run.json").write_text(marked_json("calibration", {}))
     assert [each.folder.name for each in entries(tmp_path)] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runs", ".", "-o", "none/trends.html"), "-o none/trends.html: its folder is not there"),
+        (("runs", ".", "-o", "own.html"), "own.html: is not a file that Genie wrote there"),
+        (("runs", ".", "--json", "none/runs.json"), "--json none/runs.json: its folder is not there"),
+        (("compare", "one", "two", "-o", "own.html"), "-o own.html: is a file: give a folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_outputs_that_cannot_be_written_are_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own.html"
+    own.write_text("<p>mine</p>")
+    ended = in_this_process(*words)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"genie: {said}")
+    assert len(ended.stderr.splitlines()) == 1
+    assert own.read_text() == "<p>mine</p>"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +15,7 @@ from live_runs import genie
 from synthetic_runs import Fault, Noise, run_pair
 
 from genie.record import Run, write_run
+from genie.report.comparison_page import page
 from genie.verdict import VerdictError
 from genie.verdict.history.comparison import Comparison, change_of, compare
 
@@ -59,6 +62,16 @@ def test_collectives_are_listed_by_their_change() -> None:
     assert found.collectives[0].op == "all_reduce"
 
 
+def test_groups_add_up_their_collectives() -> None:
+    found = compared(4, Noise(), Fault(2, 0.5))
+    assert sum(each.collectives for each in found.groups) == len(found.collectives)
+    for group in found.groups:
+        own = [each.change for each in found.collectives if each.group == group.group]
+        assert group.change.before_ns == pytest.approx(sum(change.before_ns for change in own), rel=0.05)
+        assert group.change.fraction > 0.2
+        assert group.change.is_sure
+
+
 def test_two_simulations_have_no_noise() -> None:
     followed = run_pair(1, Noise(), Fault())[1]
     twin = replace(followed, info={**followed.info, "follow": False})
@@ -66,6 +79,26 @@ def test_two_simulations_have_no_noise() -> None:
     longer = replace(twin, timeline=twin.timeline.with_columns((pl.col("end_ns") * 1.02).cast(pl.Int64)))
     assert compare(twin, longer).result == "slower"
     assert compare(longer, twin).result == "faster"
+
+
+def test_a_slower_part_that_costs_two_simulations_nothing_is_said_after_the_time() -> None:
+    live, followed = run_pair(1, Noise(), Fault())
+    twin = replace(followed, info={**followed.info, "follow": False})
+    slow = replace(compare(twin, twin), suspects=compared(3, Noise(), Fault(5, 0.5)).suspects)
+    first = slow.suspects[0].evidence.split(";")[0]
+    assert slow.line().startswith(
+        f"SAME {twin.path} as {twin.path}: iterations take as long (+0 ns, ± 1.2 ms), although {first}; "
+    )
+    assert compare(live, live).parts()[0].startswith("iterations take as long")
+
+
+def test_titles_of_the_page_fit_a_line_whatever_the_names_of_the_folders() -> None:
+    found = compared(3, Noise(), Fault(5, 0.5))
+    far = replace(found, before=f"runs/{'a' * 200}", after=f"runs/{'b' * 200}")
+    for each in (found, far, replace(found, suspects=[], notes=["no single NIC or link stands out"])):
+        (title,) = re.findall(r"<h1>(.*?)</h1>", page([each]))
+        assert 0 < len(unescape(title)) <= 120
+    assert far.before in page([far])
 
 
 def test_a_change_has_the_noise_of_both() -> None:
@@ -84,9 +117,16 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
     other = replace(live, timeline=live.timeline.with_columns(pl.col("size_bytes") * 2))
     with pytest.raises(VerdictError, match="are runs of other workloads: compare runs of one job"):
         compare(live, other)
+    elsewhere = replace(twin, info={**twin.info, "fabric": "other"})
+    with pytest.raises(VerdictError, match=r"are runs on different fabrics \(.* and other\): compare runs of one job"):
+        compare(live, live, (replace(twin, info={**twin.info, "fabric": "one"}), elsewhere))
     fewer = replace(live, info={**live.info, "ranks": 4})
     with pytest.raises(VerdictError, match=r"differ in ranks \(8 and 4\)"):
         compare(live, fewer)
+    short = replace(live, info={**live.info, "complete": False, "problem": "rank 3\ndied"})
+    for pair in ((live, short), (short, live)):
+        with pytest.raises(VerdictError, match=r"the run did not end \(rank 3 died\): give one that did"):
+            compare(*pair)
     cut = replace(live, timeline=live.timeline.with_columns(pl.lit(-1, pl.Int64).alias("end_ns")))
     with pytest.raises(VerdictError, match="no iteration ended"):
         compare(live, cut)

@@ -8,20 +8,21 @@ import pytest
 from link_runs import run_pair
 from test_probed_faults import suspect
 
+from genie.record.waits import LinkWaits
 from genie.verdict import judge
 from genie.verdict.history.comparison import compare
-from genie.verdict.probed.doubt import ProbedWaits, busy_links, with_doubts
+from genie.verdict.probed.doubt import busy_links, with_doubts
 from genie.verdict.probed.faults import whole_rails
-from genie.verdict.probed.probes import ProbedPath, Probes
+from genie.verdict.probed.probes import ProbedPath, Probes, probes_of
 
 LINK = "leaf0->spine1"
 QUIET = tuple(range(0, 40_000, 40))  # 1,000 waits of up to 40 us
 SHORT = (150_000,) * 1000
 
 
-def waits(share: float, beside: tuple[int, ...] = QUIET) -> ProbedWaits:
+def waits(share: float, beside: tuple[int, ...] = QUIET) -> LinkWaits:
     waiting = round(1000 * share)
-    return ProbedWaits(LINK, (2_300_000,) * waiting + (10_000,) * (1000 - waiting), beside)
+    return LinkWaits(LINK, (2_300_000,) * waiting + (10_000,) * (1000 - waiting), beside)
 
 
 def sound_path(*links: str, share: float = 0.99) -> ProbedPath:
@@ -31,11 +32,22 @@ def sound_path(*links: str, share: float = 0.99) -> ProbedPath:
 @pytest.mark.parametrize(
     ("seen", "is_busy"),
     [(waits(0.3), True), (waits(0.05), True), (waits(0.01), False), (waits(0.0), False),
-     (waits(0.3, beside=tuple(ns * 50 for ns in QUIET)), False), (ProbedWaits(LINK, SHORT, SHORT), False),
-     (ProbedWaits(LINK, (), QUIET), False), (ProbedWaits(LINK, SHORT, ()), False)],
+     (waits(0.3, beside=tuple(ns * 50 for ns in QUIET)), False), (LinkWaits(LINK, SHORT, SHORT), False),
+     (LinkWaits(LINK, (), QUIET), False), (LinkWaits(LINK, SHORT, ()), False)],
 )  # fmt: skip
-def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: ProbedWaits, is_busy: bool) -> None:
+def test_datagrams_that_wait_longer_than_those_beside_show_others_traffic(seen: LinkWaits, is_busy: bool) -> None:
     assert (LINK in busy_links([seen])) == is_busy
+
+
+def test_slow_links_that_probes_did_not_watch_are_said() -> None:
+    """In the verdict's notes, so that nobody takes such a link for one on which no other job sends."""
+    live, twin = run_pair(3, {LINK: 0.4})
+    words = (
+        f"probes did not watch these links for traffic of others: {LINK}; they watch 16 links at most, and each beside "
+        "a path that avoids all of them"
+    )
+    assert words in judge(live, twin, probes=probes_of({"unwatched": [LINK]})).notes
+    assert not any("did not watch" in each for each in judge(live, twin, probes=probes_of({})).notes)
 
 
 def test_a_slow_link_with_others_traffic_is_open_and_stands_behind_a_certain_one() -> None:

@@ -17,6 +17,7 @@ from genie.record import Run
 from genie.verdict import Options, judge
 from genie.verdict.coverage import Nics, Require
 from genie.verdict.model import EXIT_CODES
+from genie.verdict.outcome import conclude
 
 Runs = tuple[Run, Run]
 NO_SLOWER = "is slower than its peers by 10 % or more"
@@ -245,3 +246,37 @@ def test_what_to_do_names_the_option_that_makes_it_enough() -> None:
     assert judge(*rings(two_leaves())).action == (
         "Place ranks so that their traffic crosses all links, or say that NICs are enough: --require-coverage nics."
     )
+
+
+def test_a_slow_fleet_denies_no_open_suspect_and_no_known_fault() -> None:
+    alone = judge(*synthetic_runs.run_pair(1, Noise(), Fault(fleet=0.5)))
+    found = judge(*link_runs.run_pair(8, {"leaf0->spine0": 0.4})).suspects[0]
+    fleet = "the whole fleet takes 2.00x the twin's time"
+    assert alone.line() == f"FAIL {fleet}; no component stands out; 8 of 8 NICs judged"
+    first = found.evidence.split(";")[0]
+    open_ = conclude(replace(alone, suspects=[replace(found, doubt="traffic of others crosses it")]))
+    assert open_.line() == f"FAIL {fleet}; open: {first}: traffic of others crosses it; 8 of 8 NICs judged"
+    known = conclude(replace(alone, known=[found]))
+    assert known.line() == f"FAIL {fleet}; no other component stands out; known: {first}; 8 of 8 NICs judged"
+    assert "no component stands out" not in conclude(replace(alone, suspects=[found])).fleet.words
+
+
+def test_what_looks_the_same_as_a_suspect_is_in_the_first_line() -> None:
+    verdict = judge(*link_runs.run_pair(8, {"leaf0->spine0": 0.4}))
+    (link,) = verdict.suspects
+    line = conclude(replace(verdict, suspects=[replace(link, also=["spine0->leaf1"])])).line()
+    assert line.startswith(f"FAIL {link.evidence.split(';')[0]} (spine0->leaf1 would look the same); ")
+    verdict = judge(*synthetic_runs.run_pair(1, Noise(), Fault(5, 0.5)))
+    (nic,) = verdict.suspects
+    assert len(nic.also) == 2, "its cable and its port, which the words on the NIC have already"
+    assert "would look the same" not in verdict.line()
+    rival = "the receiving side of rank 3 (host3/nic0)"
+    line = conclude(replace(verdict, suspects=[replace(nic, also=[*nic.also, rival])])).line()
+    assert f" ({rival} would look the same); " in line
+
+
+def test_further_suspects_have_their_kinds_of_fault() -> None:
+    verdict = judge(*synthetic_runs.run_pair(1, Noise(), Fault(5, 0.5)))
+    (nic,) = verdict.suspects
+    line = conclude(replace(verdict, suspects=[nic, replace(nic, name="host3/nic0", fault="loss", doubt="x")])).line()
+    assert " (and NIC host3/nic0 (loss, open)); " in line

@@ -13,6 +13,7 @@ import typer
 
 from genie.bench import comparison, nccl_json, nccl_table
 from genie.bench.asked import Asked
+from genie.bench.baseline import asked_facts, job_of
 from genie.bench.collectives import OPERATIONS, SENDRECV, Operation, chain
 from genie.bench.measured import Measured, measured
 from genie.cli.bench import flags
@@ -161,22 +162,25 @@ def collective(
     traffic = replace(traffic, algorithm=_algorithm_of(operation, algorithm))
     live = replace(live, verify=bool(given.check))
     mtu_bytes = mtu_from(mtu)
-    chosen = {"mtu": mtu_bytes, "congestion": traffic.congestion}
-    ours = {"collective": operation.name, "world": "live" if runs else "twin", "asked": chosen, **facts_of_build()}
+    world = "live" if runs else "twin"
+    known = asked_facts(operation.name, world, replace(asked, ranks=ranks or 0))
+    ours = {"collective": operation.name, "world": world, **facts_of_build()}
     with (
-        Report(files, ours) as report,
+        Report(files, ours, known) as report,
         staged(traffic, live, lab, ranks, runs=runs) as bench_site,
         workplace(out, bench_site.hosts if runs else None) as folder,
     ):
         tables: list[Table] = []
         _ = bench_site.job.lowering  # its errors come before a table begins
         asked = replace(asked, ranks=bench_site.hosts.ranks)
+        known = asked_facts(operation.name, world, asked)
         operations = flags.operations_from(operation, given, asked.ranks)
         level, threads = simulated.level, simulated.threads
         twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes) if simulates else None
         if runs:
             network = LiveWorld(bench_site, folder, mtu_bytes=mtu_bytes, limit_s=given.timeout or None)
             network.announce(f"{operation.name}-{asked.minimum_bytes}")
+            report.of_job(job_of(known, network.devices(), network.facts()))
             # Before the lab's faults, which are not part of the hosts' latency.
             bench_site = bench_site.calibrated(folder / "calibration") if compare else bench_site
             with bench_site.site.faults_injected():
@@ -187,6 +191,8 @@ def collective(
         if twin is not None:
             if runs:  # with the MTU that the ranks have found, and the hosts' latency
                 twin = TwinWorld(bench_site, folder, level=level, threads=threads, mtu_bytes=mtu_bytes)
+            else:
+                report.of_job(job_of(known, twin.devices(), twin.facts()))
             twin.warn()
             tables.append(Table(twin, asked, operations, None if runs else minimum_gb_per_s))
             report.add(tables[-1])

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from genie.bench import baseline, comparison, nccl_json, nccl_table
-from genie.bench.baseline import BenchBaseline
 from genie.bench.collectives import Operation
 from genie.bench.measured import Measured
 from genie.cli.bench.runs import check_json, write_json
@@ -61,19 +60,26 @@ class Filled(Protocol):
 class Report:
     """The files, written when the bench ends, with all finished lines, also after an error."""
 
-    def __init__(self, files: ReportFiles, ours: dict[str, Any]) -> None:
+    def __init__(self, files: ReportFiles, ours: dict[str, Any], asked: Mapping[str, Any]) -> None:
+        """`asked`: the facts of the job that options alone decide. Raises UsageError, RecordError."""
         self._files, self._ours = files, ours
         self._started = time.strftime(nccl_table.TIME_FORMAT)
         self._tables: list[Filled] = []  # the measured table first, then the simulated one
         given = files.baseline
         self._before = None if given in (None, LAST) else baseline.read_baseline(Path(str(given)))
         self.code = EXIT_OK  # of the comparison with the baseline
+        self.of_job(asked)
+
+    def of_job(self, job: Mapping[str, Any]) -> None:
+        """Refuse a baseline of another job, as far as the facts of this one are known. Raises UsageError."""
+        if self._before is not None:
+            other = baseline.differences(self._before.job, job)
+            if other:
+                raise UsageError(f"--baseline {self._before.path}: is of another job: it differs in {', '.join(other)}")
+        self._ours["job"] = {**job}
 
     def add(self, table: Filled) -> None:
-        """Add a table to the report, before it is filled. Raises UsageError for a baseline of another job."""
-        if not self._tables and self._before is not None:
-            config = nccl_json.config_of(table.asked, table.devices)
-            self._check_job(self._before, baseline.asked_of(config, self._ours))
+        """Add a table to the report, before it is filled."""
         self._tables.append(table)
 
     def __enter__(self) -> Report:
@@ -86,6 +92,8 @@ class Report:
             found = self._object(errors)
         if error is None and found is not None:
             try:
+                self.of_job({**self._ours["job"], baseline.MTU: self._mtu()})
+                found["genie"]["job"] = self._ours["job"]
                 self._compare(found)
             finally:  # the measurements stay, although the baseline is of no use
                 self._write(found, errors)
@@ -101,6 +109,10 @@ class Report:
 
             write_junit(self._files.junit, "genie", cases_of_bench(found, errors))
 
+    def _mtu(self) -> int:
+        """Return the path MTU, which ranks may have found themselves."""
+        return int(self._ours["job"][baseline.MTU] or self._tables[0].info["settings"]["mtu"])
+
     def _path(self) -> Path | None:
         """Return the report's file; without -J the next bench can find one only if it is to look for one."""
         if self._files.json is not None or self._files.baseline != LAST:
@@ -113,27 +125,20 @@ class Report:
         given = self._files.baseline
         if given is None:
             return
-        job = baseline.job_of(found["config"], found["genie"])
-        before = self._before
+        before, job = self._before, self._ours["job"]
         if before is None:
             folder = RUNS if self._files.json is None else self._files.json.parent
             before = baseline.newest_bench(folder, job)
             if before is None:
                 warn(f"--baseline last: no bench of this job in {folder} has passed: this bench is compared with none")
                 return
-        else:
-            self._check_job(before, job)
         changes = baseline.changes_of(before, found)
         found["genie"]["baseline"] = {"file": str(before.path), "sizes": [each.to_dict() for each in changes]}
-        print_verdict(baseline.in_words(before.path, changes))
+        measured = len({(each["size"], each["root"]) for each in found["results"]})
+        print_verdict(baseline.in_words(before.path, changes, measured))
         self.code = (
             EXIT_FAILED if any(each.is_slower for each in changes) else EXIT_OK if changes else EXIT_INCONCLUSIVE
         )
-
-    def _check_job(self, before: BenchBaseline, job: Mapping[str, Any]) -> None:
-        other = baseline.differences(baseline.job_of(before.report.config, before.report.genie), job)
-        if other:
-            raise UsageError(f"--baseline {before.path}: is of another job: it differs in {', '.join(other)}")
 
     def _object(self, errors: list[str]) -> dict[str, Any]:
         first, *others = self._tables

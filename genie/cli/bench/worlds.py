@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from genie.bench.baseline import MTU, SETTINGS
 from genie.bench.nccl_json import Device
 from genie.cli.bench.runs import BenchSite, run_ranks, save_trace
 from genie.cli.simulation_progress import Progress
+from genie.config.congestion import plain
 from genie.errors import UsageError
 from genie.invocation import detail, note
 from genie.job.job import rate_from
@@ -29,6 +31,9 @@ class World(Protocol):
 
     def devices(self) -> list[Device]:
         """The place of each rank."""
+
+    def facts(self) -> dict[str, Any]:
+        """The facts that benches of one job share; None for those that only a run can tell."""
 
     def notes(self) -> list[str]:
         """Lines about the world for the head of a table."""
@@ -62,6 +67,18 @@ class LiveWorld:
             devices.append(Device(place.rank, host, counted[host], where, f"{transport} {where}"))
             counted[host] += 1
         return devices
+
+    def facts(self) -> dict[str, Any]:
+        """The settings of the ranks, the lowering, and the fabric; without a file, ranks find the MTU themselves."""
+        settings = self._settings_of("facts")
+        every = msgspec.to_builtins(settings)
+        written = self._site.job.written
+        return {
+            **{key: every[key] for key in SETTINGS},
+            MTU: settings.mtu or None,
+            "lowering": settings.lowering.facts(),
+            "fabric": "" if written is None else written.name,
+        }
 
     def notes(self) -> list[str]:
         """Return no lines: a table without them was measured."""
@@ -116,6 +133,20 @@ class TwinWorld:
             fabric = msgspec.structs.replace(fabric, transport=transport)
         job.check_rate()
         self._twin = job.twin(threads=threads, level=level, fabric=fabric)
+
+    def facts(self) -> dict[str, Any]:
+        """The settings of the twin's connections, the lowering, the level and the fabric."""
+        fabric = self._twin.fabric
+        return {
+            "queue_pairs": fabric.transport.queue_pairs or 1,
+            "split": fabric.transport.split or False,
+            MTU: fabric.transport.mtu,
+            "congestion": plain(fabric.control),
+            "lowering": self._job.lowering.facts(),
+            **self._twin.level.facts(),
+            "fabric": fabric.name,
+            "rate": self._job.traffic.rate or "",
+        }
 
     def warn(self) -> None:
         """Warn where the hosts' latency is not known, or was measured at another rate."""

@@ -28,7 +28,7 @@ genie compare runs/before runs/after -o runs/comparison
 ```
 """
 COMPARISON_KIND = "comparison"
-ROWS_MAX = 10  # of a table on a terminal
+ROWS_MAX, GROUPS_MAX = 10, 5  # of a table on a terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -65,6 +65,8 @@ def compare(
     if len(runs) < 2:
         raise UsageError("give two or more run folders: the first one is what the others are compared with")
     check_junit(junit)
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: is a file: give a folder")
     if again := next((path for path in runs[1:] if path.resolve() == runs[0].resolve()), None):
         raise UsageError(f"{again}: is the first run itself: give another one")
     first, *others = [opened(path) for path in runs]
@@ -81,7 +83,7 @@ def compare(
     if junit is not None:
         from genie.report.junit import cases_of_comparisons, write_junit
 
-        write_junit(junit, "genie", cases_of_comparisons(found))
+        write_junit(junit, "genie", cases_of_comparisons(found), "\n".join(each.line() for each in found))
     codes = {each.exit_code for each in found}
     return next((code for code in (EXIT_FAILED, EXIT_INCONCLUSIVE) if code in codes), EXIT_OK)
 
@@ -98,11 +100,13 @@ def _explained(found: Comparison) -> Comparison:
 
 
 def print_table(found: Comparison) -> None:
-    """Print the collectives whose time changed most."""
+    """Print the groups and the collectives whose time changed most."""
+    parts = [(each.name, each.change) for each in found.groups[:GROUPS_MAX]]
+    parts += [(each.name, each.change) for each in found.collectives[:ROWS_MAX]]
     rows = [
-        (each.name, each.change.before_ns, each.change.after_ns, each.change)
-        for each in found.collectives[:ROWS_MAX]
-        if each.change.before_ns != each.change.after_ns
+        (name, change.before_ns, change.after_ns, change)
+        for name, change in parts
+        if change.before_ns != change.after_ns
     ]
     if not rows:
         return

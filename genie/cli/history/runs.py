@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from genie.cli.bench.runs import AsJson
+from genie.cli.bench.runs import AsJson, check_json
 from genie.cli.groups import flattened
 from genie.cli.output import RUNS
 from genie.errors import UsageError
-from genie.record import marked_json, replace_own
+from genie.record import marked_json, refuse_foreign, replace_own
 
 if TYPE_CHECKING:
     from genie.verdict.history.archive import Entry, Step
@@ -48,8 +48,15 @@ def runs(
     """
     from genie.verdict.history.archive import entries, steps_of
 
-    if out is not None and out.suffix != ".html":
-        raise UsageError(f"-o {out}: must end in .html")
+    if out is not None:
+        from genie.report.archive_page import PAGE_KIND
+
+        if out.suffix != ".html":
+            raise UsageError(f"-o {out}: must end in .html")
+        if not out.parent.is_dir():
+            raise UsageError(f"-o {out}: its folder is not there")
+        refuse_foreign(out, PAGE_KIND)
+    check_json(as_json, ARCHIVE_KIND)
     folder = folder or RUNS
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder: give the folder that holds the runs, such as runs")

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
-from genie.page.words import amount, duration, percent
+from genie.page.words import amount, count_of, duration, percent
 from genie.verdict.align import align
 from genie.verdict.compatibility import VerdictError, communication
-from genie.verdict.history.reference import as_measured, ended_iterations, reference_of
+from genie.verdict.history.reference import as_measured, check_complete, ended_iterations, reference_of
 from genie.verdict.judge import judge, noise_model
 from genie.verdict.options import Options
 from genie.verdict.probed.probes import Probes, relative_to
@@ -78,6 +78,19 @@ class CollectiveChange:
 
 
 @dataclass(frozen=True)
+class GroupChange:
+    """The collectives of a group that every iteration of both runs has, their times added up."""
+
+    group: str
+    collectives: int
+    change: Change
+
+    @property
+    def name(self) -> str:
+        return f"group {self.group or '0'}, {count_of(self.collectives, 'collective')}"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two runs of one workload, and the changes from the first to the second."""
 
@@ -86,9 +99,11 @@ class Comparison:
     after: str
     iteration: Change
     collectives: list[CollectiveChange]  # the largest change in time first
+    groups: list[GroupChange]  # likewise
     suspects: list[Suspect]
     coverage: str  # `8 of 8 NICs and 8 of 8 links between switches`
     fleet: float  # change of the median rank's transfers
+    verdict: Verdict  # on the later run, with the earlier one in place of a twin
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -98,15 +113,25 @@ class Comparison:
 
     def line(self) -> str:
         """The result in one line."""
-        parts = [f"iterations take {self.iteration.words()}"]
+        return f"{self.result.upper()} {self.runs()}: {'; '.join(self.parts())}"
+
+    def runs(self) -> str:
+        """`runs/tuesday than runs/monday`, to follow the result."""
+        beside = {"same": "as", "inconclusive": "beside"}.get(self.result, "than")
+        return f"{self.after} {beside} {self.before}"
+
+    def parts(self) -> list[str]:
+        """The findings, the most important one first."""
+        took = f"iterations take {self.iteration.words()}"
+        parts = [took]
         if self.suspects:
             first = self.suspects[0].evidence.split(";")[0]
-            parts.insert(0, first + (f" (and {len(self.suspects) - 1} more)" if len(self.suspects) > 1 else ""))
-        elif self.result == "same":
+            first += f" (and {len(self.suspects) - 1} more)" if len(self.suspects) > 1 else ""
+            # A simulation shows slower parts that the iterations do not wait for.
+            parts = [first, took] if self.result in ("slower", "inconclusive") else [f"{took}, although {first}"]
+        elif self.result == "same" and not self.verdict.judged.is_empty:
             parts.append("no NIC or link that was compared became slower by 10 % or more")
-        parts += [*self.notes, f"{self.coverage} compared"]
-        beside = {"same": "as", "inconclusive": "beside"}.get(self.result, "than")
-        return f"{self.result.upper()} {self.after} {beside} {self.before}: {'; '.join(parts)}"
+        return [*parts, *self.notes, f"{self.coverage} compared"]
 
     def to_dict(self) -> dict[str, Any]:
         """Content of compare.json, for one pair of runs."""
@@ -120,6 +145,8 @@ class Comparison:
             "suspects": [asdict(suspect) for suspect in self.suspects],
             "coverage": self.coverage,
             "collectives": [{**asdict(each), "name": each.name} for each in self.collectives],
+            "groups": [asdict(each) for each in self.groups],
+            "upper_bound": self.verdict.upper_bound,
             "notes": self.notes,
         }
 
@@ -132,10 +159,13 @@ def compare(
 ) -> Comparison:
     """Compare two runs of one workload. `twins`: of both, which know the fabric. `probes`: of links after both runs.
 
-    Raises VerdictError where they are of different workloads, or no iteration ended.
+    Raises VerdictError where they are of different workloads, one was cut short, or no iteration ended.
     """
+    for run in (before, after):
+        check_complete(run)
     reference, measured = reference_of(before, twins[0]), as_measured(after)
     _check_alike(before, after)
+    _check_fabrics(before, after, twins)
     options = Options()
     first = align(as_measured(before), reference)
     spread, stride = noise_model(both_directions(first))
@@ -163,9 +193,11 @@ def compare(
         str(after.path),
         iteration,
         collective_changes(before, after),
+        group_changes(before, after),
         verdict.suspects,
         verdict.judged.words().removesuffix(" judged"),
         verdict.fleet.slow_down,
+        verdict,
         notes,
     )
 
@@ -212,6 +244,15 @@ def _check_alike(before: Run, after: Run) -> None:
         raise VerdictError(f"{before.path} and {after.path} are runs of other workloads: compare runs of one job")
 
 
+def _check_fabrics(before: Run, after: Run, twins: tuple[Run | None, Run | None]) -> None:
+    """Raises VerdictError for live runs of validations on different fabrics. Simulations may compare fabrics."""
+    one, other = (twin.info.get("fabric") if twin is not None else None for twin in twins)
+    if before.info.get("world") == "live" and one and other and one != other:
+        raise VerdictError(
+            f"{before.path} and {after.path} are runs on different fabrics ({one} and {other}): compare runs of one job"
+        )
+
+
 def change_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Change:
     """Return the change of a time, from its values in the iterations of both runs."""
     typical = float(np.median(before)), float(np.median(after))
@@ -240,6 +281,23 @@ def collective_changes(before: Run, after: Run) -> list[CollectiveChange]:
         CollectiveChange(op, group, seq, size, change_of(first[group, seq, op, size], values))
         for (group, seq, op, size), values in second.items()
         if (group, seq, op, size) in first
+    ]
+    return sorted(found, key=lambda each: -abs(each.change.after_ns - each.change.before_ns))
+
+
+def group_changes(before: Run, after: Run) -> list[GroupChange]:
+    """The changes of all groups, the largest change in time first."""
+    first, second = _wires(before), _wires(after)
+    whole = [len(ended_iterations(run)) for run in (before, after)]
+    groups: dict[str, list[Key]] = {}
+    for key in second:
+        if key in first and [len(first[key]), len(second[key])] == whole:
+            groups.setdefault(key[0], []).append(key)
+    found = [
+        GroupChange(
+            group, len(keys), change_of(*(np.sum([wires[key] for key in keys], axis=0) for wires in (first, second)))
+        )
+        for group, keys in groups.items()
     ]
     return sorted(found, key=lambda each: -abs(each.change.after_ns - each.change.before_ns))
 

@@ -42,6 +42,13 @@ def as_measured(run: Run) -> Run:
     return Run(run.path, {**run.info, "world": "live"}, run.timeline, run.transfers, run.counters, run.paths)
 
 
+def check_complete(run: Run) -> None:
+    """Raises VerdictError for a run that was cut short: its last iterations may show the cause of that."""
+    if run.info.get("complete") is False:
+        why = " ".join(str(run.info.get("problem") or "its records are incomplete").split())
+        raise VerdictError(f"{run.path}: the run did not end ({why}): give one that did")
+
+
 def ended_iterations(run: Run) -> Sequence[int]:
     """The iterations after warm-up in which every node ended. Raises VerdictError when there is none."""
     warmup = int(run.info.get("warmup", 0))

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from msgspec import Struct
 
 from genie.page.words import duration, percent, rate
+from genie.record.waits import OF_OTHERS, LinkWaits
 from genie.verdict.model import Suspect
 
-SLOWNESS = ("rate", "intermittent")
-OF_OTHERS = (*SLOWNESS, "loss", "delay")  # faults that traffic of others looks like
 WAIT_MIN_NS, WAIT_NOISES = 100_000, 3.0  # shorter waits are the noise of hosts
 BESIDE_QUANTILE = 0.95  # of the waits of a flow that does not cross the link: their noise
 WAITING_SHARE = 0.05  # of the datagrams over a link
@@ -21,15 +19,7 @@ WAITING_SHARE_OF_DELAY = 0.5
 WAITING_MIN = 20
 
 
-class ProbedWaits(Struct, frozen=True):
-    """Waits of a probe's run.json: see genie/probe/waits.py."""
-
-    link: str
-    waits_ns: tuple[int, ...]
-    beside_ns: tuple[int, ...]
-
-
-def busy_links(waits: Sequence[ProbedWaits]) -> dict[str, tuple[float, int]]:
+def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
     """Return link -> (share of the datagrams that waited there, median wait in ns), for links with others' traffic."""
     found = {}
     for each in waits:
@@ -46,7 +36,7 @@ def busy_links(waits: Sequence[ProbedWaits]) -> dict[str, tuple[float, int]]:
 def with_doubts(
     suspects: Sequence[Suspect],
     probed: Sequence[Suspect],
-    waits: Sequence[ProbedWaits],
+    waits: Sequence[LinkWaits],
     sound: Mapping[str, float],
     uneven: Mapping[str, tuple[float, float]],
 ) -> list[Suspect]:

@@ -15,10 +15,10 @@ from msgspec import Meta, Struct, convert
 
 from genie.page.words import percent, rate
 from genie.record.reading import read_object
-from genie.verdict.bounds import Bounds, JudgedLinks
+from genie.record.waits import WATCHED_MAX, LinkWaits
+from genie.verdict.bounds import Bounds, JudgedLinks, named
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
-from genie.verdict.probed.doubt import ProbedWaits
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 ROUNDS_MIN = 3  # measurements of a path, for a result
@@ -62,7 +62,8 @@ class Probes:
     faults: tuple[ProbedFault, ...] = ()
     host_links: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # link -> (direction, rank) of its NIC
     between: frozenset[str] = frozenset()  # links between switches that probes have crossed
-    waits: tuple[ProbedWaits, ...] = ()  # over links that are slow, or that the run accuses
+    waits: tuple[LinkWaits, ...] = ()  # over links that are slow, or that the run accuses
+    unwatched: tuple[str, ...] = ()  # further such links
 
     def passed(self, practical: float) -> dict[str, float]:
         """Link -> upper bound of its slow-down, for links on a path that reached its rate."""
@@ -98,6 +99,15 @@ class Probes:
             f"a link that is slow at times may pass: probes measured {len(links)} links {rounds} times"
             if rounds
             else ""
+        )
+
+    def not_watched(self) -> str:
+        """Return the slow links on which traffic of others could not be seen, in words; "" if there are none."""
+        if not self.unwatched:
+            return ""
+        return (
+            f"probes did not watch these links for traffic of others: {named(list(self.unwatched))}; they watch "
+            f"{WATCHED_MAX} links at most, and each beside a path that avoids all of them"
         )
 
     def slow(self, practical: float) -> list[ProbedPath]:
@@ -138,7 +148,8 @@ class _Info(Struct):
     faults: list[ProbedFault] = []
     host_links: dict[str, tuple[str, int]] = {}
     crossed: list[str] = []
-    waits: list[ProbedWaits] = []
+    waits: list[LinkWaits] = []
+    unwatched: list[str] = []
 
 
 def read_probes(path: Path) -> Probes:
@@ -154,7 +165,8 @@ def probes_of(info: dict[str, Any]) -> Probes:
         convert(info.get("faults", []), tuple[ProbedFault, ...]),
         host_links,
         frozenset(info.get("crossed", [])) - set(host_links),
-        convert(info.get("waits", []), tuple[ProbedWaits, ...]),
+        convert(info.get("waits", []), tuple[LinkWaits, ...]),
+        tuple(info.get("unwatched", [])),
     )
     tests = [test for test in info.get("tests", []) if test["expected_bps"] > 0 and test["links"]]
     rounds = min((len(test["rates_bps"]) for test in tests), default=0)
@@ -231,6 +243,7 @@ def relative_to(before: Probes, after: Probes) -> Probes:
             if (earlier := known.get(frozenset(path.links))) is not None
         ),
         waits=after.waits,
+        unwatched=after.unwatched,
     )
 
 

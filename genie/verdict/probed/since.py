@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from genie.record.waits import SLOWNESS
 from genie.verdict.align import Aligned
 from genie.verdict.evidence import Window, change_window, members_against_peers
 from genie.verdict.links import KnownPaths, one_way, tier_series
 from genie.verdict.model import Suspect
-from genie.verdict.probed.doubt import SLOWNESS
 from genie.verdict.series import Series, phase_column, standardise
 
 
