@@ -46,6 +46,7 @@ class Column:
     operation: str
     label: str
     variables: dict[str, str] = field(default_factory=dict)  # NCCL's, as the publication sets them
+    parts: int = 1  # of the operation's buffer, of which the table gives the size of one
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,16 @@ class Cluster:
 
 
 FORCED = tuple(Column(name, "all_reduce", name, {"NCCL_ALGO": name.capitalize()}) for name in ("ring", "tree"))
-SPARK_COLUMNS = (("all_reduce", ""), ("all_gather", " (output = n x)"), ("reduce_scatter", " (input = n x)"))
+SPARK_COLUMNS = (
+    ("all_reduce", "", 1), ("all_gather", " (output = n x)", 2), ("reduce_scatter", " (input = n x)", 2),
+)  # fmt: skip
 SPARK = {"NCCL_MAX_NCHANNELS": "8", "NCCL_BUFFSIZE": "1048576", "NCCL_PROTO": "^LL128"}
 MN5 = "mn5-h100-allreduce-by-algorithm.md"
 CLUSTERS = (
     Cluster("mn5-4", MN5, "4 nodes", "size", FORCED, "2.19"),
     Cluster("mn5-16", MN5, "16 nodes", "size", FORCED, "2.19"),
     Cluster("spark2", "spark2-pair-nccl2307.md", "", "bytes/rank",
-            tuple(Column(f"{name} us{shown}", name, "", SPARK) for name, shown in SPARK_COLUMNS)),
+            tuple(Column(f"{name} us{shown}", name, "", SPARK, parts) for name, shown, parts in SPARK_COLUMNS)),
     Cluster("oci-h100", "oci-h100-2n-allreduce.md", "", "bytes", (Column("us", "all_reduce", ""),), "2.23"),
 )  # fmt: skip
 
@@ -132,9 +135,10 @@ def predicted_us(cluster: Cluster, column: Column, size_bytes: int) -> float:
     """Return the twin's time of one operation, in us."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
+        size = str(size_bytes * column.parts)
         line = [
             sys.executable, "-m", "genie", "bench", column.operation, "--simulate", "--wire", "nccl",
-            "--fabric", str(FABRICS / f"{cluster.name}.toml"), "-b", str(size_bytes), "-e", str(size_bytes),
+            "--fabric", str(FABRICS / f"{cluster.name}.toml"), "-b", size, "-e", size,
             "-n", "1", "-w", "0", "--level", "flow", "--json", str(out),
             *(("--nccl", cluster.version) if cluster.version else ()),
         ]  # fmt: skip

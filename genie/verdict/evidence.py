@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DECAYS = (0.1, 0.3, 0.5)  # ratio of a bet's odds between neighbouring positions among the peers
+OUTSIDE_MAX = 0.5  # level outside of a window, as a share of that inside (logarithms of slow-downs)
 STAKES = (0.5, 0.9)  # fraction staked on a sign
 # Prior odds of a fault during the whole run, one that starts in mid-run, and one that starts and ends in it.
 WINDOW_PRIOR = (0.5, 0.35, 0.15)
@@ -142,8 +143,8 @@ def upper_median(values: NDArray[np.float64], confidence: float = 0.95) -> float
 def change_window(values: NDArray[np.float64], iteration: NDArray[np.int64]) -> Window:
     """The window in which the values are raised: least absolute deviations of two levels, against one level.
 
-    A start or end in mid-run pays for the choice among windows: in Laplace log likelihood, twice the logarithm of their
-    number.
+    Outside of a window the level is at most OUTSIDE_MAX of that inside. A start or end in mid-run pays for the choice
+    among windows: in Laplace log likelihood, twice the logarithm of their number.
     """
     which, position = np.unique(iteration, return_inverse=True)
     best = Window(0, len(which) - 1)
@@ -151,8 +152,8 @@ def change_window(values: NDArray[np.float64], iteration: NDArray[np.int64]) -> 
     least = _deviation(values) * float(np.exp(-2 * np.log(max(2, len(found))) / len(values)))
     for window in found[1:]:
         inside = (position >= window.first) & (position <= window.last)
-        if np.median(values[inside]) <= np.median(values[~inside]):
-            continue
+        if np.median(values[~inside]) > OUTSIDE_MAX * np.median(values[inside]):
+            continue  # slow there too: not since then
         cost = _deviation(values[inside]) + _deviation(values[~inside])
         if cost < least:
             best, least = window, cost
