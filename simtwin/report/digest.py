@@ -1,4 +1,4 @@
-"""What both the page of a simulation and the command's last lines tell: made once."""
+"""The numbers that the page of a simulation and the last lines of the command share, made once."""
 
 from __future__ import annotations
 
