@@ -29,7 +29,7 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     split: bool | None = None
     ranks_per_node: Annotated[int, Meta(ge=1)] | None = None
     slice_delay: str | None = None
-    gpu: str | None = None  # whose costs are played; absent: the fabric's
+    gpu: str | None = None  # its costs are played; absent: that of the fabric
     nccl: str | None = None  # version
     slots: Literal["streams", "astra"] | None = None
     compute: str | None = None

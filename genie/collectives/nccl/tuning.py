@@ -21,8 +21,8 @@ RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvlstree"
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
 PROTOCOLS = (LL, LL128, SIMPLE)  # in the order of the constants
 NEWEST = "2.30"
-# NCCL's latency of a step over the network contains the network's own. This much is left out of a GPU's costs: two
-# cables and a switch of 600 ns each way, as on the machines of the vendor's measurements.
+# NCCL's latency of a step over the network contains the network's own, which is left out of a GPU's costs. The vendor's
+# machines are taken to have two cables and a switch, of 600 ns each way.
 NETWORK_NS = 1200
 KIB = 1024
 RING_LL_SHARE, LL128_SHARE, TREE_SHARE, TREE_LL_SHARE = 0.5, 120 / 128, 0.92, 1 / 3.8
@@ -244,8 +244,8 @@ class Tuner:
     def _hop_ns_per_kib(self, best: _Candidate, used: int) -> float:
         """Return the time of a KiB from a GPU to the next one.
 
-        All steps of a ring move at the pace of its slowest one, and a chunk in slices passes a GPU as a whole: NCCL's
-        model counts every step at the bandwidth of the bus.
+        All steps of a ring move at the pace of its slowest one, and a chunk passes a GPU as a whole. NCCL's model
+        therefore counts every step at the bandwidth of the bus.
         """
         own = KIB / self._channel_gb_per_s(best.algorithm, best.protocol)
         if best.algorithm != RING:
