@@ -82,6 +82,10 @@ class Job:
             fabric, round(measured.packet_latency_ns * scale), round(measured.message_latency_ns * scale)
         )
 
+    def _known_fabric(self) -> Fabric | None:
+        """The fabric; None where neither a file nor a rate tells it."""
+        return None if self.written is None and self.traffic.rate is None else self.fabric
+
     @property
     def described(self) -> Fabric | None:
         """The fabric as ranks know it; None where nothing describes it."""
@@ -95,7 +99,7 @@ class Job:
     @cached_property
     def lowering(self) -> Lowering:
         """The rules by which collectives become messages. Raises WireError, and NcclVariableError."""
-        lowering = lowering_from(self.traffic, self._ranks_per_node, self.variables, lambda: self.fabric)
+        lowering = lowering_from(self.traffic, self._ranks_per_node, self.variables, self._known_fabric)
         for text in warnings_of(self.variables) if lowering.nccl else ():
             warn(text)
         return lowering

@@ -282,10 +282,39 @@ void test_what_a_template_refuses() {
 
 }  // namespace
 
+// Every send of a ring waits for its channel, then for its delay, and every receive for its own.
+void test_times_of_gpus() {
+  constexpr std::int32_t members = 4;
+  constexpr TimePs start = 5'000'000, send = 300'000, receive = 200'000, per_kib = 10'000, work = 20'000;
+  SharedPlan shared = shared_plan(members, true, std::vector<std::int64_t>(members, 2048));
+  StepTemplate& steps = shared.templates[0];
+  std::vector<TimePs> delay, bytes, busy;
+  for (const std::uint8_t action : steps.action) {
+    const bool sends = action == static_cast<std::uint8_t>(StepAction::kSend);
+    delay.push_back(sends ? send : receive);
+    bytes.push_back(sends ? per_kib : 0);
+    busy.push_back(sends ? work : 0);
+  }
+  CHECK(!steps.set_times(start, {1}, bytes, busy).empty());
+  CHECK(!steps.set_times(-1, delay, bytes, busy).empty());
+  CHECK_EQUAL(steps.set_times(start, delay, bytes, busy), std::string());
+  std::vector<RankPlan> plans;
+  for (std::int32_t rank = 0; rank < members; ++rank) plans.push_back(rank_plan(shared, rank, 3));
+  std::vector<const RankPlan*> all;
+  for (const RankPlan& plan : plans) all.push_back(&plan);
+  const AloneResult result = walk_alone(shared, all);
+  CHECK(result.problems.empty());
+  // Two collectives at a time, and a third after the first.
+  const TimePs one = start + (members - 1) * (send + receive + 2 * (per_kib + work));
+  CHECK(result.end >= 2 * one);
+  CHECK(result.end < 2 * one + one / 10);
+}
+
 int main() {
   test_rings_in_drawn_orders();
   test_it_is_pure();
   test_what_a_plan_refuses();
   test_what_a_template_refuses();
+  test_times_of_gpus();
   return genie::test::check_result("test_walker");
 }

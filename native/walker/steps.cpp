@@ -44,8 +44,9 @@ void Walker::start_collective(std::int32_t node) {
   if (steps.has_times()) {
     instances_.back().first_channel = take_channels(steps.channels);
     if (steps.start_delay > 0) {
-      out_->push_back(
-          {.type = Operation::Type::kTimer, .handle = handle_of(node, kFirstStep), .at = now_ + steps.start_delay});
+      out_->push_back({.type = Operation::Type::kTimer,
+                       .handle = handle_of(node, kFirstStep),
+                       .at = now_ + steps.start_delay});
       return;
     }
   }
@@ -130,8 +131,10 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
   if (counter >= kArrivedEarly) receive_done(instance, step);
 }
 
-// A message has come and its receive is ready: the GPU takes it over. All of a channel take equally long, so
-// that they keep their order.
+// Sends of a channel leave one after another, and so end its receives: timers of one time have no order.
+constexpr TimePs kApart = 1000;
+
+// A message has come and its receive is ready: the GPU takes it over.
 void Walker::receive_done(std::int32_t instance, std::int32_t step) {
   const std::int32_t node = instances_[index(instance)].node;
   const StepTemplate& steps = steps_of(node);
@@ -140,9 +143,11 @@ void Walker::receive_done(std::int32_t instance, std::int32_t step) {
     finished_steps_.emplace_back(instance, step);
     return;
   }
+  Channel& channel = channels_[instances_[index(instance)].first_channel + steps.channel[index(step)]];
+  channel.received = std::max(channel.received + kApart, now_ + delay);
   out_->push_back({.type = Operation::Type::kTimer,
                    .handle = handle_of(node, static_cast<std::uint32_t>(step)),
-                   .at = now_ + delay});
+                   .at = channel.received});
 }
 
 // When a send that is ready now leaves its GPU: its channel works on one send after another, in step order.
@@ -153,8 +158,8 @@ TimePs Walker::leaves_at(const Instance& at, std::int32_t step, std::int64_t siz
   channel.free = std::max(channel.free, now_) + of_bytes(steps.work_per_kib[index(step)]);
   TimePs leaves = channel.free + steps.delay[index(step)] + of_bytes(steps.delay_per_kib[index(step)]);
   if (steps.credit[index(step)]) leaves += shared_->slice_delay;
-  channel.last = std::max(channel.last, leaves);
-  return channel.last;
+  channel.left = std::max(channel.left + kApart, leaves);
+  return channel.left;
 }
 
 void Walker::send_step(std::int32_t instance, std::int32_t step) {

@@ -135,9 +135,10 @@ class Walker {
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
   };
-  // A channel of a collective on a GPU. `free`: when it can work on its next send. `last`: when its last send leaves.
+  // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
+  // its last send leaves, and when its last receive is done.
   struct Channel {
-    TimePs free = 0, last = 0;
+    TimePs free = 0, left = 0, received = 0;
   };
   struct Arrival {
     std::int64_t size_bytes = 0;
@@ -219,7 +220,8 @@ class Walker {
   std::vector<NodeRecord> records_;
   std::vector<Instance> instances_;
   std::vector<Channel> channels_;
-  std::array<std::vector<std::size_t>, 32> free_channels_;  // places in channels_, by the logarithm of their room
+  std::array<std::vector<std::size_t>, 32>
+      free_channels_;  // places in channels_, by the logarithm of their room
   std::vector<std::int32_t> counters_;
   std::array<std::vector<std::size_t>, 32>
       free_counters_;  // places in counters_, by the logarithm of their room

@@ -78,7 +78,7 @@ def with_connections(transport: Transport, options: Options) -> Transport:
 
 
 def lowering_from(
-    options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables, fabric: Callable[[], Fabric]
+    options: Options, ranks_per_node: Callable[[], int], variables: NcclVariables, fabric: Callable[[], Fabric | None]
 ) -> Lowering:
     """Return how collectives become messages.
 
@@ -114,21 +114,23 @@ def lowering_from(
         raise WireError(str(error)) from error
 
 
-def _server_of(options: Options, fabric: Callable[[], Fabric]) -> Server | None:
+def _server_of(options: Options, fabric: Callable[[], Fabric | None]) -> Server | None:
     """Return the GPUs and NICs of the servers; None where neither an option nor the fabric names a GPU.
 
     Raises LoweringError for an unknown GPU or version, and WireError.
     """
     built = fabric()
-    gpu = options.gpu or (built.server.gpu if built.server is not None else None)
+    gpu = options.gpu or (built.server.gpu if built is not None and built.server is not None else None)
     if gpu is None:
         if options.nccl is not None:
             raise WireError(f"{option('nccl')}: has a meaning for GPUs only: give {option('gpu')} too")
         return None
     known = gpus().get(gpu.lower())
+    own = 0.0 if known is None else known.scale_up_gb_per_s
+    if built is None:
+        raise WireError(f"{option('gpu')} {gpu}: NCCL's choice depends on the NICs: give {option('rate')} too")
     network = build_network(built)
     nic_bps = int(network.rate_bps[network.uplink(0)])
-    own = 0.0 if known is None else known.scale_up_gb_per_s
     domain = getattr(built.topology, "domain", None)
     scale_up = own if domain is None or not domain.rate else domain.rate / 8e9
     return Server(gpu.lower(), options.nccl or NEWEST, scale_up, nic_bps / 8e9 or own)

@@ -15,6 +15,7 @@ from genie.workload.graph import Op
 from genie.workload.synthetic import collective
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+SENDS_APART_PS = 1000  # of one channel: dilation does not stretch it
 
 
 def shape(local: int = 4, version: str = "2.19", nic: float = 25.0, **more: object) -> NcclShape:
@@ -94,7 +95,9 @@ def test_a_collective_inside_a_server_takes_the_models_time() -> None:
     workload = collective(Op.ALL_REDUCE, 4, MIB)
     expected = choose_nccl("all_reduce", 4, MIB, shape(), 4).costs.finish_ps
     assert expected > 20_000_000
-    assert genie_core.walk_alone(build_plan(workload, lowering=lowering).native)["end_ps"] == expected
+    assert genie_core.walk_alone(build_plan(workload, lowering=lowering).native)["end_ps"] == pytest.approx(
+        expected, abs=SENDS_APART_PS * 4
+    )
 
 
 def test_dilation_stretches_the_costs() -> None:
@@ -105,7 +108,7 @@ def test_dilation_stretches_the_costs() -> None:
         )["end_ps"]
         for factor in (1, 3)
     ]
-    assert ends[1] == pytest.approx(3 * ends[0], rel=1e-6)
+    assert ends[1] == pytest.approx(3 * ends[0], rel=1e-4)
 
 
 def test_without_gpus_nothing_takes_time() -> None:
