@@ -47,8 +47,9 @@ void set_pools(Plan& plan, const Column<std::int64_t>& block_sizes, const Column
 
 void set_timing(Plan& plan, std::int32_t number, TimePs start_ps, const Column<std::int64_t>& delay_ps,
                 const Column<std::int64_t>& delay_ps_per_kib, const Column<std::int64_t>& work_ps_per_kib) {
-  refuse(plan.shared.templates.at(static_cast<std::size_t>(number))
-             .set_times(start_ps, to_vector(delay_ps), to_vector(delay_ps_per_kib), to_vector(work_ps_per_kib)));
+  refuse(
+      plan.shared.templates.at(static_cast<std::size_t>(number))
+          .set_times(start_ps, to_vector(delay_ps), to_vector(delay_ps_per_kib), to_vector(work_ps_per_kib)));
 }
 
 void set_slice_delay(Plan& plan, TimePs delay) { plan.shared.slice_delay = delay; }
@@ -210,10 +211,11 @@ void register_plan(nb::module_& m) {
       .def("add_template", &add_template, "members"_a, "relative"_a, "empty_messages"_a, "action"_a, "peer"_a,
            "block_base"_a, "block"_a, "channel"_a, "credit"_a, "dep_start"_a, "deps"_a,
            "Add a collective's template; returns its number. ValueError when its arrays do not fit together.")
-      .def("set_timing", &set_timing, "template"_a, "start_ps"_a, "delay_ps"_a, "delay_ps_per_kib"_a,
-           "work_ps_per_kib"_a,
-           "Set the times that GPUs take for a template, a row per step, as genie.collectives.template.Timing "
-           "has them. ValueError when a time is negative or the rows are not the steps.")
+      .def(
+          "set_timing", &set_timing, "template"_a, "start_ps"_a, "delay_ps"_a, "delay_ps_per_kib"_a,
+          "work_ps_per_kib"_a,
+          "Set the times that GPUs take for a template, a row per step, as genie.collectives.template.Timing "
+          "has them. ValueError when a time is negative or the rows are not the steps.")
       .def("set_slice_delay", &set_slice_delay, "delay_ps"_a,
            "How long a step that takes a credit waits before it is sent, as NCCL's do for the GPU.")
       .def("set_pools", &set_pools, "block_sizes"_a, "group_start"_a, "group_members"_a,
