@@ -52,11 +52,11 @@ def test_a_window_of_one_packet_costs_a_round_trip_each(tmp_path: Path) -> None:
         out = tmp_path / f"out{number}"
         workload = rings(tmp_path / f"w{number}", 2, size_bytes=1 << 20)
         ended = genie(
-            "run", workload, "--hosts", loopback(tmp_path, 2), "--fabric", str(fabric), "-n", "1", "-o", str(out)
+            "run", workload, "--hosts", loopback(tmp_path, 2), "--fabric", str(fabric), "-n", "5", "-o", str(out)
         )
         assert ended.code == 0, ended.stderr
         transfers = pl.read_parquet(out / "transfers.parquet")
-        takes.append((transfers["last_ns"] - transfers["first_ns"]).median())
+        takes.append((transfers["last_ns"] - transfers["first_ns"]).min())  # other programs only make it longer
     assert takes[0] > 1.5 * takes[1], takes  # type: ignore[operator]
 
 
