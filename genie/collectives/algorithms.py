@@ -43,7 +43,7 @@ Row: TypeAlias = "tuple[int, int, int, Sequence[int]]"  # (action, peer, block, 
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """Times of GPUs for the sends of one member, as in `Timing`; 0 for receives."""
+    """Times of GPUs for the steps of one member, as in `Timing`."""
 
     delay_ps: NDArray[np.int64]  # (steps,)
     delay_ps_per_kib: NDArray[np.int64]  # (steps,)

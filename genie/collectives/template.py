@@ -30,7 +30,7 @@ class Timing:
 
     start_ps: from the collective's start until its first step. A send that is ready first takes its channel for
     `work_ps_per_kib`, one send after another. It leaves `delay_ps` and `delay_ps_per_kib` later, in the order of its
-    channel. Times per KiB are for each 1,024 bytes of the send's block.
+    channel. A receive is done `delay_ps` after its message came. Times per KiB are for each 1,024 bytes of a send.
     """
 
     start_ps: int

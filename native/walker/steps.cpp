@@ -226,19 +226,23 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
   end(instances_[index(instance)].node);
 }
 
-// Room for the counters of `steps` steps; that of ended collectives is used again, so a long trace needs no
-// more than its collectives in progress.
-std::size_t Walker::take_counters(std::int32_t steps) {
-  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(steps - 1)));
-  std::vector<std::size_t>& places = free_counters_[room];
+// Room for `count` entries of `all`; that of ended collectives is used again, so a long trace needs no more
+// than its collectives in progress. `free`: places by the logarithm of their room.
+template <typename Entry>
+std::size_t take_room(std::vector<Entry>& all, std::array<std::vector<std::size_t>, 32>& free,
+                      std::int32_t count) {
+  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(count - 1)));
+  std::vector<std::size_t>& places = free[room];
   if (places.empty()) {
-    places.push_back(counters_.size());
-    counters_.resize(counters_.size() + (std::size_t{1} << room));
+    places.push_back(all.size());
+    all.resize(all.size() + (std::size_t{1} << room));
   }
   const std::size_t place = places.back();
   places.pop_back();
   return place;
 }
+
+std::size_t Walker::take_counters(std::int32_t steps) { return take_room(counters_, free_counters_, steps); }
 
 void Walker::give_counters(const Instance& instance) {
   const auto steps = static_cast<std::uint32_t>(steps_of(instance.node).steps());
@@ -246,14 +250,7 @@ void Walker::give_counters(const Instance& instance) {
 }
 
 std::size_t Walker::take_channels(std::int32_t channels) {
-  const auto room = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(channels - 1)));
-  std::vector<std::size_t>& places = free_channels_[room];
-  if (places.empty()) {
-    places.push_back(channels_.size());
-    channels_.resize(channels_.size() + (std::size_t{1} << room));
-  }
-  const std::size_t place = places.back();
-  places.pop_back();
+  const std::size_t place = take_room(channels_, free_channels_, channels);
   std::fill_n(channels_.begin() + static_cast<std::ptrdiff_t>(place), channels, Channel{});
   return place;
 }

@@ -93,6 +93,7 @@ class NcclShape:
 WITH_GPUS: dict[str, tuple[str, ...]] = {"all_reduce": (RING, TREE, NVLS, NVLS_TREE)}
 
 
+@cache
 def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local: int = 1) -> Choice:
     """Algorithm, protocol, channels and costs of GPUs.
 

@@ -25,10 +25,10 @@ NEWEST = "2.30"
 # machines are taken to have two cables and a switch, of 600 ns each way.
 NETWORK_NS = 1200
 KIB = 1024
-RING_LL_SHARE, LL128_SHARE, TREE_SHARE, TREE_LL_SHARE = 0.5, 120 / 128, 0.92, 1 / 3.8
+LL128_SHARE, TREE_SHARE, TREE_LL_SHARE = 120 / 128, 0.92, 1 / 3.8
 RING_LL128_SHARE = 0.92
 PLATEAU_MIN_BYTES = 64  # of a channel's share of a rank
-NVLS_RATIO, NVLS_BEFORE = 5 / 6, "2.27"  # before this version NCCL's model of NVLS had no bus bandwidth
+NVLS_RATIO, NVLS_BEFORE = 5 / 6, "2.27"  # earlier versions count NVLS by this ratio
 THREADS = {LL: 512, LL128: 640, SIMPLE: 512}  # of a channel, at most
 THREAD_BYTES = {LL: 8, LL128: 8, SIMPLE: 64}  # that justify a thread; LL in a ring: for each rank
 LL_CHANNELS = 24  # that reach a server's bandwidth of LL: NVLink's, with 4 or 8 H100
@@ -122,10 +122,10 @@ class _Candidate:
     algorithm: str
     protocol: str
     latency_us: float
-    bus_gb_per_s: float  # of the collective's size, not of the bus
+    algorithm_gb_per_s: float  # size of the collective over its time
 
     def time_us(self, size_bytes: int) -> float:
-        return self.latency_us + size_bytes / (1000 * self.bus_gb_per_s)
+        return self.latency_us + size_bytes / (1000 * self.algorithm_gb_per_s)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Tuner:
         ll = self._ll()
         if algorithm == RING:
             if protocol == LL:
-                return min(ll, bus * RING_LL_SHARE)
+                return min(ll, bus * float(_constants()["nccl"][self.server.version]["ring_ll_share"]))
             if protocol == LL128:
                 return min(bus * RING_LL128_SHARE, self.channels * self._limit("ring_ll128_channel_gb_per_s"))
             return bus
