@@ -37,7 +37,7 @@ WRONG = [
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),
     ("first_aid", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("first_aid", "--faults x", "argument --faults: x: give some of clean, control-off, small-mtu"),
-    ("hardware", "--clusters x", "argument --clusters: x: give some of mn5-4, mn5-16, spark2, oci-h100"),
+    ("hardware", "--clusters x", "argument --clusters: x: give some of mn5-4, mn5-16, spark2, oci-h100, oke"),
     ("load_trace", "--nodes 0", f"argument --nodes: 0: {ONE_OR_MORE}"),
     ("load_trace", "--nodes=-1", f"argument --nodes: -1: {ONE_OR_MORE}"),
     ("location", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),

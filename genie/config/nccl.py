@@ -17,6 +17,7 @@ from genie.errors import InputError
 from genie.inputs.content import ContentError, read_bytes
 
 FILE_NAME = "NCCL_CONF_FILE"
+TUNER_FILE = "NCCL_TUNER_CONFIG_FILE"  # of NCCL's example tuner plugin
 SYSTEM_FILE = Path("/etc/nccl.conf")
 CHANNELS_MAX = 64
 BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 8 * 1024, 1 << 30
@@ -290,6 +291,8 @@ def settings_list(variables: NcclVariables, played: Played) -> list[Setting]:
 def _effect(name: str, variables: NcclVariables, played: Played) -> str:
     if name == FILE_NAME:
         return "names a file of variables"
+    if name == TUNER_FILE:
+        return _effect_of_tuner(variables[name], played.shape)
     if name in SHAPING and played.shape is None:
         return "none: --wire plain"
     if name in DEVICE_SETTINGS and not played.verbs:
@@ -305,6 +308,16 @@ def _effect(name: str, variables: NcclVariables, played: Played) -> str:
     if name in DEVICE_SETTINGS or played.shape is None:
         return "of --transport verbs"
     return _effect_on_messages(name, variables, played.shape, played.operations)
+
+
+def _effect_of_tuner(path: str, shape: Mapping[str, Any] | None) -> str:
+    if not path:
+        return "none: it is empty"
+    if shape is None:
+        return "none: --wire plain"
+    if shape["server"] is None:
+        return "none: GPUs take no time, and nothing chooses: give --gpu"
+    return f"{len(shape['tuner'])} rows of choices"
 
 
 def _effect_on_messages(

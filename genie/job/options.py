@@ -16,7 +16,7 @@ from genie.live.settings import ICRC_CHECKS
 from genie.live.transport import SOFTROCE, TRANSPORTS
 from genie.live.verbs.environment import given_settings
 from simtwin.levels.names import ANALYTIC, BUILT_LEVELS, FLOW, MODELS, PACKET, SHARINGS
-from simtwin.play.wire import WIRES
+from simtwin.play.wire import DEFAULT_GPU, WIRES
 
 PATIENCE_MAX_S = 10**6
 CONTROLS = "none, window, dcqcn, dcqcn-timer, timely, swift, dctcp or nscc; in the twin also hpcc"
@@ -148,9 +148,10 @@ class TrafficOptions:
         Option(
             f"With `--wire nccl`: GPU of the servers: {', '.join(gpus())}. NCCL's steps then take the time that they "
             "take on this GPU, also inside servers, in the simulation and in live runs. NCCL's own rule chooses "
-            "algorithm and protocol of each collective.",
+            "algorithm and protocol of each collective. With `none`, GPUs take no time.",
             WIRE,
-            default="`gpu` of `[server]` in the fabric file; without it, GPUs take no time",
+            default="`gpu` of `[server]` in the fabric file. Without it, GPUs take no time, but servers of several "
+            f"ranks on a known fabric have GPUs of type {DEFAULT_GPU}",
         ),
     ] = None
     nccl: Annotated[

@@ -38,8 +38,9 @@ class Lowering:
         if self.nccl is None:
             return {"wire": "plain", "channels": self.channels, "credit": self.credit, "algorithms": self.algorithms}
         facts = {"wire": "nccl", **asdict(self.nccl)}
+        facts |= {"protocols": list(facts["protocols"]), "tuner": list(facts["tuner"])}  # as JSON has them
         if self.nccl.server is None:  # nothing chooses among protocols
-            del facts["server"], facts["protocols"]
+            del facts["server"], facts["protocols"], facts["tuner"]
         return facts
 
 

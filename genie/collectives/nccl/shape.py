@@ -30,6 +30,7 @@ from genie.collectives.nccl.sizes import (
     slices_of,
     tree_chunk_bytes,
 )
+from genie.collectives.nccl.tuner_file import TunerRow
 from genie.collectives.nccl.tuning import (
     LL128,
     NO_COSTS,
@@ -81,6 +82,7 @@ class NcclShape:
     # GPUs whose costs are played, and whose NCCL chooses algorithm and protocol; None: they take no time.
     server: Server | None = None
     protocols: tuple[str, ...] = ()  # of which `server` chooses; (): all
+    tuner: tuple[TunerRow, ...] = ()  # choices of a tuner's file, before NCCL's own
 
     def __post_init__(self) -> None:
         if not 1 <= self.channels <= CHANNELS_MAX:
@@ -107,9 +109,16 @@ def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local:
         allowed = (shape.algorithm,) if shape.algorithm in known else WITH_GPUS.get(op, known)
         if members == local and shape.algorithm == TREE:
             allowed = (RING,)  # as NCCL, which has no tree inside a server
-        return Tuner(shape.server, op, members, local, shape.channels).choose(
-            size_bytes, tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
-        )
+        tuner = Tuner(shape.server, op, members, local, shape.channels)
+        algorithms, protocols = tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
+        buffer_bytes = size_bytes * members if op == "all_gather" else size_bytes
+        for row in shape.tuner:
+            if row.fits(op, buffer_bytes, members, tuner.nodes):
+                # As in NCCL, a row is passed over if its algorithm or protocol is not available here.
+                is_allowed = row.algorithm in algorithms and row.protocol in protocols
+                if is_allowed and (choice := tuner.choose_only(size_bytes, row.algorithm, row.protocol, row.channels)):
+                    return choice
+        return tuner.choose(size_bytes, algorithms, protocols)
     small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
     algorithm = str(shape.algorithm) if shape.algorithm in known else TREE if TREE in known and small else known[0]
     return Choice(algorithm, shape.protocol, shape.channels)

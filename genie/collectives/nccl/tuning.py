@@ -99,7 +99,8 @@ class Choice:
 
 
 @cache
-def _constants() -> dict[str, Any]:
+def constants() -> dict[str, Any]:
+    """The tables of `tuning.toml`."""
     return tomllib.loads((Path(__file__).with_name("tuning.toml")).read_text(encoding="utf-8"))
 
 
@@ -108,13 +109,13 @@ def gpus() -> dict[str, Gpu]:
     """GPUs by name."""
     return {
         name: Gpu(name, row["generation"], float(row["scale_up_gb_per_s"]), bool(row["nvls"]))
-        for name, row in _constants()["gpu"].items()
+        for name, row in constants()["gpu"].items()
     }
 
 
 def versions() -> tuple[str, ...]:
     """Known NCCL versions, the newest last."""
-    return tuple(_constants()["nccl"])
+    return tuple(constants()["nccl"])
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,16 @@ class Tuner:
                 f"{self.op}: NCCL {self.server.version} has no algorithm among {', '.join(algorithms)} "
                 f"with protocol {' or '.join(protocols)}"
             )
-        best = min(found, key=lambda each: each.time_us(size_bytes))
+        return self._choice(min(found, key=lambda each: each.time_us(size_bytes)), size_bytes)
+
+    def choose_only(self, size_bytes: int, algorithm: str, protocol: str, channels: int) -> Choice | None:
+        """Return this choice; None where it is not available. `channels`: below 1, NCCL's own number."""
+        found = self._candidate(algorithm, protocol, size_bytes)
+        return None if found is None else self._choice(found, size_bytes, channels)
+
+    def _choice(self, best: _Candidate, size_bytes: int, channels: int = 0) -> Choice:
         even = _is_before(self.server.version, EVEN_BEFORE)
-        used = self._used(best, size_bytes, even)
+        used = channels if channels > 0 else self._used(best, size_bytes, even)
         return Choice(best.algorithm, best.protocol, used, self._costs(best, size_bytes, used), even)
 
     def _used(self, best: _Candidate, size_bytes: int, even: bool) -> int:
@@ -190,16 +198,16 @@ class Tuner:
         return _Candidate(algorithm, protocol, self._latency_us(algorithm, protocol, size_bytes), bandwidth)
 
     def _constant(self, table: str, algorithm: str, protocol: str) -> float:
-        return float(_constants()["nccl"][self.server.version][table][algorithm][PROTOCOLS.index(protocol)])
+        return float(constants()["nccl"][self.server.version][table][algorithm][PROTOCOLS.index(protocol)])
 
     def _measured(self, table: str, best: _Candidate) -> float:
         """Return the constant of a step that measurements have shown; 0 where the model's own holds."""
-        found = _constants()["measured"].get(gpus()[self.server.gpu].generation, {}).get(table, {})
+        found = constants()["measured"].get(gpus()[self.server.gpu].generation, {}).get(table, {})
         return float(found.get(f"{best.algorithm}_{best.protocol}", 0.0))
 
     def _limit(self, name: str) -> float:
         """Return a limit of a channel, in GB/s."""
-        generation = _constants()["generation"][gpus()[self.server.gpu].generation]
+        generation = constants()["generation"][gpus()[self.server.gpu].generation]
         return float(generation[name][min(self.nodes, 3) - 1])
 
     @property
@@ -215,7 +223,7 @@ class Tuner:
         scale_up = self._constant("scale_up_us", algorithm, protocol)
         if self.nodes == 1 or algorithm != RING:
             return scale_up
-        posts = float(_constants()["nccl"][self.server.version]["network_overhead_us"])
+        posts = float(constants()["nccl"][self.server.version]["network_overhead_us"])
         return max(scale_up, posts * (SIMPLE_OVERHEADS if protocol == SIMPLE else 1))
 
     def network_us(self, algorithm: str, protocol: str) -> float:
@@ -239,7 +247,7 @@ class Tuner:
         small = size_bytes / (self.channels * self.members) < PLATEAU_MIN_BYTES
         if self.op != "all_reduce" or protocol != SIMPLE or self.nodes == 1 or small:
             return 1.0
-        return float(_constants()["nccl"][self.server.version]["plateau"])
+        return float(constants()["nccl"][self.server.version]["plateau"])
 
     def _hop_ns_per_kib(self, best: _Candidate, used: int) -> float:
         """Return the time of a KiB from a GPU to the next one.
@@ -262,7 +270,7 @@ class Tuner:
         ll = self._ll()
         if algorithm == RING:
             if protocol == LL:
-                return min(ll, bus * float(_constants()["nccl"][self.server.version]["ring_ll_share"]))
+                return min(ll, bus * float(constants()["nccl"][self.server.version]["ring_ll_share"]))
             if protocol == LL128:
                 return min(bus * RING_LL128_SHARE, self.channels * self._limit("ring_ll128_channel_gb_per_s"))
             return bus
@@ -284,14 +292,14 @@ class Tuner:
 
     def _nvls(self) -> float:
         """Return the bandwidth at which a server's switch reduces, in GB/s of the bus."""
-        generation = _constants()["generation"][gpus()[self.server.gpu].generation]
+        generation = constants()["generation"][gpus()[self.server.gpu].generation]
         inside = min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
         return 2 * inside * float(generation["nvls_efficiency"]) * (self.local - 1) / self.local
 
     def _ll(self) -> float:
-        version = _constants()["nccl"][self.server.version]
+        version = constants()["nccl"][self.server.version]
         if self.nodes == 1:
-            return float(_constants()["generation"][gpus()[self.server.gpu].generation]["ll_single_gb_per_s"])
+            return float(constants()["generation"][gpus()[self.server.gpu].generation]["ll_single_gb_per_s"])
         return float(version["ll_gb_per_s"][min(self.nodes, 3) - 1])
 
     def _bandwidth(self, algorithm: str, protocol: str, size_bytes: int) -> float:
@@ -300,7 +308,7 @@ class Tuner:
         if algorithm == RING:
             return bus * self.members / max(self._steps[0], 1)
         if algorithm == TREE:
-            factors = _constants()["nccl"][self.server.version]["tree_factors"][PROTOCOLS.index(protocol)]
+            factors = constants()["nccl"][self.server.version]["tree_factors"][PROTOCOLS.index(protocol)]
             at = max(size_bytes >> 6, 1).bit_length() - 1
             return bus / 2 * (float(factors[at]) if at < len(factors) else 1.0)
         return bus * (NVLS_RATIO if _is_before(self.server.version, NVLS_BEFORE) else self.members / self._steps[0])
@@ -343,7 +351,7 @@ class Tuner:
     def _channel_gb_per_s(self, algorithm: str, protocol: str) -> float:
         """Return the data rate at which a channel of a GPU works, in GB/s."""
         if protocol == LL:
-            generation = _constants()["generation"][gpus()[self.server.gpu].generation]
+            generation = constants()["generation"][gpus()[self.server.gpu].generation]
             return float(generation["ll_single_gb_per_s"]) / LL_CHANNELS
         if algorithm == RING and protocol == LL128:
             return self._limit("ring_ll128_channel_gb_per_s")
