@@ -46,6 +46,13 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
       const Operation operation = own.delayed[entry.place].operation;
       return post(process, rank, operation);
     }
+    case Later::Kind::kSend: {
+      own.unused.push_back(entry.place);
+      const std::uint32_t id = own.delayed[entry.place].queue_pair;
+      const roce::SendRequest request = own.delayed[entry.place].request;
+      Sink sink{*this, process, id};
+      return connections_[id].queue_pair.post(request, sink);
+    }
     case Later::Kind::kNotification: {
       Sink sink{*this, process, entry.place};
       roce::Packet packet;
@@ -66,7 +73,7 @@ void Simulator::deliver(Process& process, std::int32_t rank, const Completion& c
   later(rank, {.time = process.now + latency,
                .kind = Later::Kind::kCompletion,
                .order = 0,
-               .place = keep(rank, {.completion = completion, .operation = {}})});
+               .place = keep(rank, {.completion = completion, .operation = {}, .request = {}})});
 }
 
 void Simulator::walk(Process& process, std::int32_t rank) {
@@ -86,7 +93,7 @@ void Simulator::perform(Process& process, std::int32_t rank) {
       later(rank, {.time = process.now + network_->doorbell_latency,
                    .kind = Later::Kind::kPost,
                    .order = 0,
-                   .place = keep(rank, {.completion = {}, .operation = operation})});
+                   .place = keep(rank, {.completion = {}, .operation = operation, .request = {}})});
     } else {
       post(process, rank, operation);
     }
@@ -108,14 +115,27 @@ void Simulator::post(Process& process, std::int32_t rank, const Operation& opera
   spreads_[connections_[first].spread].send(
       operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
       [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-        const std::uint32_t id = first + number;
-        Sink sink{*this, process, id};
-        connections_[id].queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                          .handle = handle,
-                                          .size_bytes = static_cast<std::uint32_t>(size_bytes),
-                                          .immediate = operation.tag},
-                                         sink);
+        send(process, first + number,
+             {.verb = roce::Verb::kWriteImm,
+              .handle = handle,
+              .size_bytes = static_cast<std::uint32_t>(size_bytes),
+              .immediate = operation.tag});
       });
+}
+
+// Through the NIC, which may take its time.
+void Simulator::send(Process& process, std::uint32_t id, const roce::SendRequest& request) {
+  const Connection& own = connections_[id];
+  if (nic_queues_.empty() || !network_->nic.is_port(nics_[own.nic].link)) {
+    Sink sink{*this, process, id};
+    return connections_[id].queue_pair.post(request, sink);
+  }
+  later(own.rank,
+        {.time = network_->nic.ready(nic_queues_[id], request.size_bytes, process.now),
+         .kind = Later::Kind::kSend,
+         .order = 0,
+         .place = keep(own.rank,
+                       {.completion = {}, .operation = {}, .request = request, .queue_pair = id})});
 }
 
 }  // namespace genie::twin
