@@ -141,8 +141,9 @@ def cx5() -> list[Row]:
             "shown: the number of queue pairs is not published"),
         Row(nic, "8 KiB, depth 16 / depth 1", 5.9, "x", lambda: gain(8 * kib), None, NEAR),
         Row(nic, "64 KiB, depth 16 / depth 1", 1.573, "x", lambda: gain(64 * kib), None, NEAR),
-        Row(nic, "WRITE latency of 2 B", 2.08, "us", lambda: bench(nic, "pingpong", "-s", "2", "-n", "50")["typical_us"],
-            None, "shown: the source does not say what it crosses"),
+        Row(nic, "WRITE latency of 2 B", 2.08, "us",
+            lambda: bench(nic, "pingpong", "-s", "2", "-n", "50")["typical_us"], None,
+            "shown: the source does not say what it crosses"),
     ]  # fmt: skip
 
 
@@ -153,7 +154,9 @@ def cx7() -> list[Row]:
 
     @cache
     def halves() -> list[float]:
-        return flows_gbps(nic, [(0, 2), (1, 3)], mib, 100, queue_pairs=8, hosts=("node1a", "node1b", "node2a", "node2b"))
+        return flows_gbps(
+            nic, [(0, 2), (1, 3)], mib, 100, queue_pairs=8, hosts=("node1a", "node1b", "node2a", "node2b")
+        )
 
     @cache
     def pairs() -> list[float]:

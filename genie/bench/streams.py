@@ -55,9 +55,7 @@ def bandwidth_in(transfers: pl.DataFrame, flow: Pair, queue_pairs: int = 1) -> B
     size_bytes, messages = int(own["size_bytes"][0]), own.height
     took_ps = _ps(own, "acked_ns", "post_ns")
     ends = sorted({messages * (window + 1) // WINDOWS for window in range(WINDOWS)} - {0})
-    arrivals = [
-        Arrivals(end, end * size_bytes, _ps(own.head(end), "last_ns", "first_ns")) for end in ends
-    ]
+    arrivals = [Arrivals(end, end * size_bytes, _ps(own.head(end), "last_ns", "first_ns")) for end in ends]
     return bandwidth_of(size_bytes, messages, took_ps, arrivals, 0, queue_pairs)
 
 

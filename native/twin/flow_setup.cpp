@@ -86,6 +86,7 @@ void FlowSimulator::connect_all() {
       }
       find_path(*network_, *routes_, host_of(own.rank), host_of(own.peer_rank), own.port, own.path);
       own.cut = own.path.empty();
+      own.delayed = network_->nic.delays_messages() && !own.cut && network_->nic.is_port(own.path.front());
     }
   }
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
@@ -123,7 +124,6 @@ void FlowSimulator::set_way(std::uint32_t id) {
   };
   const TimePs there = network_->packet_latency_ps[index(host_of(own.peer_rank))];
   const TimePs here = network_->packet_latency_ps[index(host_of(own.rank))];
-  own.delayed = network_->nic.delays_messages() && !own.path.empty() && network_->nic.is_port(own.path.front());
   own.delay = delay(own.path) + there;
   own.hops_byte_ps = own.slowest_byte_ps = 0;
   for (const std::uint32_t link : own.path) {

@@ -1,5 +1,5 @@
-// The time that a host's NIC takes beside its port's: for messages of a queue pair, for what it reads from memory
-// over PCIe, and for packets. All hosts have the same; without any, everything here is 0.
+// The time that a host's NIC takes beside its port's: for messages of a queue pair, for what it reads from
+// memory over PCIe, and for packets. All hosts have the same; without any, everything here is 0.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace genie::twin {
 
 struct NicCosts {
-  TimePs message_time = 0;          // between the starts of two messages of a queue pair, at least
-  TimePs packet_time = 0;           // between the starts of two packets of a port, at least
-  std::int64_t pcie_rate_bps = 0;   // of payload; 0: no limit
-  std::int64_t prefetch_bytes = 0;  // of a message, read before its first packet leaves
-  std::vector<std::uint8_t> on_link;  // of hosts' links: which are a NIC's port; the others stay in the server
+  TimePs message_time = 0;            // between the starts of two messages of a queue pair, at least
+  TimePs packet_time = 0;             // between the starts of two packets of a port, at least
+  std::int64_t pcie_rate_bps = 0;     // of payload; 0: no limit
+  std::int64_t prefetch_bytes = 0;    // of a message, read before its first packet leaves
+  std::vector<std::uint8_t> on_link;  // by link: whether it is a NIC's port towards the network
 
   bool is_port(std::uint32_t link) const { return link < on_link.size() && on_link[link] != 0; }
   bool delays_messages() const { return message_time > 0 || prefetch_bytes > 0; }

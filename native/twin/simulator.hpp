@@ -120,16 +120,19 @@ class Simulator {
     TimePs time;
     Kind kind;
     std::uint64_t order;      // of those at one time: a sleep's node, or how many were before
-    std::uint32_t place = 0;  // of what was delayed in delayed_; a notification's queue pair
+    std::uint32_t place = 0;  // of what was delayed in delayed_; queue pair of a notification or of a send
     friend bool operator<(const Later& a, const Later& b) {  // for a heap with the first on top
       return std::tie(a.time, a.kind, a.order) > std::tie(b.time, b.kind, b.order);
     }
   };
-  struct Delayed {  // one of these
+  struct Delayed {  // either
     Completion completion;
     Operation operation;
-    roce::SendRequest request;  // with its queue pair
-    std::uint32_t queue_pair = 0;
+  };
+  struct NicQueue {       // of a queue pair: its messages that the NIC has not read yet, in order
+    bool delays = false;  // its port is a NIC's
+    NicCosts::Queue costs;
+    std::deque<roce::SendRequest> waiting;
   };
 
   static constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
@@ -187,7 +190,7 @@ class Simulator {
   std::vector<std::uint32_t> nic_of_link_;
   std::vector<Connection, HugeAllocator<Connection>> connections_;
   FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
-  std::vector<NicCosts::Queue> nic_queues_;  // by queue pair; empty where NICs delay no message
+  std::vector<NicQueue> nic_queues_;      // by queue pair; empty where NICs delay no message
   std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;

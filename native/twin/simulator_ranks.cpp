@@ -47,11 +47,11 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
       return post(process, rank, operation);
     }
     case Later::Kind::kSend: {
-      own.unused.push_back(entry.place);
-      const std::uint32_t id = own.delayed[entry.place].queue_pair;
-      const roce::SendRequest request = own.delayed[entry.place].request;
-      Sink sink{*this, process, id};
-      return connections_[id].queue_pair.post(request, sink);
+      std::deque<roce::SendRequest>& waiting = nic_queues_[entry.place].waiting;
+      const roce::SendRequest request = waiting.front();
+      waiting.pop_front();
+      Sink sink{*this, process, entry.place};
+      return connections_[entry.place].queue_pair.post(request, sink);
     }
     case Later::Kind::kNotification: {
       Sink sink{*this, process, entry.place};
@@ -73,7 +73,7 @@ void Simulator::deliver(Process& process, std::int32_t rank, const Completion& c
   later(rank, {.time = process.now + latency,
                .kind = Later::Kind::kCompletion,
                .order = 0,
-               .place = keep(rank, {.completion = completion, .operation = {}, .request = {}})});
+               .place = keep(rank, {.completion = completion, .operation = {}})});
 }
 
 void Simulator::walk(Process& process, std::int32_t rank) {
@@ -93,7 +93,7 @@ void Simulator::perform(Process& process, std::int32_t rank) {
       later(rank, {.time = process.now + network_->doorbell_latency,
                    .kind = Later::Kind::kPost,
                    .order = 0,
-                   .place = keep(rank, {.completion = {}, .operation = operation, .request = {}})});
+                   .place = keep(rank, {.completion = {}, .operation = operation})});
     } else {
       post(process, rank, operation);
     }
@@ -125,17 +125,15 @@ void Simulator::post(Process& process, std::int32_t rank, const Operation& opera
 
 // Through the NIC, which may take its time.
 void Simulator::send(Process& process, std::uint32_t id, const roce::SendRequest& request) {
-  const Connection& own = connections_[id];
-  if (nic_queues_.empty() || !network_->nic.is_port(nics_[own.nic].link)) {
+  Connection& own = connections_[id];
+  if (nic_queues_.empty() || !nic_queues_[id].delays) {
     Sink sink{*this, process, id};
-    return connections_[id].queue_pair.post(request, sink);
+    return own.queue_pair.post(request, sink);
   }
-  later(own.rank,
-        {.time = network_->nic.ready(nic_queues_[id], request.size_bytes, process.now),
-         .kind = Later::Kind::kSend,
-         .order = 0,
-         .place = keep(own.rank,
-                       {.completion = {}, .operation = {}, .request = request, .queue_pair = id})});
+  NicQueue& queue = nic_queues_[id];
+  queue.waiting.push_back(request);
+  const TimePs ready = network_->nic.ready(queue.costs, request.size_bytes, process.now);
+  later(own.rank, {.time = ready, .kind = Later::Kind::kSend, .order = 0, .place = id});
 }
 
 }  // namespace genie::twin

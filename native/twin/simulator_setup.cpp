@@ -141,7 +141,10 @@ void Simulator::connect_all() {
   std::vector<std::int32_t> host_of_connection;
   for (const Connection& connection : connections_) host_of_connection.push_back(host_of(connection.rank));
   links_.set_targets(std::move(host_of_connection));
-  if (network_->nic.delays_messages()) nic_queues_.resize(connections_.size());
+  if (!network_->nic.delays_messages()) return;
+  nic_queues_.resize(connections_.size());
+  for (std::uint32_t id = 0; id < connections_.size(); ++id)
+    nic_queues_[id].delays = network_->nic.is_port(nics_[connections_[id].nic].link);
 }
 
 // The queue pairs of a rank towards a peer, whose own begin at `back`.

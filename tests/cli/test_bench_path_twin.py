@@ -100,7 +100,10 @@ def test_a_fabric_without_costs_is_noted(fabric: Path) -> None:
         ("write --fabric FABRIC", "--fabric FABRIC: has an effect with --simulate only: add it, or leave this out"),
         ("write --simulate --fabric FABRIC --ends 0,4", "--ends 0,4: give two hosts of FABRIC, 0 to 3, such as 0,1"),
         ("write --simulate --fabric FABRIC --ends 1,1", "--ends 1,1: give two hosts of FABRIC, 0 to 3, such as 0,1"),
-        ("write --simulate --fabric FABRIC -n 1000001", "-n 1000001: with --simulate at most 1000000: give a smaller -n"),
+        (
+            "write --simulate --fabric FABRIC -n 1000001",
+            "-n 1000001: with --simulate at most 1000000: give a smaller -n",
+        ),
         ("pingpong --simulate", "--simulate: a loopback without a rate takes no time: give --rate, or"),
         ("pingpong --simulate --fabric FABRIC --level fine", "--level fine: must be one of"),
         ("pingpong --simulate --fabric FABRIC --rate 1Gb/s", "--rate 1Gb/s: the links of FABRIC have 100Gb/s"),

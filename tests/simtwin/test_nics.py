@@ -99,7 +99,9 @@ def test_messages_of_a_queue_pair_keep_their_order() -> None:
         sender.add(at, "send", Kind.SEND, size_bytes=size_bytes, peer=1, tag=at, stream=at)
         receiver.add(at, "recv", Kind.RECV, size_bytes=size_bytes, peer=0, tag=at, stream=at)
     workload.ranks.update({0: sender.finish()[0], 1: receiver.finish()[0]})
-    receives = run_native(twin_of(fabric(Nic(pcie_rate=Rate(PCIE), prefetch=Size(MIB)))), workload).records[1]["receives"]
+    receives = run_native(twin_of(fabric(Nic(pcie_rate=Rate(PCIE), prefetch=Size(MIB)))), workload).records[1][
+        "receives"
+    ]
     assert int(receives["last_ps"][0]) < int(receives["last_ps"][1])
 
 

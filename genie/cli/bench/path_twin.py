@@ -112,8 +112,7 @@ def _ends_in(traffic: TrafficOptions, written: Fabric | None, ends: str, udp_por
     return replace(
         placed,
         places=tuple(
-            replace(place, port=network.node_names[host])
-            for place, host in zip(placed.places, chosen, strict=True)
+            replace(place, port=network.node_names[host]) for place, host in zip(placed.places, chosen, strict=True)
         ),
     )
 

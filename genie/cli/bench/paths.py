@@ -246,7 +246,9 @@ class PathBench:
     ) -> None:
         check_started_by_hand(live)
         if traffic.fabric is not None:
-            raise UsageError(f"--fabric {traffic.fabric}: has an effect with --simulate only: add it, or leave this out")
+            raise UsageError(
+                f"--fabric {traffic.fabric}: has an effect with --simulate only: add it, or leave this out"
+            )
         self._test, self._traffic, self._live, self._mtu = test, traffic, live, mtu_from(mtu)
         self._sizes_bytes = sizes_bytes
         self._hosts = ends_of(traffic.hosts, ends, live.udp_port)
