@@ -75,7 +75,7 @@ Examples:
 genie bench write
 genie bench write -a --queue-pairs 4 --hosts hosts/cluster.toml --ends 0,2
 genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
-genie bench write --simulate --fabric FABRIC.toml -a -n 100 --depth 1 --report-gbits
+genie bench write --simulate --fabric FABRIC.toml -a -n 100 --depth 1
 ```
 """
 
