@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
     "accuracy", "attack", "congestion", "detection", "first_aid", "hardware", "kinds", "load_trace", "location",
     "ns3_reference",
-    "pairs_of_runs", "softroce_goodput", "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
+    "pairs_of_runs", "perftest", "softroce_goodput", "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
@@ -42,6 +42,7 @@ WRONG = [
     ("load_trace", "--nodes=-1", f"argument --nodes: -1: {ONE_OR_MORE}"),
     ("location", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("location", "--conditions x", "argument --conditions: x: give some of spine-40, host-50, clean"),
+    ("perftest", "--nics x", "argument --nics: x: give some of cx5-100g, cx7-200g"),
     ("ns3_reference", "--seeds 0", f"argument --seeds: 0: {ONE_OR_MORE}"),
     ("ns3_reference", "--seeds=-1", f"argument --seeds: -1: {ONE_OR_MORE}"),
     *(
@@ -86,7 +87,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_measures_nothing_and_says_something() -> None:
-    for name in ("crc_speed", "kinds"):
+    for name in ("native/crc_speed", "kinds"):
         shown = subprocess.run(
             [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"], capture_output=True, text=True
         )

@@ -228,6 +228,19 @@ class Host(_Strict, frozen=True):
     notification_latency: Duration = Duration(0)
 
 
+class Nic(_Strict, frozen=True):
+    """Costs of every host's NIC beside its port's rate; in the twin.
+
+    They count at the ports towards the network, not at links inside a server. A message of `message_time` and of what
+    `prefetch` reads is ready later; `packet_time` and `pcie_rate` keep the port busy longer than its rate does.
+    """
+
+    message_time: Duration = Duration(0)  # between the starts of two messages of a queue pair, at least
+    packet_time: Duration = Duration(0)  # between the starts of two packets of a port, at least
+    pcie_rate: Rate | None = None  # at which the NIC reads payload; absent: unlimited
+    prefetch: Size | None = None  # of a message, read before its first packet leaves; absent: a full packet
+
+
 class Server(_Strict, frozen=True):
     """The insides of all servers."""
 
@@ -344,6 +357,7 @@ class Fabric(_Strict, kw_only=True, frozen=True):
     transport: Transport = Transport()
     frame: Frame = Frame()
     host: Host = Host()
+    nic: Nic | None = None
     server: Server | None = None
     switch: Switch = Switch()
     ecn: Ecn | None = None
