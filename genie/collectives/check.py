@@ -18,7 +18,7 @@ import numpy as np
 
 from genie.collectives.algorithms import EAGER
 from genie.collectives.lower import block_sizes, lower
-from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, check_sizes, expand
+from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, check_sizes, expand, sent_content
 from genie.collectives.template import Action
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def check(
     check_sizes(meaning, sizes, size_bytes, splits)
     traffic = prove(meaning, templates, sizes, eager=algorithm in EAGER)
     for position, table in enumerate(sizes):
-        share = table.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
+        own = table[: meaning.channels * meaning.rows]
+        share = own.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
         wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root)
         if members > 1 and traffic.bytes_sent[position] != wanted:
             raise CheckError(f"member {position} sends {traffic.bytes_sent[position]} B; {algorithm} sends {wanted} B")
@@ -85,7 +86,7 @@ def lower_all(
 def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning:
     """Meaning of the operation on the blocks of these templates."""
     parts = templates[0].parts
-    return Meaning(op, len(templates), templates[0].blocks // parts, parts, root)
+    return Meaning(op, len(templates), templates[0].own_blocks // parts, parts, root)
 
 
 def bytes_sent(
@@ -224,12 +225,13 @@ class _Events:
         """
         by_block: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, step in enumerate(self.steps):
-            if step.sends:
-                by_block[step.position, step.block].append(index)
-                continue
-            for send in by_block[step.position, step.block]:
-                if set(self.steps[send].deps) <= set(step.deps) and not self.steps[send].credit:
-                    edges[3 * index + 2].append(3 * send + 1)
+            for block in step.blocks:
+                if step.sends:
+                    by_block[step.position, block].append(index)
+                    continue
+                for send in by_block[step.position, block]:
+                    if set(self.steps[send].deps) <= set(step.deps) and not self.steps[send].credit:
+                        edges[3 * index + 2].append(3 * send + 1)
 
     def sort(self) -> None:
         """Fill `order` and `before`. Raises CheckError if an event waits for itself."""
@@ -301,7 +303,8 @@ def _check_races(events: _Events) -> None:
         if step.source >= 0:
             accesses[step.position, step.source].append((index, Action.SEND))
         if (step.message or step.source >= 0) and step.size_bytes:
-            accesses[step.position, step.block].append((index, step.action))
+            for block in step.blocks:
+                accesses[step.position, block].append((index, step.action))
     for found in accesses.values():
         for at, (one, action) in enumerate(found):
             for other, later_action in found[at + 1 :]:
@@ -337,7 +340,7 @@ def _check_starts(events: _Events, op: str, root: int = 0) -> None:
 def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]]) -> None:
     """Play the steps in the order found and compare the members' final blocks with the meaning."""
     blocks = [meaning.before(position) for position in range(meaning.members)]
-    flying: dict[int, Content] = {}
+    flying: dict[int, list[Content]] = {}
     for event in events.order:
         index, phase = divmod(event, 3)
         step = events.steps[index]
@@ -350,11 +353,9 @@ def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]
         if not step.message:
             continue
         if step.sends and phase == 1:
-            content = mine[step.block]
-            if content is None:
-                raise CheckError(f"{step}: sends a block that it does not have yet")
-            flying[index] = content
+            flying[index] = sent_content(step, mine)
         elif not step.sends and phase == 2:
-            mine[step.block] = meaning.receive(step, mine[step.block], flying.pop(events.partner[index]))
+            for block, content in zip(step.blocks, flying.pop(events.partner[index]), strict=True):
+                mine[block] = meaning.receive(step, mine[block], content)
     for position, table in enumerate(sizes):
         meaning.compare(position, blocks[position], table)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from genie.collectives import algorithms as a
+from genie.collectives.pat import on_channel, whole_pat, with_bundles
 from genie.collectives.sizes import split, split_table, table
 from genie.collectives.template import Template
 
@@ -66,6 +67,7 @@ _TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
     "reduce": {"ring": _Placed(a.ring_reduce, a.chain_parts), "binomial": _Placed(a.binomial_reduce, _whole)},
     "all_gather": {
         "ring": _Symmetric(a.ring_all_gather, _per_member),
+        "pat": _Symmetric(partial(whole_pat, "all_gather"), _per_member),
         "direct": _Symmetric(a.direct_all_gather, _per_member),
     },
     "gather": {"direct": _Placed(a.direct_gather, _per_member)},
@@ -77,6 +79,7 @@ _TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
     },
     "reduce_scatter": {
         "ring": _Symmetric(a.ring_reduce_scatter, _per_member),
+        "pat": _Symmetric(partial(whole_pat, "reduce_scatter"), _per_member),
         "direct": _Symmetric(a.direct_reduce_scatter, _per_member),
     },
     "barrier": {"dissemination": _Symmetric(a.dissemination_barrier, _per_member)},
@@ -158,22 +161,25 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
     used = deps >= 0
     deps = deps * channels + channel[:, None]
     dep_start = np.concatenate(([0], np.cumsum(used.sum(axis=1))))
+    placed = [on_channel(steps, blocks, members, each, channels) for each in range(channels)]
+    bundles = tuple(bundle for _, own in placed for bundle in own)
     return Template(
         algorithm=algorithm,
         members=members,
         channels=channels,
         relative=symmetric,
-        blocks=blocks * channels,
+        blocks=blocks * channels + members * len(bundles),
         parts=channels,
         action=column(np.repeat(steps.action, channels), np.uint8),
         peer=column(np.repeat(steps.peer, channels), np.int32),
-        block_base=column(np.repeat(steps.block_base, channels) + channel * blocks, np.int32),
+        block_base=column(np.stack([bases for bases, _ in placed], axis=1).reshape(-1), np.int32),
         block=column(np.repeat(steps.block, channels), np.int32),
         channel=column(channel, np.uint8),
         credit=column(np.full(len(channel), credit), np.uint8),
         dep_start=column(dep_start, np.int32),
         deps=column(deps[used], np.int32),
         empty_messages=op == "barrier",
+        bundles=bundles,
     )
 
 
@@ -215,4 +221,5 @@ def block_sizes(
         if size_bytes < 0:
             raise LoweringError(f"{op}: size {size_bytes} B; it must not be negative")
         whole = table(op, blocks, members, position, int(size_bytes))
-    return np.ascontiguousarray(split(whole, channels).T).reshape(-1)
+    sizes = np.ascontiguousarray(split(whole, channels).T).reshape(-1)
+    return with_bundles(lower(op, algorithm, members, position, channels, root).bundles, members, sizes)

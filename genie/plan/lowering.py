@@ -40,6 +40,8 @@ class Lowering:
         facts = {"wire": "nccl", **asdict(self.nccl)}
         if self.nccl.server is None:  # nothing chooses among protocols
             del facts["server"], facts["protocols"]
+        if not self.nccl.allowed:
+            del facts["allowed"]
         return facts
 
 

@@ -23,9 +23,10 @@ from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
 from genie.collectives.msccl.algorithm import PREFIX
 from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, choose_nccl
-from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
+from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, STEPS, cut_of, message_chunk_bytes, pat_cut
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
-from genie.collectives.nccl.tuning import RING
+from genie.collectives.nccl.tuning import PAT, RING, Choice
+from genie.collectives.pat import aggregation, messages, whole_aggregation
 from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
 from simtwin.fabric.frames import frames_of
@@ -35,6 +36,7 @@ from simtwin.fabric.topology import Network
 from simtwin.levels.analytic import MESSAGE, CostKey
 
 PS_PER_S = 10**12
+CREDIT_BYTES = 64  # of a clear-to-send
 Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the counted bytes
 
 
@@ -186,6 +188,10 @@ class _Form(ABC):
             ("away", ranks, away), lambda: [(ranks[at], ranks[(at + away) % count], 1.0) for at in range(count)]
         )
 
+    def _towards(self, op: str, distance: int) -> Load:
+        """Return the load of PAT's messages of a distance: an all-gather sends backwards."""
+        return self._round(self._members - distance if op == "all_gather" else distance)
+
     def _all(self) -> Load:
         """Return the load of messages from every member to every other."""
         ranks = self._key.ranks
@@ -228,6 +234,11 @@ class _Plain(_Form):
             takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
             share = sum(takes) / len(takes)
             return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
+        if algorithm == "pat":
+            return sum(
+                self._takes(self._towards(key.op, each.distance), each.blocks * self._share_bytes)
+                for each in messages(key.op, count, whole_aggregation(count))
+            )
         if algorithm == "recursive_doubling":
             # Each member beyond a power of two is first folded into another, and receives the result at the end.
             beyond = 2 if count & (count - 1) else 0
@@ -282,6 +293,8 @@ class _Nccl(_Form):
             return float(costs.finish_ps)
         if algorithm == P2P:
             return costs.start_ps + costs.send_ps + self._messages()
+        if algorithm == PAT:
+            return self._pat(choice)
         protocol = PROTOCOLS[choice.protocol]
         cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
         grows = protocol.wire_bytes / protocol.data_bytes
@@ -309,6 +322,30 @@ class _Nccl(_Form):
         depth = self._nodes - 1 if algorithm == RING else 2 * ceil(log2(self._nodes + 1)) - 2
         ends_ps = costs.start_ps + inside_ps + costs.finish_ps
         return ends_ps + max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
+
+    def _pat(self, choice: Choice) -> float:
+        """Return the time of PAT, in ps.
+
+        A clear-to-send and a message of each distance follow one another. All other bytes of a member hide these
+        latencies, unless each distance has one message only.
+        """
+        key, count, channels, costs = self._key, self._members, choice.channels, choice.costs
+        channel_bytes = self._share_bytes / channels
+        cut = pat_cut(key.op, ceil(self._share_bytes * count), channels, self._shape.buffer_bytes)
+        sent = messages(key.op, count, aggregation(count, cut.chunk_bytes // max(ceil(channel_bytes), 1), STEPS))
+        part = min(channel_bytes, cut.chunk_bytes)
+        loads = {each.distance: self._towards(key.op, each.distance) for each in sent}
+        latency_ps = sum(self._forms.alpha_ps(load, part) for load in loads.values())
+        latency_ps += self._forms.alpha_ps(loads[sent[0].distance], CREDIT_BYTES)
+        latency_ps += len(loads) * (costs.send_ps + costs.receive_ps + self._shape.slice_delay_ns * 1000)
+        volume_ps = sum(
+            self._forms.wire(each.blocks * self._share_bytes, max(each.blocks * part, 1.0))
+            * loads[each.distance].byte_ps
+            for each in sent
+        )
+        work_ps = (count - 1) * channel_bytes / 1024 * costs.work_ps_per_kib
+        in_rounds = len(sent) == len(loads)
+        return costs.start_ps + latency_ps + (volume_ps + work_ps if in_rounds else max(volume_ps, work_ps))
 
     def _edges(self, algorithm: str, *, chain: bool) -> Load:
         """Return the load of one byte of the buffer on each link, of all channels together."""

@@ -106,6 +106,7 @@ def lowering_from(
         shape["channels"] = options.channels
     if "all_reduce" in chosen:
         shape["algorithm"] = chosen["all_reduce"]
+    shape["allowed"] = tuple({**dict(shape["allowed"]), **{op: (name,) for op, name in chosen.items()}}.items())
     try:
         if (server := _server_of(options, fabric)) is not None:
             shape |= {"server": server, "protocols": protocols_of(variables)}

@@ -144,7 +144,7 @@ def test_every_missing_step_is_rejected(drawn: Drawn) -> None:
 @pytest.mark.parametrize("drawn", [it for it in MUTANTS if it.op != "barrier"], ids=_ids)
 def test_every_wrong_block_is_rejected(drawn: Drawn) -> None:
     templates, _ = lower_all(*drawn.arguments())
-    rows = templates[0].blocks // 2
+    rows = templates[0].own_blocks // 2
     for at in range(GROUP):
         for step in range(min(len(templates[at]), 12)):
             if templates[at].relative:

@@ -60,7 +60,7 @@ def test_proof_of_drawn_collectives(
 ) -> None:
     op, algorithm = case
     root = data.draw(st.integers(0, members - 1))
-    shape = NcclShape(channels, algorithm if algorithm in ("ring", "tree") else None, buffer_bytes=buffer_bytes)
+    shape = NcclShape(channels, buffer_bytes=buffer_bytes, allowed=((op, (algorithm,)),))
     templates, sizes = lowered(op, shape, members, size_bytes, root)
     meaning = meaning_of(op, templates, root)
     check_sizes(meaning, sizes, size_bytes, None)
@@ -222,7 +222,7 @@ def test_nodes_of_several_members_in_every_timing(
     members = nodes * local
     root = data.draw(st.integers(0, members - 1))
     size_bytes = 16 * channels * members + more_bytes
-    shape = NcclShape(channels, algorithm if algorithm in ("ring", "tree") else None, buffer_bytes=64 * KIB, pxn=pxn)
+    shape = NcclShape(channels, buffer_bytes=64 * KIB, pxn=pxn, allowed=((op, (algorithm,)),))
     parts = [lower_nccl(op, shape, members, at, size_bytes, root, local=local)[1:] for at in range(members)]
     prove_order(op, [template for template, _ in parts], [sizes for _, sizes in parts], root)
 

@@ -105,6 +105,8 @@ OTHERS = [
     ("plain", Op.BROADCAST, {"broadcast": "binomial"}), ("plain", Op.REDUCE, {}),
     ("plain", Op.REDUCE, {"reduce": "binomial"}), ("plain", Op.GATHER, {}),
     ("plain", Op.SCATTER, {}), ("plain", Op.ALL_TO_ALL, {}), ("plain", Op.ALL_TO_ALL, {"all_to_all": "direct"}),
+    ("plain", Op.ALL_GATHER, {"all_gather": "pat"}), ("plain", Op.REDUCE_SCATTER, {"reduce_scatter": "pat"}),
+    ("pat", Op.ALL_GATHER, {}), ("pat", Op.REDUCE_SCATTER, {}),
     ("plain", Op.ALL_GATHER, {"all_gather": "direct"}), ("plain", Op.REDUCE_SCATTER, {"reduce_scatter": "direct"}),
     ("nccl", Op.BROADCAST, {}), ("nccl", Op.REDUCE, {}), ("nccl", Op.ALL_TO_ALL, {}), ("nccl", Op.GATHER, {}),
     ("nccl", Op.SCATTER, {}), ("tree", Op.ALL_REDUCE, {}),
@@ -117,7 +119,8 @@ CASES = [(*other, members) for other in OTHERS for members in (8, 13) if other[2
 
 @pytest.mark.parametrize(("wire", "op", "algorithms", "members"), CASES)
 def test_the_other_algorithms_on_a_switch(wire: str, op: Op, algorithms: dict[str, str], members: int) -> None:
-    lowering = {**WIRES, "tree": Lowering(nccl=NcclShape(algorithm="tree"))}[wire]
+    pat = NcclShape(allowed=((op.name.lower(), ("pat",)),))
+    lowering = {**WIRES, "tree": Lowering(nccl=NcclShape(algorithm="tree")), "pat": Lowering(nccl=pat)}[wire]
     lowering = Lowering(algorithms=algorithms, nccl=lowering.nccl)
     fabric = single_switch(members)
     workload = collective(op, members, 16 * MIB // (members if op in (Op.GATHER, Op.ALL_GATHER) else 1))

@@ -26,6 +26,7 @@ from genie.collectives.nccl.sizes import (
     message_chunks,
     over_channels,
     own_chunks,
+    pat_cut,
     shared_chunks,
     slices_of,
     tree_chunk_bytes,
@@ -35,6 +36,7 @@ from genie.collectives.nccl.tuning import (
     NO_COSTS,
     NVLS,
     NVLS_TREE,
+    PAT,
     RING,
     SIMPLE,
     TREE,
@@ -43,6 +45,7 @@ from genie.collectives.nccl.tuning import (
     Server,
     Tuner,
 )
+from genie.collectives.pat import Aggregation, aggregation, on_channel, steps_of_pat, with_bundles
 from genie.collectives.sizes import split_table, table
 from genie.collectives.template import Template
 
@@ -55,8 +58,8 @@ P2P = "p2p"
 # Operation -> NCCL's algorithms; the first applies unless the size is small or NCCL_ALGO names another.
 NCCL_ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (RING, TREE),
-    "all_gather": (RING,),
-    "reduce_scatter": (RING,),
+    "all_gather": (RING, PAT),
+    "reduce_scatter": (RING, PAT),
     "broadcast": (RING,),
     "reduce": (RING,),
     "all_to_all": (P2P,),
@@ -81,6 +84,8 @@ class NcclShape:
     # GPUs whose costs are played, and whose NCCL chooses algorithm and protocol; None: they take no time.
     server: Server | None = None
     protocols: tuple[str, ...] = ()  # of which `server` chooses; (): all
+    # (operation, algorithms), for operations of which NCCL_ALGO allows some only.
+    allowed: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.channels <= CHANNELS_MAX:
@@ -101,17 +106,20 @@ def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local:
     choice. `local`: number of members on each node. Raises LoweringError.
     """
     known = NCCL_ALGORITHMS[op]
+    named = (shape.algorithm,) if op == "all_reduce" and shape.algorithm else dict(shape.allowed).get(op, ())
     if shape.server is not None and members > 1 and size_bytes > 0:
         if known == (P2P,):
             return Choice(P2P, SIMPLE, shape.channels, _costs_of_messages(op, shape.server, members, local, size_bytes))
-        allowed = (shape.algorithm,) if shape.algorithm in known else WITH_GPUS.get(op, known)
-        if members == local and shape.algorithm == TREE:
-            allowed = (RING,)  # as NCCL, which has no tree inside a server
-        return Tuner(shape.server, op, members, local, shape.channels).choose(
-            size_bytes, tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
-        )
+        tuner = Tuner(shape.server, op, members, local, shape.channels)
+        # Where none of those named is possible, such as a tree inside a server, NCCL has the ring.
+        allowed = tuple(filter(tuner.plays, named or WITH_GPUS.get(op, known))) or (RING,)
+        whole_bytes = size_bytes * members if op == "all_gather" else size_bytes
+        return tuner.choose(whole_bytes, allowed, shape.protocols or tuple(PROTOCOLS))
+    if named == (PAT,) and members > 1 and local == 1 and size_bytes > 0:
+        return Choice(PAT, SIMPLE, shape.channels)
     small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
-    algorithm = str(shape.algorithm) if shape.algorithm in known else TREE if TREE in known and small else known[0]
+    algorithms = [name for name in known if name in named] or known
+    algorithm = TREE if TREE in algorithms and (small or RING not in algorithms) else RING if RING in known else P2P
     return Choice(algorithm, shape.protocol, shape.channels)
 
 
@@ -163,6 +171,8 @@ def _in_channels(
     op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int, root: int
 ) -> tuple[Template, NDArray[np.int64]]:
     algorithm, protocol = choice.algorithm, PROTOCOLS[choice.protocol]
+    if algorithm == PAT:
+        return _pat(op, choice, shape, at, size_bytes)
     cut = cut_of(op, algorithm, protocol, shape.buffer_bytes)
     if shape.server is not None and algorithm == TREE and choice.protocol == LL128 and size_bytes:
         chunk_bytes = tree_chunk_bytes(cut, size_bytes, choice.channels, at.nodes, at.local)
@@ -189,6 +199,34 @@ def _channels(size_bytes: int, choice: Choice, crossings: int) -> NDArray[np.int
     """Bytes of each channel; at least one channel."""
     shares = (even_shares if choice.even else over_channels)(size_bytes, choice.channels, crossings)
     return shares if len(shares) else np.zeros(1, np.int64)
+
+
+def _pat(op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
+    rows = table(op, at.members, at.members, at.position, size_bytes)
+    shares = _channels(int(rows.max()), choice, at.members)
+    cut = pat_cut(op, int(rows.sum()), len(shares), shape.buffer_bytes)
+    chunks = own_chunks(shares, rows, cut)
+    how = aggregation(at.members, cut.chunk_bytes // max(int(shares.max()), 1), STEPS)
+    template = _pat_template(op, at.members, len(shares), chunks.shape[1], how, cut.window, choice.costs)
+    return template, with_bundles(template.bundles, at.members, chunks.reshape(-1))
+
+
+@cache
+def _pat_template(
+    op: str, members: int, channels: int, loops: int, how: Aggregation, window: int, costs: Costs
+) -> Template:
+    steps = steps_of_pat(op, members, how, loops, window, in_order=True)
+    own = loops * members
+    placed = [on_channel(steps, own, members, channel, channels) for channel in range(channels)]
+    bundles = tuple(bundle for _, found in placed for bundle in found)
+    pieces = [
+        (channel, _with_costs(replace(steps, block_base=bases), costs, loops, 1))
+        for channel, (bases, _) in enumerate(placed)
+    ]
+    blocks = (channels * own + members * len(bundles), channels * loops)
+    template = template_of(f"nccl {PAT}", members, pieces, [], blocks, relative=True, costs=costs)
+    # A shorter block may lack its last chunk, and a message of no bytes keeps the order of a reduce-scatter.
+    return replace(template, bundles=bundles, empty_messages=op == "reduce_scatter")
 
 
 @cache

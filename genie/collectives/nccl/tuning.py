@@ -17,7 +17,7 @@ from typing import Any
 from genie.collectives.lower import LoweringError
 from genie.collectives.nccl.sizes import over_channels
 
-RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvlstree"
+RING, TREE, NVLS, NVLS_TREE, PAT = "ring", "tree", "nvls", "nvlstree", "pat"
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
 PROTOCOLS = (LL, LL128, SIMPLE)  # in the order of the constants
 NEWEST = "2.30"
@@ -34,6 +34,8 @@ THREAD_BYTES = {LL: 8, LL128: 8, SIMPLE: 64}  # that justify a thread; LL in a r
 LL_CHANNELS = 24  # that reach a server's bandwidth of LL: NVLink's, with 4 or 8 H100
 EVEN_BEFORE = "2.22"
 SIMPLE_OVERHEADS = 3  # posts of a step of the protocol Simple
+SCATTERED = ("all_gather", "reduce_scatter")  # operations with a block of each member
+ONLY_SIMPLE = (NVLS, NVLS_TREE, PAT)
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,20 @@ class Tuner:
         """Number of servers."""
         return self.members // self.local
 
+    def plays(self, algorithm: str) -> bool:
+        """Whether NCCL has the algorithm for this operation and these servers."""
+        if algorithm in (NVLS, NVLS_TREE):
+            able = gpus()[self.server.gpu].nvls and self.op == "all_reduce" and self.local > 1
+            return able and (self.nodes == 1) == (algorithm == NVLS)
+        if algorithm == PAT:  # for one GPU a server
+            return self.op in SCATTERED and self.local == 1 and PAT in _constants()["nccl"][self.server.version]
+        return algorithm == RING or (algorithm == TREE and self.nodes > 1)
+
     def choose(self, size_bytes: int, algorithms: tuple[str, ...], protocols: tuple[str, ...]) -> Choice:
-        """Return the choice of least time. Raises LoweringError if nothing is allowed."""
+        """Return the choice of least time. Raises LoweringError if nothing is allowed.
+
+        `size_bytes`: of the largest buffer, which for an all-gather has the blocks of all members.
+        """
         found = [
             each
             for name in algorithms
@@ -175,16 +189,13 @@ class Tuner:
         most = min(self.channels, max(size_bytes // least, 1))
         if even:
             return most
-        crossings = 2 if self.op == "all_reduce" else 1
-        return max(len(over_channels(size_bytes, most, crossings)), 1)
+        block_bytes, crossings = size_bytes, 2 if self.op == "all_reduce" else 1
+        if self.op in SCATTERED:
+            block_bytes, crossings = -(-size_bytes // self.members), self.members
+        return max(len(over_channels(block_bytes, most, crossings)), 1)
 
     def _candidate(self, algorithm: str, protocol: str, size_bytes: int) -> _Candidate | None:
-        if algorithm in (NVLS, NVLS_TREE):
-            inside = self.nodes == 1
-            able = gpus()[self.server.gpu].nvls and self.op == "all_reduce" and protocol == SIMPLE and self.local > 1
-            if not able or inside != (algorithm == NVLS):
-                return None
-        elif algorithm == TREE and self.nodes == 1:
+        if not self.plays(algorithm) or (algorithm in ONLY_SIMPLE and protocol != SIMPLE):
             return None
         bandwidth = self._bandwidth(algorithm, protocol, size_bytes)
         return _Candidate(algorithm, protocol, self._latency_us(algorithm, protocol, size_bytes), bandwidth)
@@ -220,11 +231,21 @@ class Tuner:
 
     def network_us(self, algorithm: str, protocol: str) -> float:
         """Return the latency of a step over the network; with one rank a server it is always the tree's."""
-        return self._constant("network_us", TREE if self.local == 1 and algorithm == RING else algorithm, protocol)
+        alone = self.local == 1 and algorithm in (RING, PAT)
+        return self._constant("network_us", TREE if alone else algorithm, protocol)
+
+    def _pat(self) -> dict[str, float]:
+        found: dict[str, float] = _constants()["nccl"][self.server.version][PAT]
+        return found
 
     def _latency_us(self, algorithm: str, protocol: str, size_bytes: int) -> float:
+        network = self.network_us(algorithm, protocol)
+        if algorithm == PAT:
+            pat = self._pat()
+            depth = int(log2(self.nodes))
+            return pat["start_us"] + depth * network / pat["rounds_at_once"] + self.members * pat["member_us"]
         start = self._constant("start_us", algorithm, protocol)
-        scale_up, network = self.scale_up_us(algorithm, protocol), self.network_us(algorithm, protocol)
+        scale_up = self.scale_up_us(algorithm, protocol)
         if algorithm == RING:
             steps, over_network = self._steps
             latency = start + (steps - over_network) * scale_up + over_network * network
@@ -266,6 +287,8 @@ class Tuner:
             if protocol == LL128:
                 return min(bus * RING_LL128_SHARE, self.channels * self._limit("ring_ll128_channel_gb_per_s"))
             return bus
+        if algorithm == PAT:
+            return bus * self._pat()["bus_share"]
         if algorithm == TREE:
             bus = min(bus * TREE_SHARE, self.channels * self._limit("tree_channel_gb_per_s"))
             if protocol == LL:
@@ -299,6 +322,8 @@ class Tuner:
         bus = self._bus(algorithm, protocol)
         if algorithm == RING:
             return bus * self.members / max(self._steps[0], 1)
+        if algorithm == PAT:
+            return bus
         if algorithm == TREE:
             factors = _constants()["nccl"][self.server.version]["tree_factors"][PROTOCOLS.index(protocol)]
             at = max(size_bytes >> 6, 1).bit_length() - 1
@@ -307,6 +332,8 @@ class Tuner:
 
     def _costs(self, best: _Candidate, size_bytes: int, used: int) -> Costs:
         algorithm, protocol = best.algorithm, best.protocol
+        if algorithm == PAT:
+            return self._costs_of_pat(size_bytes, used)
         if self.nodes == 1:
             return Costs(finish_ps=_ps(best.time_us(size_bytes)))
         scale_up = self.scale_up_us(algorithm, protocol)
@@ -333,6 +360,16 @@ class Tuner:
             work_ps_per_kib=round(work * 1000 / wire),
             finish_ps=hops * hop_ps,
             hops=hops,
+        )
+
+    def _costs_of_pat(self, size_bytes: int, used: int) -> Costs:
+        """Return the costs of PAT: a channel takes a fixed time for the block of each member."""
+        pat = self._pat()
+        end_ps = max(_ps(self.network_us(PAT, SIMPLE) / pat["rounds_at_once"]) - NETWORK_NS * 1000, 0) // 2
+        block_kib = size_bytes / self.members / used / KIB
+        work_ps_per_kib = 1000 * KIB / self._channel_gb_per_s(PAT, SIMPLE) + _ps(pat["member_us"]) / block_kib
+        return Costs(
+            start_ps=_ps(pat["start_us"]), send_ps=end_ps, receive_ps=end_ps, work_ps_per_kib=round(work_ps_per_kib)
         )
 
     def costs_of_messages(self) -> Costs:
