@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
 from genie.collectives.msccl.algorithm import PREFIX
-from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, choose_nccl
+from genie.collectives.nccl.messages import MESSAGES_AT_ONCE, P2P
+from genie.collectives.nccl.shape import choose_nccl
 from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, STEPS, cut_of, message_chunk_bytes, pat_cut
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
 from genie.collectives.nccl.tuning import PAT, RING, Choice
@@ -289,10 +290,11 @@ class _Nccl(_Form):
         key, shape = self._key, self._shape
         choice = choose_nccl(key.op, self._members, key.size_bytes, shape, self._local)
         algorithm, costs = choice.algorithm, choice.costs
+        if algorithm == P2P:
+            outside_ps = costs.send_ps + self._messages() if self._nodes > 1 else 0.0
+            return float(costs.start_ps + max(outside_ps, costs.finish_ps))
         if self._nodes < 2:
             return float(costs.finish_ps)
-        if algorithm == P2P:
-            return costs.start_ps + costs.send_ps + self._messages()
         if algorithm == PAT:
             return self._pat(choice)
         protocol = PROTOCOLS[choice.protocol]
@@ -370,23 +372,21 @@ class _Nccl(_Form):
         name = ("nccl", algorithm, chain, ranks, local, channels, first if chain else 0)
         return self._forms.load(name, transfers)
 
+    def _between_nodes(self) -> Transfers:
+        """Yield the messages of grouped sends and receives that leave a node, each of one byte."""
+        ranks, local, root = self._key.ranks, self._local, self._key.root
+        for at, rank in enumerate(ranks):
+            for to in range(len(ranks)) if self._key.op == "all_to_all" else (root,):
+                if at // local != to // local:
+                    yield (ranks[to], rank, 1.0) if self._key.op == "scatter" else (rank, ranks[to], 1.0)
+
     def _messages(self) -> float:
         """Return the time of grouped sends and receives, in ps."""
         key, local = self._key, self._local
-        if key.op == "all_to_all":
-            ranks = key.ranks
-            load = self._forms.load(
-                ("between nodes", ranks, local),
-                lambda: [
-                    (a, b, 1.0)
-                    for at, a in enumerate(ranks)
-                    for to, b in enumerate(ranks)
-                    if at // local != to // local
-                ],
-            )
-        else:
-            load = self._star(inward=key.op == "gather")
+        load = self._forms.load(("between nodes", key.op, key.root, key.ranks, local), self._between_nodes)
+        relays = key.op == "all_to_all" and local > 1 and self._shape.pxn
+        peers = self._nodes - 1 if relays else self._members - local
         chunk = float(message_chunk_bytes(int(self._share_bytes), self._shape.p2p_chunk_bytes))
-        groups = ceil((self._members - 1) / MESSAGES_AT_ONCE)  # each begins with its receivers' clear-to-sends
+        groups = ceil(peers / MESSAGES_AT_ONCE)  # each begins with its receivers' clear-to-sends
         latency_ps = 2 * groups * self._forms.alpha_ps(load, min(chunk, self._share_bytes))
         return latency_ps + self._forms.wire(self._share_bytes, max(chunk, 1.0)) * load.byte_ps

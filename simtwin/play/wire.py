@@ -26,7 +26,7 @@ from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
 from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
-from simtwin.fabric.schema import Explicit, Fabric, LeafSpine, RailOptimized, Transport
+from simtwin.fabric.schema import Fabric, Transport, hosts_of_server
 from simtwin.fabric.topology import build_network
 
 WIRES = ("nccl", "plain")
@@ -138,16 +138,9 @@ def _server_of(options: Options, fabric: Callable[[], Fabric | None]) -> Server 
 
 
 def ranks_per_server(fabric: Fabric) -> int:
-    """Return the ranks of a server of a fabric with networks inside servers.
-
-    Otherwise it is 1, so that every message crosses the fabric.
-    """
-    topology = fabric.topology
-    if isinstance(topology, RailOptimized) and topology.domain is not None:
-        return topology.rails
-    if isinstance(topology, Explicit | LeafSpine) and topology.hosts_per_server is not None:
-        return topology.hosts_per_server
-    return 1
+    """Return the ranks of a server; 1 where the fabric has none, so that every message crosses it."""
+    given = None if fabric.server is None else fabric.server.gpus
+    return given or hosts_of_server(fabric.topology) or 1
 
 
 def within_servers(workload: Workload, lowering: Lowering) -> tuple[int, int]:

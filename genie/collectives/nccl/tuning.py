@@ -158,6 +158,11 @@ class Tuner:
             return self.op in SCATTERED and self.local == 1 and PAT in _constants()["nccl"][self.server.version]
         return algorithm == RING or (algorithm == TREE and self.nodes > 1)
 
+    @property
+    def scale_up_gb_per_s(self) -> float:
+        """Bandwidth of a GPU inside its server, one direction."""
+        return min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
+
     def choose(self, size_bytes: int, algorithms: tuple[str, ...], protocols: tuple[str, ...]) -> Choice:
         """Return the choice of least time. Raises LoweringError if nothing is allowed.
 
@@ -276,7 +281,7 @@ class Tuner:
 
     def _bus(self, algorithm: str, protocol: str) -> float:
         """Return the bus bandwidth of all channels, in GB/s."""
-        inside = min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
+        inside = self.scale_up_gb_per_s
         bus = inside if self.nodes == 1 else min(inside, self.server.nic_gb_per_s * self.local)
         if self.local == 1:
             bus = self.server.nic_gb_per_s
@@ -300,7 +305,6 @@ class Tuner:
             return self._nvls()
         between = self.server.nic_gb_per_s * self.local
         if _is_before(self.server.version, NVLS_BEFORE):
-            inside = min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
             return min(inside, between if self.nodes <= 2 else between / 2)
         limit = self.channels * self._limit("nvls_tree_channel_gb_per_s")
         return min(self._nvls(), between * (2 if self.nodes <= 2 else 1), limit)
@@ -308,8 +312,7 @@ class Tuner:
     def _nvls(self) -> float:
         """Return the bandwidth at which a server's switch reduces, in GB/s of the bus."""
         generation = _constants()["generation"][gpus()[self.server.gpu].generation]
-        inside = min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
-        return 2 * inside * float(generation["nvls_efficiency"]) * (self.local - 1) / self.local
+        return 2 * self.scale_up_gb_per_s * float(generation["nvls_efficiency"]) * (self.local - 1) / self.local
 
     def _ll(self) -> float:
         version = _constants()["nccl"][self.server.version]
