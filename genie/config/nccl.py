@@ -27,7 +27,7 @@ ALGORITHMS, OTHER_ALGORITHMS = ("ring", "tree"), ("collnetdirect", "collnetchain
 PROTOCOLS = ("simple", "ll128", "ll")  # in the order of preference
 # Operations with several algorithms -> NCCL's name of the function, and these algorithms.
 FUNCTIONS = {
-    "all_reduce": ("allreduce", ("ring", "tree", "nvls", "nvlstree")),
+    "all_reduce": ("allreduce", ("ring", "tree", "nvls", "nvlstree", "collnetdirect", "collnetchain")),
     "all_gather": ("allgather", ("ring", "pat")),
     "reduce_scatter": ("reducescatter", ("ring", "pat")),
 }
@@ -38,6 +38,7 @@ IN_MESSAGES = frozenset({"all_to_all", "gather", "scatter"})
 # Variables that shape messages, and the collectives that they apply to.
 SHAPING = {
     "NCCL_ALGO": frozenset(FUNCTIONS),
+    "NCCL_COLLNET_ENABLE": frozenset({"all_reduce"}),
     "NCCL_PAT_ENABLE": frozenset({"all_gather", "reduce_scatter"}),
     "NCCL_PROTO": IN_CHANNELS,
     "NCCL_BUFFSIZE": IN_CHANNELS | IN_MESSAGES,
@@ -186,6 +187,7 @@ def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
         "channels": min(max(min(RAILS_CHANNELS * ranks_per_node, CHANNELS_MAX), lowest), max(highest, lowest)),
         "algorithm": _algorithm(variables),
         "allowed": _allowed(variables),
+        "collnet": _number(variables, "NCCL_COLLNET_ENABLE", 0, 1, 0) == 1,
         "protocol": _protocol(variables),
         "buffer_bytes": buffer_bytes,
         # At most a step, as in NCCL.
@@ -355,6 +357,8 @@ def _effect_on_messages(
     match name:
         case "NCCL_ALGO":
             return _algorithms_said(shape) or SAME
+        case "NCCL_COLLNET_ENABLE":
+            return "CollNet" if shape["collnet"] else "none: the fabric has no [switch] reduces = true"
         case "NCCL_PAT_ENABLE":
             return SAME if shape.get("server") is None else "no PAT"
         case "NCCL_PROTO":

@@ -40,8 +40,9 @@ class Lowering:
         facts = {"wire": "nccl", **asdict(self.nccl)}
         if self.nccl.server is None:  # nothing chooses among protocols
             del facts["server"], facts["protocols"]
-        if not self.nccl.allowed:
-            del facts["allowed"]
+        for name in ("allowed", "collnet"):
+            if not facts[name]:
+                del facts[name]
         return facts
 
 

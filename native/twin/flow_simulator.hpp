@@ -92,6 +92,7 @@ class FlowSimulator {
     TimePs delay = 0;                              // of the path and of the receiving host
     double hops_byte_ps = 0, slowest_byte_ps = 0;  // of a byte on all links of the path, and on the slowest
     TimePs credit_latency = 0, ack_latency = 0;
+    TimePs arrived = 0;  // the last message's arrival: a queue pair keeps its order
   };
 
   void connect_all();

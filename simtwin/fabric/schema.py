@@ -252,6 +252,7 @@ class Switch(_Strict, frozen=True):
     latency: Duration = Duration(0)  # from a packet's arrival until it may leave
     # A packet is forwarded as soon as its header has arrived, where no port is faster than the incoming link.
     cut_through: bool = False
+    reduces: bool = False  # all-reduces of NCCL may use CollNet; in the twin
     trimming: bool = False  # a data packet without room is cut to its header, which is sent with the control packets
 
 

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from genie.collectives.algorithms import chain_parts
 from genie.collectives.lower import choose
 from genie.collectives.msccl.algorithm import PREFIX
+from genie.collectives.nccl.collnet import collnet_cut
 from genie.collectives.nccl.messages import MESSAGES_AT_ONCE, P2P
 from genie.collectives.nccl.shape import choose_nccl
 from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, STEPS, cut_of, message_chunk_bytes, pat_cut
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
-from genie.collectives.nccl.tuning import PAT, RING, Choice
+from genie.collectives.nccl.tuning import COLLNET, PAT, RING, Choice
 from genie.collectives.pat import aggregation, messages, whole_aggregation
 from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
@@ -297,6 +298,8 @@ class _Nccl(_Form):
             return float(costs.finish_ps)
         if algorithm == PAT:
             return self._pat(choice)
+        if algorithm in COLLNET:
+            return self._collnet(choice)
         protocol = PROTOCOLS[choice.protocol]
         cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
         grows = protocol.wire_bytes / protocol.data_bytes
@@ -348,6 +351,20 @@ class _Nccl(_Form):
         work_ps = (count - 1) * channel_bytes / 1024 * costs.work_ps_per_kib
         in_rounds = len(sent) == len(loads)
         return costs.start_ps + latency_ps + (volume_ps + work_ps if in_rounds else max(volume_ps, work_ps))
+
+    def _collnet(self, choice: Choice) -> float:
+        """Return the time of CollNet, in ps: all chunks one after another, and the words of its end."""
+        key, costs, local = self._key, choice.costs, self._local
+        cut = collnet_cut(choice.algorithm, key.size_bytes, choice.channels, local, self._shape.buffer_bytes)
+        chunk = max(min(float(cut.chunk_bytes), key.size_bytes / choice.channels), 1.0)
+        load = self._edges(RING, chain=False)
+        per_kib = chunk / 1024
+        hop_ps = self._forms.alpha_ps(load, chunk) + costs.send_ps + costs.receive_ps + costs.work_ps_per_kib * per_kib
+        inside_ps = costs.hops * (costs.hop_ps + costs.hop_ps_per_kib * per_kib)
+        words_ps = ceil(log2(self._nodes)) * self._forms.alpha_ps(load, 1)
+        volume_ps = self._forms.wire(key.size_bytes, chunk) * load.byte_ps
+        in_turn_ps = ceil(key.size_bytes / choice.channels / chunk / cut.window) * hop_ps
+        return costs.start_ps + inside_ps + max(volume_ps + hop_ps, in_turn_ps) + words_ps + costs.finish_ps
 
     def _edges(self, algorithm: str, *, chain: bool) -> Load:
         """Return the load of one byte of the buffer on each link, of all channels together."""

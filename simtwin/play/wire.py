@@ -102,6 +102,9 @@ def lowering_from(
         return Lowering(options.channels or 1, options.credit, chosen)
     per_node = options.ranks_per_node or ranks_per_node()
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
+    if shape["collnet"]:
+        built = fabric()
+        shape["collnet"] = built is not None and built.switch.reduces
     if options.channels is not None:
         shape["channels"] = options.channels
     if "all_reduce" in chosen:

@@ -135,6 +135,28 @@ def test_a_barrier_costs_its_rounds() -> None:
     assert closed == pytest.approx(exact, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["collnetdirect", "collnetchain"])
+@pytest.mark.parametrize(("local", "limit"), [(1, 0.55), (4, 0.55)])
+def test_switches_that_reduce_halve_the_traffic_of_a_ring(name: str, local: int, limit: float) -> None:
+    rails = Fabric(
+        topology=RailOptimized(servers=4, rails=4, spines=4), link=Link(Rate(100 * GBPS), Duration(500 * NS))
+    )
+    fabric = rails if local == 4 else FABRICS["leaf-spine"]
+    workload = collective(Op.ALL_REDUCE, 16, 64 * MIB)
+    took = {
+        (each, level): end_ns(
+            play(fabric, workload, level, Lowering(nccl=NcclShape(
+                2 * local, ranks_per_node=local, collnet=True, allowed=(("all_reduce", (each,)),)
+            )))
+        )
+        for each in (name, "ring")
+        for level in ("analytic", "flow", "packet")
+    }  # fmt: skip
+    for level in ("analytic", "flow"):
+        assert took[name, level] == pytest.approx(took[name, "packet"], rel=0.02)
+    assert took[name, "packet"] < limit * took["ring", "packet"]
+
+
 @pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_TO_ALL])
 def test_nodes_of_several_ranks(op: Op) -> None:
     """Only what leaves a node is on the network."""

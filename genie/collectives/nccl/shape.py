@@ -15,6 +15,7 @@ import numpy as np
 from genie.collectives.algorithms import RECV, REDUCE, SEND, Steps, StepTimes
 from genie.collectives.lower import CHANNELS_MAX, LATENCY_BOUND_SHARE_BYTES, LoweringError, block_sizes, lower
 from genie.collectives.nccl import steps as n
+from genie.collectives.nccl.collnet import collnet_cut, collnet_template, has_collnet
 from genie.collectives.nccl.messages import P2P, bytes_of_messages, costs_of_messages, lower_messages
 from genie.collectives.nccl.nodes import WORD_BYTES, Member, template_of, with_words
 from genie.collectives.nccl.sizes import (
@@ -32,6 +33,7 @@ from genie.collectives.nccl.sizes import (
     tree_chunk_bytes,
 )
 from genie.collectives.nccl.tuning import (
+    COLLNET,
     LL128,
     NO_COSTS,
     NVLS,
@@ -80,6 +82,7 @@ class NcclShape:
     # GPUs whose costs are played, and whose NCCL chooses algorithm and protocol; None: they take no time.
     server: Server | None = None
     protocols: tuple[str, ...] = ()  # of which `server` chooses; (): all
+    collnet: bool = False  # the switches reduce, and NCCL_COLLNET_ENABLE is 1
     # (operation, algorithms), for operations of which NCCL_ALGO allows some only.
     allowed: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -107,12 +110,15 @@ def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local:
         if known == (P2P,):
             return Choice(P2P, SIMPLE, shape.channels, costs_of_messages(op, shape.server, members, local, size_bytes))
         tuner = Tuner(shape.server, op, members, local, shape.channels)
+        able = filter(tuner.plays, WITH_GPUS.get(op, known) + (COLLNET if shape.collnet else ()))
         # Where none of those named is possible, such as a tree inside a server, NCCL has the ring.
-        allowed = tuple(filter(tuner.plays, named or WITH_GPUS.get(op, known))) or (RING,)
+        allowed = tuple(name for name in able if not named or name in named) or (RING,)
         whole_bytes = size_bytes * members if op == "all_gather" else size_bytes
         return tuner.choose(whole_bytes, allowed, shape.protocols or tuple(PROTOCOLS))
     if named == (PAT,) and members > 1 and local == 1 and size_bytes > 0:
         return Choice(PAT, SIMPLE, shape.channels)
+    if named and named[0] in COLLNET and shape.collnet and has_collnet(members // local, local) and size_bytes > 0:
+        return Choice(named[0], SIMPLE, shape.channels)
     small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
     algorithms = [name for name in known if name in named] or known
     algorithm = TREE if TREE in algorithms and (small or RING not in algorithms) else RING if RING in known else P2P
@@ -163,6 +169,8 @@ def _in_channels(
     algorithm, protocol = choice.algorithm, PROTOCOLS[choice.protocol]
     if algorithm == PAT:
         return _pat(op, choice, shape, at, size_bytes)
+    if algorithm in COLLNET:
+        return _collnet(choice, shape, at, size_bytes)
     cut = cut_of(op, algorithm, protocol, shape.buffer_bytes)
     if shape.server is not None and algorithm == TREE and choice.protocol == LL128 and size_bytes:
         chunk_bytes = tree_chunk_bytes(cut, size_bytes, choice.channels, at.nodes, at.local)
@@ -189,6 +197,15 @@ def _channels(size_bytes: int, choice: Choice, crossings: int) -> NDArray[np.int
     """Bytes of each channel; at least one channel."""
     shares = (even_shares if choice.even else over_channels)(size_bytes, choice.channels, crossings)
     return shares if len(shares) else np.zeros(1, np.int64)
+
+
+def _collnet(choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
+    shares = _channels(size_bytes, choice, 2)
+    cut = collnet_cut(choice.algorithm, size_bytes, len(shares), at.local, shape.buffer_bytes)
+    chunks = shared_chunks(shares, 1, cut)
+    template = collnet_template(choice.algorithm, at, len(shares), chunks.shape[1], cut, choice.costs)
+    words = np.full(template.blocks - chunks.size, WORD_BYTES, np.int64)
+    return template, np.concatenate((chunks.reshape(-1), words))
 
 
 def _pat(op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:

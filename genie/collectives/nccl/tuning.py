@@ -18,6 +18,7 @@ from genie.collectives.lower import LoweringError
 from genie.collectives.nccl.sizes import over_channels
 
 RING, TREE, NVLS, NVLS_TREE, PAT = "ring", "tree", "nvls", "nvlstree", "pat"
+COLLNET_DIRECT, COLLNET_CHAIN = "collnetdirect", "collnetchain"
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
 PROTOCOLS = (LL, LL128, SIMPLE)  # in the order of the constants
 NEWEST = "2.30"
@@ -35,7 +36,11 @@ LL_CHANNELS = 24  # that reach a server's bandwidth of LL: NVLink's, with 4 or 8
 EVEN_BEFORE = "2.22"
 SIMPLE_OVERHEADS = 3  # posts of a step of the protocol Simple
 SCATTERED = ("all_gather", "reduce_scatter")  # operations with a block of each member
-ONLY_SIMPLE = (NVLS, NVLS_TREE, PAT)
+COLLNET = (COLLNET_DIRECT, COLLNET_CHAIN)
+ONLY_SIMPLE = (NVLS, NVLS_TREE, PAT, *COLLNET)
+COLLNET_MEMBERS_MAX = 8  # of a server
+COLLNET_THREAD_BYTES, COLLNET_THREADS = 512, 640  # that justify a thread of CollnetChain, and threads of a channel
+COLLNET_BUS_SHARE, COLLNET_DIRECT_SHARE = 0.5, 0.85  # of the bandwidth; the latter from Hopper on
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,8 @@ class Tuner:
             return able and (self.nodes == 1) == (algorithm == NVLS)
         if algorithm == PAT:  # for one GPU a server
             return self.op in SCATTERED and self.local == 1 and PAT in _constants()["nccl"][self.server.version]
+        if algorithm in COLLNET:
+            return self.op == "all_reduce" and self.nodes > 1 and self.local <= COLLNET_MEMBERS_MAX
         return algorithm == RING or (algorithm == TREE and self.nodes > 1)
 
     @property
@@ -186,8 +193,10 @@ class Tuner:
 
     def _used(self, best: _Candidate, size_bytes: int, even: bool) -> int:
         """Return the number of channels: each thread of a channel has a least number of bytes."""
-        if best.algorithm in (NVLS, NVLS_TREE):
+        if best.algorithm in (NVLS, NVLS_TREE, COLLNET_DIRECT):
             return self.channels
+        if best.algorithm == COLLNET_CHAIN:
+            return min(self.channels, max(size_bytes // (COLLNET_THREADS * COLLNET_THREAD_BYTES), 1))
         least = THREADS[best.protocol] * THREAD_BYTES[best.protocol]
         if best.algorithm == RING and best.protocol == LL:
             least *= self.members
@@ -206,6 +215,8 @@ class Tuner:
         return _Candidate(algorithm, protocol, self._latency_us(algorithm, protocol, size_bytes), bandwidth)
 
     def _constant(self, table: str, algorithm: str, protocol: str) -> float:
+        if algorithm in COLLNET:
+            return float(_constants()["collnet"][table][algorithm])
         return float(_constants()["nccl"][self.server.version][table][algorithm][PROTOCOLS.index(protocol)])
 
     def _measured(self, table: str, best: _Candidate) -> float:
@@ -236,7 +247,7 @@ class Tuner:
 
     def network_us(self, algorithm: str, protocol: str) -> float:
         """Return the latency of a step over the network; with one rank a server it is always the tree's."""
-        alone = self.local == 1 and algorithm in (RING, PAT)
+        alone = self.local == 1 and algorithm in (RING, PAT, *COLLNET)
         return self._constant("network_us", TREE if alone else algorithm, protocol)
 
     def _pat(self) -> dict[str, float]:
@@ -258,7 +269,16 @@ class Tuner:
         depth = int(log2(self.nodes))
         if algorithm == TREE:
             return start + 2 * ((self.local - 1) * scale_up + depth * network)
+        if algorithm in COLLNET:
+            hops, hop_us = self._hops_to_switch(algorithm)
+            return start + 2 * hops * hop_us + network
         return start + scale_up + 2 * depth * network
+
+    def _hops_to_switch(self, algorithm: str) -> tuple[int, float]:
+        """Return the hops of CollNet between a server's GPUs and the one that sends, and the time of one in us."""
+        others = self.local - 1
+        hop_us = self.scale_up_us(algorithm, SIMPLE) + others * self._constant("member_us", algorithm, SIMPLE)
+        return others if algorithm == COLLNET_CHAIN else min(others, 1), hop_us
 
     def _plateau(self, protocol: str, size_bytes: int) -> float:
         """Return the factor of a ring's latencies, whose slices wait for a place in the buffers of the next ones."""
@@ -301,6 +321,8 @@ class Tuner:
             if protocol == LL128:
                 return min(bus * LL128_SHARE, self.channels * self._limit("tree_ll128_channel_gb_per_s"))
             return bus
+        if algorithm in COLLNET:
+            return inside if self.local > 1 else bus
         if algorithm == NVLS:
             return self._nvls()
         between = self.server.nic_gb_per_s * self.local
@@ -331,6 +353,9 @@ class Tuner:
             factors = _constants()["nccl"][self.server.version]["tree_factors"][PROTOCOLS.index(protocol)]
             at = max(size_bytes >> 6, 1).bit_length() - 1
             return bus / 2 * (float(factors[at]) if at < len(factors) else 1.0)
+        if algorithm in COLLNET:
+            slower = algorithm == COLLNET_DIRECT and gpus()[self.server.gpu].generation != "ampere"
+            return bus * COLLNET_BUS_SHARE * (COLLNET_DIRECT_SHARE if slower else 1.0)
         return bus * (NVLS_RATIO if _is_before(self.server.version, NVLS_BEFORE) else self.members / self._steps[0])
 
     def _costs(self, best: _Candidate, size_bytes: int, used: int) -> Costs:
@@ -353,6 +378,8 @@ class Tuner:
         hops = self.local - 1
         if algorithm == NVLS_TREE:
             scale_up, hops = scale_up / 2, min(hops, 1)
+        if algorithm in COLLNET:
+            hops, scale_up = self._hops_to_switch(algorithm)
         hop_ps = _ps(scale_up)
         return Costs(
             start_ps=_ps(self._measured("start_us", best) or self._constant("start_us", algorithm, protocol)),
