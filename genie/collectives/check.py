@@ -46,19 +46,20 @@ def check(
     root: int = 0,
     credit: bool = False,
     splits: NDArray[np.int64] | None = None,
+    local: int = 1,
 ) -> Traffic:
     """Lower a collective for all members and prove it. `splits`: (members, members) bytes from i to j.
 
     Raises CheckError with the first problem.
     """
-    templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits)
+    templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits, local)
     meaning = meaning_of(op, templates, root)
     check_sizes(meaning, sizes, size_bytes, splits)
     traffic = prove(meaning, templates, sizes, eager=algorithm in EAGER)
     for position, table in enumerate(sizes):
         own = table[: meaning.channels * meaning.rows]
         share = own.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
-        wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root)
+        wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root, local)
         if members > 1 and traffic.bytes_sent[position] != wanted:
             raise CheckError(f"member {position} sends {traffic.bytes_sent[position]} B; {algorithm} sends {wanted} B")
     return traffic
@@ -73,13 +74,14 @@ def lower_all(
     root: int = 0,
     credit: bool = False,
     splits: NDArray[np.int64] | None = None,
+    local: int = 1,
 ) -> tuple[list[Template], list[NDArray[np.int64]]]:
     """Templates and size tables of all members. `splits`: (members, members) bytes from i to j."""
-    templates = [lower(op, algorithm, members, at, channels, root, credit) for at in range(members)]
+    templates = [lower(op, algorithm, members, at, channels, root, credit, local) for at in range(members)]
     sizes = []
     for at in range(members):
         own = None if splits is None else (splits[at], splits[:, at])
-        sizes.append(block_sizes(op, algorithm, members, at, size_bytes, channels, root, own))
+        sizes.append(block_sizes(op, algorithm, members, at, size_bytes, channels, root, own, local))
     return templates, sizes
 
 
@@ -90,13 +92,25 @@ def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning
 
 
 def bytes_sent(
-    op: str, algorithm: str, members: int, position: int, size_bytes: int, share: Sequence[int], root: int = 0
+    op: str,
+    algorithm: str,
+    members: int,
+    position: int,
+    size_bytes: int,
+    share: Sequence[int],
+    root: int = 0,
+    local: int = 1,
 ) -> int:
     """Closed form of the bytes that a member sends. `share`: its blocks' bytes, summed over channels."""
     place = (position - root) % members
     match op, algorithm:
         case "all_reduce", "ring":  # (n - 1)/n of the buffer, twice
             return 2 * size_bytes - share[position] - share[(position + 1) % members]
+        case "all_reduce", "hierarchical":  # inside all slices but one, twice; between its slice as in a ring
+            nodes, (node, at) = members // local, divmod(position, local)
+            slices = [sum(share[it * nodes : (it + 1) * nodes]) for it in range(local)]
+            between = 2 * slices[at] - share[at * nodes + node] - share[at * nodes + (node + 1) % nodes]
+            return 2 * size_bytes - slices[at] - slices[(at + 1) % local] + between
         case "all_reduce", "recursive_doubling":
             core = 1 << (members.bit_length() - 1)
             folded = position < 2 * (members - core)

@@ -94,6 +94,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         credit=lowering.credit,
         algorithms=lowering.algorithms,
         nccl=lowering.nccl,
+        ranks_per_node=lowering.ranks_per_node,
         nccl_variables=job.nccl_variables(live),
         mtu=transport.mtu if fabric else 0,  # without a file, ranks find it by probing
         window_packets=pair.window_packets,

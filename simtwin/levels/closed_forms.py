@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.collectives.algorithms import chain_parts
-from genie.collectives.lower import choose
+from genie.collectives.lower import HIERARCHICAL, choose
 from genie.collectives.msccl.algorithm import PREFIX
 from genie.collectives.nccl.collnet import collnet_cut
 from genie.collectives.nccl.messages import MESSAGES_AT_ONCE, P2P
@@ -190,6 +190,18 @@ class _Form(ABC):
             ("away", ranks, away), lambda: [(ranks[at], ranks[(at + away) % count], 1.0) for at in range(count)]
         )
 
+    def _round_of_nodes(self, local: int, *, inside: bool) -> Load:
+        """Return the load of messages to the next member of the node, or to the same place in the next node."""
+        ranks, count = self._key.ranks, self._members
+
+        def after(at: int) -> int:
+            return at // local * local + (at + 1) % local if inside else (at + local) % count
+
+        return self._forms.load(
+            ("nodes", ranks, local, inside),
+            lambda: [(ranks[at], ranks[after(at)], 1.0) for at in range(count) if after(at) != at],
+        )
+
     def _towards(self, op: str, distance: int) -> Load:
         """Return the load of PAT's messages of a distance: an all-gather sends backwards."""
         return self._round(self._members - distance if op == "all_gather" else distance)
@@ -236,6 +248,12 @@ class _Plain(_Form):
             takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
             share = sum(takes) / len(takes)
             return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
+        if algorithm == HIERARCHICAL:
+            local = members_per_node(key.ranks, forms.lowering.ranks_per_node)
+            inside, between = self._round_of_nodes(local, inside=True), self._round_of_nodes(local, inside=False)
+            inside_ps = self._takes(inside, key.size_bytes / local, mean=True)
+            between_ps = self._takes(between, self._share_bytes, mean=True)
+            return 2 * (local - 1) * inside_ps + 2 * (count // local - 1) * between_ps
         if algorithm == "pat":
             return sum(
                 self._takes(self._towards(key.op, each.distance), each.blocks * self._share_bytes)

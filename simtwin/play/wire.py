@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.lower import HIERARCHICAL
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
@@ -91,15 +92,17 @@ def lowering_from(
         raise WireError(f"{option('slots')} {options.slots}: must be streams or astra")
     chosen = _algorithms(options)
     if options.wire == "plain":
+        knows_nodes = HIERARCHICAL in chosen.values()
         for name, given in (
-            (option("ranks_per_node"), options.ranks_per_node),
+            (option("ranks_per_node"), None if knows_nodes else options.ranks_per_node),
             (option("slice_delay"), options.slice_delay),
             (option("gpu"), options.gpu),
             (option("nccl"), options.nccl),
         ):
             if given is not None:
                 raise WireError(f"{name}: is for NCCL's messages: give {option('wire')} nccl")
-        return Lowering(options.channels or 1, options.credit, chosen)
+        nodes = (options.ranks_per_node or ranks_per_node()) if knows_nodes else 1
+        return Lowering(options.channels or 1, options.credit, chosen, ranks_per_node=nodes)
     per_node = options.ranks_per_node or ranks_per_node()
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
     if shape["collnet"]:

@@ -64,7 +64,7 @@ def test_each_byte_leaves_and_enters_a_server_once(algorithm: str, nodes: int, l
 
 
 def test_nccls_latency() -> None:
-    """Two hops of 3.7 us and 0.4 us for each other GPU, and 31 us; a chain has 2.8 us for each hop, and 30 us."""
+    """Two hops of 3.7 us and 0.4 us for each other GPU, and 31 us. A chain has 2.8 us a hop, and 30 us."""
     tuner = Tuner(H100, "all_reduce", 32, 8, 16)
     direct, chain = (tuner._candidate(name, SIMPLE, 1) for name in COLLNET)
     assert direct is not None

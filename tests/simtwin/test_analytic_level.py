@@ -19,7 +19,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.synthetic import collective, point_to_point
-from simtwin.fabric.schema import Fabric, FatTree, Fault, Link, RailOptimized
+from simtwin.fabric.schema import Domain, Fabric, FatTree, Fault, Link, RailOptimized
 from simtwin.fabric.topology import build_network
 from simtwin.levels.analytic import CostKey, cost_keys, costs_of
 from simtwin.play.twin import Simulation, SimulationError, Twin
@@ -126,6 +126,22 @@ def test_the_other_algorithms_on_a_switch(wire: str, op: Op, algorithms: dict[st
     workload = collective(op, members, 16 * MIB // (members if op in (Op.GATHER, Op.ALL_GATHER) else 1))
     closed, exact = (end_ns(play(fabric, workload, level, lowering)) for level in ("analytic", "packet"))
     assert closed == pytest.approx(exact, rel=0.20)
+
+
+@pytest.mark.parametrize("local", [1, 4, 16])
+def test_a_hierarchical_all_reduce_takes_what_its_packets_take(local: int) -> None:
+    """Where a node has fast links inside, it is faster than the ring, which sends all bytes between nodes."""
+    domain = Domain(Rate(1600 * GBPS), Duration(100 * NS))
+    rails = RailOptimized(servers=4, rails=4, spines=1, domain=domain)
+    fabric = Fabric(topology=rails, link=Link(Rate(100 * GBPS), Duration(500 * NS)))
+    workload = collective(Op.ALL_REDUCE, 16, 32 * MIB)
+    lowering = Lowering(algorithms={"all_reduce": "hierarchical"}, ranks_per_node=local)
+    closed, flow, exact = (end_ns(play(fabric, workload, level, lowering)) for level in ("analytic", "flow", "packet"))
+    assert closed == pytest.approx(exact, rel=0.1)
+    assert flow == pytest.approx(exact, rel=0.05)
+    if local == 4:
+        ring = Lowering(algorithms={"all_reduce": "ring"})
+        assert exact < 0.5 * end_ns(play(fabric, workload, "packet", ring))
 
 
 def test_a_barrier_costs_its_rounds() -> None:
