@@ -103,8 +103,10 @@ class TrafficOptions:
         tuple[str, ...],
         Option(
             "Algorithm of an operation, as `OPERATION=ALGORITHM`, such as `all_reduce=ring`. May be repeated. With "
-            "`--wire nccl`, only all_reduce has a choice: ring or tree. With `--wire plain`, also `OPERATION=FILE.xml` "
-            "for an MSCCL algorithm. Groups and sizes that the MSCCL file does not fit take the default algorithm.",
+            "`--wire nccl`, all_reduce has ring and tree, and all_gather and reduce_scatter have ring and pat. With "
+            "`--wire plain`, all_reduce also has hierarchical, which knows nodes (`--ranks-per-node`). There, "
+            "`OPERATION=FILE.xml` names an MSCCL algorithm. Groups and sizes that the MSCCL file does not fit take the "
+            "default algorithm.",
             WIRE,
             default="chosen by operation and size",
         ),
@@ -132,8 +134,8 @@ class TrafficOptions:
     ranks_per_node: Annotated[
         int | None,
         Option(
-            "With `--wire nccl`: number of ranks on each node. A node is a machine with several ranks. Data between "
-            "ranks of one node is not sent.",
+            "With `--wire nccl`, or with a hierarchical algorithm: number of ranks on each node. A node is a machine "
+            "with several ranks. With `--wire nccl`, data between ranks of one node is not sent.",
             WIRE,
             minimum=1,
             default="the number of ranks on each machine, if the hosts file has several machines with equally many "

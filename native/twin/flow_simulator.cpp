@@ -263,6 +263,8 @@ void FlowSimulator::finish(std::uint32_t id) {
   message.time =
       now_ + own.delay +
       std::llround(last_packet_bytes(message.size_bytes) * (own.hops_byte_ps - own.slowest_byte_ps));
+  // A short packet passes its links sooner than the full one before it, which it cannot overtake.
+  own.arrived = message.time = std::max(message.time, own.arrived);
   message.first = std::min(message.first, message.time);
   const TimePs receiver = network_->message_latency_ps[index(host_of(own.peer_rank))];
   const TimePs sender = network_->message_latency_ps[index(host_of(own.rank))];

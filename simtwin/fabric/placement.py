@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtwin.fabric.reading import FabricError
-from simtwin.fabric.schema import Domain, Explicit, Fabric, LeafSpine, RailOptimized
+from simtwin.fabric.schema import Domain, Explicit, Fabric, LeafSpine, RailOptimized, hosts_of_server
 from simtwin.fabric.topology import Network
+
+NO_GPU = "none"  # in place of a GPU's name: the times of GPUs are left out
 
 
 def host_of_rank(network: Network, ranks: int, ports: Sequence[str | None] = (), fabric: str = "") -> NDArray[np.int32]:
@@ -48,13 +50,13 @@ def ranks_per_server(fabric: Fabric, gpu: str | None = None) -> int:
 
     Rails without a domain are servers only where a GPU is named, by `gpu` or by the fabric.
     """
-    topology = fabric.topology
-    if isinstance(topology, RailOptimized):
-        is_named = gpu is not None or fabric.server is not None
-        return topology.rails if topology.domain is not None or is_named else 1
-    if isinstance(topology, Explicit | LeafSpine) and topology.hosts_per_server is not None:
-        return topology.hosts_per_server
-    return 1
+    server, topology = fabric.server, fabric.topology
+    if server is not None and server.gpus is not None:
+        return server.gpus
+    named = gpu or (None if server is None else server.gpu) or NO_GPU
+    if isinstance(topology, RailOptimized) and named.lower() != NO_GPU:
+        return topology.rails
+    return hosts_of_server(topology) or 1
 
 
 def scale_up_bps(fabric: Fabric, network: Network, ranks: int) -> int:

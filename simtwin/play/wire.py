@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.lower import HIERARCHICAL
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
@@ -27,12 +28,12 @@ from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
 from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
-from simtwin.fabric.placement import scale_up_bps
+from simtwin.fabric.placement import NO_GPU, scale_up_bps
 from simtwin.fabric.schema import Fabric, Transport
 from simtwin.fabric.topology import build_network
 
 WIRES = ("nccl", "plain")
-DEFAULT_GPU, NO_GPU = "h100", "none"  # of servers, where nothing names a GPU; to leave the times of GPUs out
+DEFAULT_GPU = "h100"  # of servers, where nothing names a GPU
 
 
 class WireError(InputError, ValueError):
@@ -94,21 +95,27 @@ def lowering_from(
         raise WireError(f"{option('slots')} {options.slots}: must be streams or astra")
     chosen = _algorithms(options)
     if options.wire == "plain":
+        knows_nodes = HIERARCHICAL in chosen.values()
         for name, given in (
-            (option("ranks_per_node"), options.ranks_per_node),
+            (option("ranks_per_node"), None if knows_nodes else options.ranks_per_node),
             (option("slice_delay"), options.slice_delay),
             (option("gpu"), options.gpu),
             (option("nccl"), options.nccl),
         ):
             if given is not None:
                 raise WireError(f"{name}: is for NCCL's messages: give {option('wire')} nccl")
-        return Lowering(options.channels or 1, options.credit, chosen)
+        nodes = (options.ranks_per_node or ranks_per_node()) if knows_nodes else 1
+        return Lowering(options.channels or 1, options.credit, chosen, ranks_per_node=nodes)
     per_node = options.ranks_per_node or ranks_per_node()
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
+    if shape["collnet"]:
+        built = fabric()
+        shape["collnet"] = built is not None and built.switch.reduces
     if options.channels is not None:
         shape["channels"] = options.channels
     if "all_reduce" in chosen:
         shape["algorithm"] = chosen["all_reduce"]
+    shape["allowed"] = tuple({**dict(shape["allowed"]), **{op: (name,) for op, name in chosen.items()}}.items())
     try:
         if (server := _server_of(options, per_node, fabric())) is not None:
             tuner = variables.get(TUNER_FILE, "")

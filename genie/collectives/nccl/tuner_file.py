@@ -70,7 +70,7 @@ def read_tuner(path: Path) -> tuple[TunerRow, ...]:
         raise TunerFileError(f"{path}: cannot be read: {error.strerror}: give a tuner's CSV file") from error
     except (ContentError, UnicodeDecodeError) as error:
         raise TunerFileError(f"{path}: cannot be read as text: {error}") from error
-    rows = []
+    rows: list[TunerRow] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#") or (not rows and _is_header(line)):
             continue
