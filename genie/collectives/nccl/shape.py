@@ -107,8 +107,9 @@ def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local:
         allowed = (shape.algorithm,) if shape.algorithm in known else WITH_GPUS.get(op, known)
         if members == local and shape.algorithm == TREE:
             allowed = (RING,)  # as NCCL, which has no tree inside a server
+        whole_bytes = size_bytes * (members if op == "all_gather" else 1)  # NCCL's model counts what all receive
         return Tuner(shape.server, op, members, local, shape.channels).choose(
-            size_bytes, tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
+            whole_bytes, tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
         )
     small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
     algorithm = str(shape.algorithm) if shape.algorithm in known else TREE if TREE in known and small else known[0]
