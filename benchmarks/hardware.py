@@ -25,11 +25,11 @@ from statistics import median
 
 import numpy as np
 from common.arguments import add_json, some_of
+from common.published import shared_data, tables
 from common.validation import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 FABRICS = ROOT / "benchmarks/hardware"
-EXIT_ENVIRONMENT = 3
 LIMIT_S = 600.0
 CLASSES = (
     ("64 KiB and less", 0, 64 << 10),
@@ -96,25 +96,6 @@ class Row:
         return self.predicted_us / self.measured_us - 1
 
 
-def tables(text: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """(heading above, column names, rows of cells) of each Markdown table."""
-    heading, header = "", list[str]()
-    rows: list[list[str]] = []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if not header:
-                header = cells
-            elif set("".join(cells)) - set("-: "):
-                rows.append(cells)
-            continue
-        if header:
-            yield heading, header, rows
-            header, rows = [], []
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-
-
 def measured(cluster: Cluster, data: Path) -> Iterator[tuple[Column, int, float]]:
     """(column, size in bytes, measured time in us) of each row of a published table."""
     path = data / "hardware" / cluster.file
@@ -177,10 +158,7 @@ def main() -> None:
     )
     add_json(parser)
     given = parser.parse_args()
-    data = Path(os.environ.get("GENIE_SHARED_DATA") or ROOT.parent / "shared/data")
-    if not (data / "hardware").is_dir():
-        print(f"{data}/hardware: no such folder: set GENIE_SHARED_DATA to the shared data", file=sys.stderr)
-        sys.exit(EXIT_ENVIRONMENT)
+    data = shared_data("hardware")
     rows: list[Row] = []
     named = named_rows()
     print(

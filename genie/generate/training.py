@@ -72,7 +72,7 @@ class Training:
             )
         if self.kernels == "separate" and context > 1:
             raise UsageError(
-                f"--kernels separate with --cp {context}: only fused attention is split by context: leave one of them out"
+                f"--kernels separate with --cp {context}: only fused attention is split by context: leave one out"
             )
         if self.routing is not None and (self.model.experts is None or self.dispatch != "all-to-all"):
             why = "has no experts" if self.model.experts is None else f"--dispatch {self.dispatch} sends evenly"
