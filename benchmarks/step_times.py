@@ -123,7 +123,7 @@ def played(job: TrainingJob, whole: bool = False) -> Played:
         exposed_s = long.exposed * long.step_s + reach * (long.exposed * long.step_s - short.exposed * short.step_s)
         return Played(step_s, exposed_s / step_s)
     workload = step_of_job(job).workload(Path(job.model).stem)
-    with contextlib.redirect_stderr(io.StringIO()):  # what level analytic leaves out is the same for all rows
+    with contextlib.redirect_stderr(io.StringIO()):  # warnings of level analytic, alike for all rows
         run = simtwin.simulate(fabric_of(job), workload, level="analytic", wire="nccl")
     waited_s = communication_of(run)["exposed_s"]
     assert waited_s is not None

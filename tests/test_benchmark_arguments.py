@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_measures_nothing_and_says_something() -> None:
-    for name in ("crc_speed", "kinds"):
+    for name in ("native/crc_speed", "kinds"):
         shown = subprocess.run(
             [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"], capture_output=True, text=True
         )
