@@ -33,6 +33,7 @@ import numpy as np
 import polars as pl
 from common.arguments import add_json, results_file, some_of
 from common.curves import Curve, Part, Point, page
+from common.published import shared_data, tables
 from common.validation import machine
 
 import simtwin
@@ -41,7 +42,6 @@ from genie.collectives.nccl.tuning import constants
 
 ROOT = Path(__file__).resolve().parents[1]
 FABRICS = ROOT / "benchmarks/hardware"
-EXIT_ENVIRONMENT = 3
 PERCENT = re.compile(r"([a-z0-9_.]+)=(?:±|\+-)?([0-9]{1,2}(?:\.[0-9]+)?)%")
 CLASSES = (
     ("64 KiB and less", 0, 64 << 10),
@@ -116,25 +116,6 @@ class Row:
     @property
     def error(self) -> float:
         return self.predicted_us / self.measured_us - 1
-
-
-def tables(text: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """(heading above, column names, rows of cells) of each Markdown table."""
-    heading, header = "", list[str]()
-    rows: list[list[str]] = []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if not header:
-                header = cells
-            elif set("".join(cells)) - set("-: "):
-                rows.append(cells)
-            continue
-        if header:
-            yield heading, header, rows
-            header, rows = [], []
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
 
 
 def measured(cluster: Cluster, data: Path) -> Iterator[tuple[Column, int, float]]:
@@ -307,10 +288,7 @@ def main() -> None:
     if given.list_constants:
         print(*(dotted for dotted, _, _ in numbers_of(constants())), sep="\n")
         return
-    data = Path(os.environ.get("GENIE_SHARED_DATA") or ROOT.parent / "shared/data")
-    if not (data / "hardware").is_dir():
-        print(f"{data}/hardware: no such folder: set GENIE_SHARED_DATA to the shared data", file=sys.stderr)
-        sys.exit(EXIT_ENVIRONMENT)
+    data = shared_data("hardware")
     rows: list[Row] = []
     parts: list[Part] = []
     named = named_rows()

@@ -132,6 +132,16 @@ def test_a_domain_of_72_reduces_in_its_switch() -> None:
     assert took_us == pytest.approx(25 + GIB / (721.8e3 * 0.74), rel=0.01)
 
 
+@pytest.mark.parametrize("local", [1, 4])
+def test_an_all_gather_takes_the_time_of_a_reduce_scatter_of_the_whole(local: int) -> None:
+    """The size of an all-gather is that of one member."""
+    gathered, scattered = (
+        choose_nccl(op, 4, size_bytes, shape(), local)
+        for op, size_bytes in (("all_gather", 16 * MIB), ("reduce_scatter", 4 * 16 * MIB))
+    )
+    assert gathered == scattered
+
+
 def test_dilation_stretches_the_costs() -> None:
     lowering = Lowering(nccl=shape())
     ends = [
