@@ -1,7 +1,7 @@
 """All-reduce of nodes with several members each: a reduce-scatter inside, an all-reduce between, an all-gather inside.
 
 Each phase is a ring. The buffer has a slice for each place in a node, and a slice a block for each node. Inside a node
-a message is a slice; between nodes it is a block, and the members at each place have a ring of their own. A network
+a message is a slice. Between nodes it is a block, and the members at each place have a ring of their own. A network
 between nodes thus carries, of each member, its slice only.
 """
 

@@ -62,7 +62,8 @@ def run_in(pair: tuple[str, str], folder: Path, *given: str, far: str = "") -> E
     wrapper = (
         f'case $PMI_RANK in 0|1) exec ip netns exec {pair[0]} "$@";; *) exec ip netns exec {pair[1]} {far} "$@";; esac'
     )
-    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "-o", str(folder / "out")]
+    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "--gpu", "none"]
+    job += ["-o", str(folder / "out")]
     with started(line=[MPIRUN, "-n", "4", "sh", "-c", wrapper, "sh", str(GENIE), *job, *given]) as command:
         return command.end()
 
