@@ -94,7 +94,7 @@ class FlowSimulator {
     TimePs credit_latency = 0, ack_latency = 0;
     NicCosts::Queue nic;
     bool delayed = false;  // its messages take the NIC's time
-    TimePs arrived = 0;  // the last message's arrival: a queue pair keeps its order
+    TimePs arrived = 0;    // the last message's arrival: a queue pair keeps its order
   };
 
   void connect_all();
