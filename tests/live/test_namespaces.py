@@ -85,7 +85,8 @@ def test_two_ranks_on_each_of_two_hosts(pair: tuple[str, str], tmp_path: Path) -
     for counters in run.counters["ranks"]:
         assert counters["data_sent"] > 0
         assert counters["wrong_rank"] == counters["strangers"] == counters["bad_icrc"] == 0
-        assert counters["retransmitted"] == 0
+        # A host that stalls beyond the timeout of an ACK sends a few packets again; a wrong address sends all again.
+        assert counters["retransmitted"] <= counters["data_sent"] / 20
 
 
 def test_without_a_fabric_the_path_mtu_is_found(pair: tuple[str, str], tmp_path: Path) -> None:
