@@ -27,7 +27,6 @@ from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
-from simtwin.fabric.network import Network
 from simtwin.levels.names import PACKET, Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import simulate_to_folder
@@ -178,8 +177,8 @@ def simulate(
                 nccl_variables=job.nccl_variables(),
                 band=band,
             )
-        tells = bool(run.info["complete"]) and not is_quiet() and run.timeline.height <= PRINTED_ROWS_MAX
-        digest = _digest(run, twin.network) if tells else None
+        tells = not is_quiet() and run.timeline.height <= PRINTED_ROWS_MAX
+        digest = _digest(run, job, twin) if run.info["complete"] and (tells or report) else None
         if report:
             from simtwin.report import write_simulation_report
 
@@ -191,15 +190,19 @@ def simulate(
         if stop_after_ps is not None and run.info["complete"]:
             note("no iteration took as long as --stop-after")
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
-        if digest is not None:
+        if digest is not None and tells:
             _print_collectives(run, digest)
     return 0
 
 
-def _digest(run: Run, network: Network) -> Digest:
+def _digest(run: Run, job: Job, twin: Twin) -> Digest:
+    """Return the digest, and write its limits as JSON."""
     from simtwin.report.digest import digest_of
+    from simtwin.report.limits_file import write_limits
 
-    return digest_of(run, network)
+    digest = digest_of(run, twin.network, twin.parts_of(job.workload, job.lowering))
+    write_limits(run.path, digest.collectives)
+    return digest
 
 
 def _print_collectives(run: Run, digest: Digest) -> None:

@@ -15,6 +15,7 @@ CHECK, BENCH, PROBE = "check", "bench", "probe"
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 PATHS_FILE, SERIES_FILE = "paths.parquet", "series.parquet"
+LIMITS, LIMITS_FILE = "limits", "limits.json"  # of a simulation's collectives
 LAUNCH_FILE, LOG_FILE = "launch.json", "mpirun.log"
 COLLECTIVES, COLLECTIVES_FILE = "collectives", "collectives.about.json"  # traces that a validation has made; their mark
 WORDS = {
@@ -47,7 +48,9 @@ def _launched(kind: str) -> dict[str, str]:
 CONTENTS = {
     LIVE: Contents(_TABLES | _launched(LIVE)),
     CALIBRATION: Contents(_TABLES | _launched(CALIBRATION)),
-    TWIN: Contents(_TABLES | {"run.json": TWIN, "fabric.toml": "fabric", "report.html": "simulation-page"}),
+    TWIN: Contents(
+        _TABLES | {"run.json": TWIN, "fabric.toml": "fabric", "report.html": "simulation-page", LIMITS_FILE: LIMITS}
+    ),
     CHECK: Contents(_launched(CHECK)),
     BENCH: Contents(_launched(BENCH)),
     PROBE: Contents(_launched(PROBE)),

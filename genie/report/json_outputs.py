@@ -284,6 +284,32 @@ class CountersFile(TypedDict):
     links: NotRequired[list[dict[str, Any]]]
 
 
+class LimitFields(TypedDict):
+    """Collectives of one operation, group and size: their median time, their limit, and the parts of their mean time.
+
+    The parts go from the first member's start to the last end; null where they are not known.
+    """
+
+    op: str
+    group: str
+    members: int
+    size_bytes: int
+    count: int
+    time_ns: int
+    limit: Literal["waiting", "wire", "NVLink", "server links", "GPU steps"] | None
+    waiting_ns: int | None
+    wire_ns: int | None
+    server_links_ns: int | None
+    gpu_steps_ns: int | None
+
+
+class LimitsFile(TypedDict):
+    """limits.json of a simulation: the limits of its collectives."""
+
+    schema: str
+    collectives: list[LimitFields]
+
+
 class FaultFields(TypedDict):
     """A fault that probes have located."""
 
@@ -355,6 +381,7 @@ OUTPUTS: dict[str, type] = {
     "live": LiveRunFile,
     "twin": TwinRunFile,
     "counters": CountersFile,
+    "limits": LimitsFile,
     "probe": ProbeFile,
     "check": CheckFile,
     "bench": BenchFile,

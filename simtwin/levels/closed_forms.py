@@ -11,9 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cache
 from math import ceil, log2
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import genie_core
 import numpy as np
@@ -24,10 +26,10 @@ from genie.collectives.lower import HIERARCHICAL, choose
 from genie.collectives.msccl.algorithm import PREFIX
 from genie.collectives.nccl.collnet import collnet_cut
 from genie.collectives.nccl.messages import MESSAGES_AT_ONCE, P2P
-from genie.collectives.nccl.shape import choose_nccl
+from genie.collectives.nccl.shape import choose_nccl, played_cut
 from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, STEPS, cut_of, message_chunk_bytes, pat_cut
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
-from genie.collectives.nccl.tuning import COLLNET, PAT, RING, Choice
+from genie.collectives.nccl.tuning import COLLNET, PAT, RING, Choice, Costs
 from genie.collectives.pat import aggregation, messages, whole_aggregation
 from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
@@ -54,6 +56,16 @@ class Load(NamedTuple):
     mean_delay_ps: float
     mean_hop_byte_ps: float
     byte_ps: float
+
+
+class Rounds(Protocol):
+    """Times of messages on a network, of which the forms are made; as ClosedForms has them."""
+
+    @property
+    def lowering(self) -> Lowering: ...
+    def wire(self, size_bytes: float, message_bytes: float | None = None) -> float: ...
+    def alpha_ps(self, load: Load, size_bytes: float, *, mean: bool = False) -> float: ...
+    def load(self, name: tuple[object, ...], transfers: Callable[[], Transfers]) -> Load: ...
 
 
 class ClosedForms:
@@ -84,7 +96,7 @@ class ClosedForms:
             return round(self.alpha_ps(load, key.size_bytes) + self.wire(key.size_bytes) * load.byte_ps)
         if len(key.ranks) < 2:
             return 0
-        form = _Nccl(self, key) if self._lowering.nccl is not None and key.op != "barrier" else _Plain(self, key)
+        form = NcclForm(self, key) if self._lowering.nccl is not None and key.op != "barrier" else _Plain(self, key)
         time_ps = form.time_ps()
         # A node ends when its last message has been acknowledged.
         return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
@@ -165,7 +177,7 @@ def _mean(values: Sequence[float]) -> float:
 class _Form(ABC):
     """A collective's time with the algorithm for its size."""
 
-    def __init__(self, forms: ClosedForms, key: CostKey) -> None:
+    def __init__(self, forms: Rounds, key: CostKey) -> None:
         self._forms, self._key = forms, key
         self._members = len(key.ranks)
         whole = key.op in ("all_gather", "gather")
@@ -293,21 +305,22 @@ def _binomial_rounds(members: int) -> tuple[int, int]:
     return hops, messages
 
 
-class _Nccl(_Form):
+class NcclForm(_Form):
     """NCCL's messages, in slices: bandwidth hides latency, except where a chunk's next hop waits for a first slice."""
 
-    def __init__(self, forms: ClosedForms, key: CostKey) -> None:
+    def __init__(self, forms: Rounds, key: CostKey) -> None:
         super().__init__(forms, key)
         assert forms.lowering.nccl is not None
         self._shape = forms.lowering.nccl
         self._local = members_per_node(key.ranks, self._shape.ranks_per_node)
+        self._choice = choose_nccl(key.op, self._members, key.size_bytes, self._shape, self._local)
         self._nodes = self._members // self._local
+        self._as_played = False
         # Channels whose leaders share a host's port each have this part of its load.
         self._one = min(self._local, self._shape.channels)
 
     def time_ps(self) -> float:
-        key, shape = self._key, self._shape
-        choice = choose_nccl(key.op, self._members, key.size_bytes, shape, self._local)
+        key, shape, choice = self._key, self._shape, self._choice
         algorithm, costs = choice.algorithm, choice.costs
         if algorithm == P2P:
             outside_ps = costs.send_ps + self._messages() if self._nodes > 1 else 0.0
@@ -320,11 +333,13 @@ class _Nccl(_Form):
             return self._collnet(choice)
         protocol = PROTOCOLS[choice.protocol]
         cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
+        if self._as_played:
+            cut = played_cut(key.op, choice, shape, self._nodes, self._local, key.size_bytes)
         grows = protocol.wire_bytes / protocol.data_bytes
         ringed = algorithm == RING and key.op in LONG_CHUNKS
         rows = self._members if ringed else 1
         bytes_of_row = self._share_bytes if ringed else key.size_bytes
-        per_channel = bytes_of_row / shape.channels
+        per_channel = bytes_of_row / (choice.channels if self._as_played else shape.channels)
         chunk = min(float(cut.chunk_bytes), per_channel)
         slice_bytes = max(chunk / cut.slices, 1.0) * grows
         loops = max(ceil(per_channel / cut.chunk_bytes), 1)
@@ -336,6 +351,11 @@ class _Nccl(_Form):
         hop_ps += costs.send_ps + costs.receive_ps + costs.work_ps_per_kib * per_kib
         inside_ps = costs.hops * (costs.hop_ps + costs.hop_ps_per_kib * per_kib)
         volume = self._forms.wire(bytes_of_row * grows, slice_bytes) * load.byte_ps
+        turn_ps = hop_ps
+        if self._as_played:
+            beyond = per_channel * grows - (0 if ringed else slice_bytes)  # a hop has the work on the first slice
+            volume = max(volume, beyond / 1024 * costs.work_ps_per_kib)
+            turn_ps = hop_ps / cut.window
         if ringed:
             phases = 2 if key.op == "all_reduce" else 1
             hops = phases * (rows - 1)
@@ -344,7 +364,19 @@ class _Nccl(_Form):
             return costs.start_ps + max(hops * volume + hop_ps, loops * crossed * hop_ps) + alpha_ps + costs.finish_ps
         depth = self._nodes - 1 if algorithm == RING else 2 * ceil(log2(self._nodes + 1)) - 2
         ends_ps = costs.start_ps + inside_ps + costs.finish_ps
-        return ends_ps + max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
+        return ends_ps + max(volume, (loops - 1) * turn_ps) + depth * hop_ps + alpha_ps
+
+    def with_costs(self, costs: Costs, slice_delay_ns: int, *, as_played: bool) -> NcclForm:
+        """Return the form of the same messages with other costs of GPUs.
+
+        `as_played`: as at the levels packet and flow, a channel works on all of its bytes, and a window of chunks hides
+        the latency of a tree. Level analytic leaves both out.
+        """
+        form = copy(self)
+        form._choice = replace(self._choice, costs=costs)
+        form._shape = replace(self._shape, slice_delay_ns=slice_delay_ns)
+        form._as_played = as_played
+        return form
 
     def _pat(self, choice: Choice) -> float:
         """Return the time of PAT, in ps.

@@ -1,4 +1,4 @@
-"""Collectives of a simulation, by operation, group and size: times, bandwidths, exposed time, and the limiting link."""
+"""Collectives of a simulation, by operation, group and size: times, bandwidths, exposed time, limit, limiting link."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from genie.page import amount, duration, percent, table
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
+from simtwin.report.limits import Busy, Limit, Limits, Row, inside_servers
 from simtwin.report.rank_time import COMPUTE_KINDS, with_members
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from genie.record import Run
     from simtwin.fabric.network import Network
+    from simtwin.levels.parts import Parts
 
-LIMITED_MAX = 24  # rows whose limiting link is looked for, those of most time first
+LIMITED_MAX = 24  # rows whose limit and limiting link are looked for, those of most time first
 BITS = 8
 
 
@@ -31,6 +33,7 @@ class CollectiveRow:
     `time_ns`: from the last member's start to the last end, median. `exposed_ns`: the part of a member's time in it,
     waiting included, in which its rank computes nothing; mean over members, median over collectives. `link`: the link
     that needs most time for the bytes of one collective, `link_share` of `time_ns`; "" where paths are not known.
+    `limit`: None where it is not known.
     """
 
     op: str
@@ -45,11 +48,13 @@ class CollectiveRow:
     exposed_ns: float
     link: str = ""
     link_share: float = 0.0
+    limit: Limit | None = None
     chosen: str = ""  # NCCL's algorithm, protocol and channels; "" where GPUs are not known
 
 
 HEADER = (
-    "collective", "group", "ranks", "size", "count", "time", "algbw", "busbw", "exposed", "limiting link", "busy",
+    "collective", "group", "ranks", "size", "count", "time", "algbw", "busbw", "exposed", "limit",
+    "limiting link", "busy",
 )  # fmt: skip
 
 
@@ -67,8 +72,8 @@ def _chosen(run: Run) -> dict[tuple[object, ...], str]:
     return {key: words.pop() if len(words) == 1 else "differs by group" for key, words in found.items()}
 
 
-def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
-    """Return the rows, those of most time first."""
+def collective_rows(run: Run, network: Network, parts: Parts | None = None) -> list[CollectiveRow]:
+    """Return the rows, those of most time first. `parts`: of the job's collectives, for limits."""
     import polars as pl
 
     played = run.timeline.filter((pl.col("kind") == "coll") & (pl.col("end_ns") >= pl.col("start_ns")))
@@ -80,6 +85,7 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
         .agg(
             members=pl.col("members").first(),
             took=pl.col("end_ns").max() - pl.col("there_ns").first(),
+            waited=pl.col("there_ns").first() - pl.col("start_ns").min(),
             exposed=pl.col("exposed").mean(),
         )
     )
@@ -89,23 +95,29 @@ def collective_rows(run: Run, network: Network) -> list[CollectiveRow]:
             count=pl.len(),
             time=pl.col("took").median(),
             total=pl.col("took").sum(),
+            waited=pl.col("waited").mean(),
             exposed=pl.col("exposed").median(),
             iteration=pl.col("iteration").sort_by("took", "iteration", "seq").get(pl.len() // 2),
             seq=pl.col("seq").sort_by("took", "iteration", "seq").get(pl.len() // 2),
         )
         .sort("total", "op", "group", "size_bytes", descending=[True, False, False, False])
     )
-    rows, chosen = [], _chosen(run)
+    rows, chosen, pairs = [], _chosen(run), _links_of_pairs(run, network)
+    limits = Limits(run, network, parts) if parts is not None and Limits.told(run) else None
     for at, it in enumerate(table.iter_rows(named=True)):
         op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], max(float(it["time"]), 1e-9)
-        link, busy_ns = ("", 0.0)
+        link, busy_ns, limit = "", 0.0, None
         if at < LIMITED_MAX:
-            link, busy_ns = _busiest(run, network, it["iteration"], it["group"], it["seq"])
+            loads = _loads(run, pairs, it["iteration"], it["group"], it["seq"])
+            link, busy_ns = _busiest(loads)
+            if limits is not None:
+                means = Row(op, it["group"] or "", size, it["total"] / it["count"], it["waited"])
+                limit = limits.of(means, None if loads is None else _busy(loads))
         rows.append(
             CollectiveRow(
                 op, it["group"] or "", members, size, it["count"], float(it["time"]), float(it["total"]),
                 algorithm_bytes(op, size, members) / time_ns * 1e9, bus_bytes(op, size, members) / time_ns * 1e9,
-                float(it["exposed"]), link, busy_ns / time_ns, chosen.get((op, members, size), ""),
+                float(it["exposed"]), link, busy_ns / time_ns, limit, chosen.get((op, members, size), ""),
             )
         )  # fmt: skip
     return rows
@@ -144,12 +156,33 @@ def _computed(run: Run) -> dict[tuple[object, ...], tuple[NDArray[np.int64], NDA
     return found
 
 
-def _busiest(run: Run, network: Network, iteration: int, group: str, seq: int) -> tuple[str, float]:
-    """Return the link that needs most time for the bytes of a collective, and this time in ns; ("", 0) if unknown."""
+def _links_of_pairs(run: Run, network: Network) -> pl.DataFrame | None:
+    """Return the links of each pair of ranks; None where paths are not known.
+
+    Columns: `src`, `dst`, `link`, whether it is `inside` a server, and `byte_ns`, its time for a byte of the pair; null
+    for an unlimited rate.
+    """
     import polars as pl
 
     if run.paths is None:
-        return "", 0.0
+        return None
+    ports = run.paths.group_by("src", "dst").agg(ports=pl.col("source_port").n_unique())
+    names = list(network.link_names)
+    links = pl.DataFrame({"link": names, "rate_bps": network.rate_bps, "inside": inside_servers(network)})
+    rate_bps = pl.when(pl.col("rate_bps") > 0).then(pl.col("rate_bps"))
+    return (
+        run.paths.join(ports, on=["src", "dst"])
+        .join(links, on="link")
+        .select("src", "dst", "link", "inside", byte_ns=BITS * 1e9 / rate_bps / pl.col("ports"))
+    )
+
+
+def _loads(run: Run, pairs: pl.DataFrame | None, iteration: int, group: str, seq: int) -> pl.DataFrame | None:
+    """Return the links of a collective, the one that needs most time first: `link`, `inside`, `busy` in ns."""
+    import polars as pl
+
+    if pairs is None:
+        return None
     moved = (
         run.transfers.filter(
             (pl.col("iteration") == iteration) & pl.col("group").eq_missing(pl.lit(group)) & (pl.col("seq") == seq)
@@ -157,21 +190,26 @@ def _busiest(run: Run, network: Network, iteration: int, group: str, seq: int) -
         .group_by("src", "dst")
         .agg(pl.col("size_bytes").sum())
     )
-    ports = run.paths.group_by("src", "dst").agg(ports=pl.col("source_port").n_unique())
-    rates = pl.DataFrame({"link": list(network.link_names), "rate_bps": network.rate_bps})
-    loads = (
-        run.paths.join(moved, on=["src", "dst"])
-        .join(ports, on=["src", "dst"])
+    limited = pl.col("byte_ns").is_not_null().any()
+    busy = (pl.col("size_bytes") * pl.col("byte_ns")).sum()
+    return (
+        pairs.join(moved, on=["src", "dst"])
         .group_by("link")
-        .agg(bytes=(pl.col("size_bytes") / pl.col("ports")).sum())
-        .join(rates.filter(pl.col("rate_bps") > 0), on="link")
-        .with_columns(busy=pl.col("bytes") * BITS * 1e9 / pl.col("rate_bps"))
-        .sort("busy", "link", descending=[True, False])
+        .agg(pl.col("inside").first(), busy=pl.when(limited).then(busy))
+        .sort("busy", "link", descending=[True, False], nulls_last=True)
     )
-    if loads.is_empty():
+
+
+def _busiest(loads: pl.DataFrame | None) -> tuple[str, float]:
+    """Return the link that needs most time for the bytes of a collective, and this time in ns; ("", 0) if unknown."""
+    if loads is None or loads.is_empty() or loads["busy"][0] is None:
         return "", 0.0
-    first = loads.row(0, named=True)
-    return str(first["link"]), float(first["busy"])
+    return str(loads["link"][0]), float(loads["busy"][0])
+
+
+def _busy(loads: pl.DataFrame) -> Busy:
+    outer, inner = (loads.filter(inside) for inside in (~loads["inside"], loads["inside"]))
+    return Busy(_busiest(outer)[1], _busiest(inner)[1], leaves=not outer.is_empty())
 
 
 def words_of(row: CollectiveRow, columns: int = len(HEADER)) -> list[str]:
@@ -179,7 +217,8 @@ def words_of(row: CollectiveRow, columns: int = len(HEADER)) -> list[str]:
     return [
         row.op, row.group, str(row.members), amount(row.size_bytes), str(row.count), duration(row.time_ns),
         f"{amount(round(row.algorithm_bytes_per_s))}/s", f"{amount(round(row.bus_bytes_per_s))}/s",
-        duration(row.exposed_ns), row.link or "–", percent(row.link_share) if row.link else "–", row.chosen or "–",
+        duration(row.exposed_ns), str(row.limit or "–"), row.link or "–", percent(row.link_share) if row.link else "–",
+        row.chosen or "–",
     ][:columns]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from simtwin.report.rank_time import longest_iteration
 if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
+    from simtwin.levels.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Digest:
     path: list[Segment]
 
 
-def digest_of(run: Run, network: Network) -> Digest:
-    """Return the digest of a run."""
+def digest_of(run: Run, network: Network, parts: Parts | None = None) -> Digest:
+    """Return the digest of a run. `parts`: of the job's collectives, for limits."""
     longest = longest_iteration(iteration_ends(run))
-    return Digest(collective_rows(run, network), longest, critical_path(run, longest))
+    return Digest(collective_rows(run, network, parts), longest, critical_path(run, longest))

@@ -95,6 +95,11 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
     )
     if left := left_out(run):
         words.append(f"{left[:1].upper()}{left[1:]}.")
+    if any(row.limit for row in rows):
+        words.append(
+            "The limit is the largest part of the mean time from the first member's start to the last end, with its "
+            "share of it."
+        )
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
     shown = rows[:COLLECTIVES_MAX]

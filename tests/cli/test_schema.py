@@ -101,6 +101,7 @@ def test_files_of_benches_and_of_simulations_at_all_levels_fit(tmp_path: Path) -
         assert genie("simulate", trace, *fabric, "--level", level, "-o", str(out)).code == 0
         fits("twin", json.loads((out / "run.json").read_bytes()))
         fits("counters", json.loads((out / "counters.json").read_bytes()))
+        fits("limits", json.loads((out / "limits.json").read_bytes()))
     inspected = genie("inspect", trace, "--json")
     assert inspected.code == 0
     fits("inspection", json.loads(inspected.stdout))

@@ -180,10 +180,7 @@ def _in_channels(
         return _pat(op, choice, shape, at, size_bytes)
     if algorithm in COLLNET:
         return _collnet(choice, shape, at, size_bytes)
-    cut = cut_of(op, algorithm, protocol, shape.buffer_bytes)
-    if shape.server is not None and algorithm == TREE and choice.protocol == LL128 and size_bytes:
-        chunk_bytes = tree_chunk_bytes(cut, size_bytes, choice.channels, at.nodes, at.local)
-        cut = replace(cut, chunk_bytes=chunk_bytes)
+    cut = played_cut(op, choice, shape, at.nodes, at.local, size_bytes)
     crossings = 2 if op == "all_reduce" else at.members if op in LONG_CHUNKS else 1
     ringed = op in LONG_CHUNKS and algorithm == RING
     if ringed and op != "all_reduce":
@@ -200,6 +197,14 @@ def _in_channels(
     template = _channel_template(op, algorithm, where, channels, chunks.shape[1], cut, origin, choice.costs)
     words = np.full(template.blocks - sizes.size, WORD_BYTES, np.int64)
     return template, np.concatenate((sizes.reshape(-1), words))
+
+
+def played_cut(op: str, choice: Choice, shape: NcclShape, nodes: int, local: int, size_bytes: int) -> Cut:
+    """Return the chunks and slices of a ring or tree; with GPUs, LL128 cuts a tree's chunks by its depth."""
+    cut = cut_of(op, choice.algorithm, PROTOCOLS[choice.protocol], shape.buffer_bytes)
+    if shape.server is not None and choice.algorithm == TREE and choice.protocol == LL128 and size_bytes:
+        return replace(cut, chunk_bytes=tree_chunk_bytes(cut, size_bytes, choice.channels, nodes, local))
+    return cut
 
 
 def _channels(size_bytes: int, choice: Choice, crossings: int) -> NDArray[np.int64]:

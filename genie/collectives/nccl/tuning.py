@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +138,17 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class Tuner:
-    """NCCL's model for one operation of `members`, `local` of them on each server."""
+    """NCCL's model for one operation of `members`, `local` of them on each server.
+
+    `links_limit`: whether the links inside servers have a rate.
+    """
 
     server: Server
     op: str
     members: int
     local: int
     channels: int
+    links_limit: bool = True
 
     def __post_init__(self) -> None:
         if self.local > 1 and not gpus()[self.server.gpu].scale_up_gb_per_s:
@@ -169,6 +173,8 @@ class Tuner:
     @property
     def scale_up_gb_per_s(self) -> float:
         """Bandwidth of a GPU inside its server, one direction."""
+        if not self.links_limit:
+            return inf
         return min(self.server.scale_up_gb_per_s, gpus()[self.server.gpu].scale_up_gb_per_s)
 
     def choose(self, size_bytes: int, algorithms: tuple[str, ...], protocols: tuple[str, ...]) -> Choice:

@@ -1,0 +1,147 @@
+"""The limit of a collective: the largest part of its time, from its first member's start to its last end.
+
+The start of the last member ends the waiting, which is measured. The rest is divided by closed forms of each part by
+itself, and by the busy time of links. While several parts work at once, the time counts for the part that needs most.
+Time of no part is the latency and the queues of messages, and counts for the links that the messages take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from genie.page import percent
+from simtwin.levels.analytic import CostKey
+from simtwin.levels.parts import BARRIER, OnGpus
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from genie.record import Run
+    from simtwin.fabric.network import Network
+    from simtwin.levels.parts import Parts
+
+WAITING, WIRE, NVLINK, LINKS, STEPS = "waiting", "wire", "NVLink", "server links", "GPU steps"
+# Largest error of the closed forms of GPU steps beside levels packet and flow; tests/simtwin/test_limits.py has it.
+ERROR = 0.3
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Parts of the mean time of a row's collectives, from the first member's start to the last end.
+
+    `name`: of the largest part; "" if the errors of the closed forms leave it open. `links_ns`: of the links inside
+    servers.
+    """
+
+    name: str
+    waiting_ns: float
+    wire_ns: float
+    links_ns: float
+    steps_ns: float
+
+    @property
+    def share(self) -> float:
+        """Share of the largest part."""
+        parts = (self.waiting_ns, self.wire_ns, self.links_ns, self.steps_ns)
+        return max(parts) / max(sum(parts), 1e-9)
+
+    def __str__(self) -> str:
+        return f"{self.name} {percent(self.share)}" if self.name else "–"
+
+
+class Busy(NamedTuple):
+    """Busy times of links for the bytes of one collective, in ns. `leaves`: whether a message leaves a server."""
+
+    wire_ns: float
+    links_ns: float
+    leaves: bool
+
+
+class Row(NamedTuple):
+    """Collectives of one operation, group and size, with the means of their times in ns."""
+
+    op: str
+    group: str
+    size_bytes: int
+    took_ns: float
+    waiting_ns: float
+
+
+def inside_servers(network: Network) -> NDArray[np.bool_]:
+    """Return for each link whether it joins hosts and switches of one server, (links,)."""
+    own = network.is_bridge.copy()
+    own[: network.hosts] = True
+    inside: NDArray[np.bool_] = own[network.src_node] & own[network.dst_node]
+    return inside
+
+
+def servers_of_hosts(network: Network) -> NDArray[np.int64]:
+    """Return a number for each host, (hosts,), which hosts of a server share."""
+    inside = inside_servers(network)
+    source, target = network.src_node[inside], network.dst_node[inside]
+    number = np.arange(network.nodes)
+    while (number[source] != number[target]).any():  # each takes the lowest of its neighbours
+        np.minimum.at(number, target, number[source])
+        np.minimum.at(number, source, number[target])
+    return number[: network.hosts]
+
+
+class Limits:
+    """Limits of the collectives of one simulation."""
+
+    def __init__(self, run: Run, network: Network, parts: Parts) -> None:
+        """Take a run that has the starts and ends of all members, see `told`."""
+        self._parts = parts
+        host = {name: number for number, name in enumerate(network.node_names[: network.hosts])}
+        servers = servers_of_hosts(network)
+        self._server = {int(it["rank"]): int(servers[host[it["host"]]]) for it in run.info["hosts"]}
+
+    @staticmethod
+    def told(run: Run) -> bool:
+        """Return whether the record has the starts and ends of all members."""
+        return bool(run.info.get("complete", True)) and not run.info.get("recorded")
+
+    def of(self, row: Row, busy: Busy | None) -> Limit | None:
+        """Return the limit of a row; None where it is not known. `busy`: of links, where paths are known."""
+        ranks = self._parts.groups.get(row.group)
+        if ranks is None or row.took_ns + row.waiting_ns <= 0:
+            return None
+        key = CostKey(row.op, ranks, row.size_bytes)
+        gpus, busy = self._parts.on_gpus(key), busy or self._by_forms(key)
+        if gpus is None or busy is None:
+            return None
+        limit = _divided(row, gpus, busy)
+        error = 0.0 if self._parts.is_exact(ranks) else ERROR
+        others = (_divided(row, OnGpus(gpus.steps_ns * by, gpus.links_ns), busy) for by in (1 - error, 1 + error))
+        return limit if all(other.name == limit.name for other in others) else replace(limit, name="")
+
+    def _by_forms(self, key: CostKey) -> Busy | None:
+        """Return the time of messages by the closed forms; None where only some of them leave servers."""
+        members, nodes = len(key.ranks), self._parts.servers(key.ranks)
+        servers = len({self._server[rank] for rank in key.ranks})
+        if nodes == 1 and members > 1 and key.op != BARRIER:  # NCCL sends no data inside a server
+            return Busy(0.0, 0.0, leaves=servers > 1)
+        if servers == 1:
+            return Busy(0.0, self._parts.messages_ns(key), leaves=False)
+        if servers == members or nodes < members:  # in a server of several members NCCL sends no data
+            return Busy(self._parts.messages_ns(key), 0.0, leaves=True)
+        return None
+
+
+def _divided(row: Row, gpus: OnGpus, busy: Busy) -> Limit:
+    """Return the parts of a row's time. The part that needs most time by itself has all of it, then the next one."""
+    links_ns = max(gpus.links_ns, busy.links_ns)
+    alone = {STEPS: gpus.steps_ns, LINKS: links_ns, WIRE: busy.wire_ns}
+    found, rest_ns = dict.fromkeys(alone, 0.0), row.took_ns
+    for name in sorted(alone, key=lambda name: -alone[name]):
+        found[name] = min(alone[name], rest_ns)
+        rest_ns -= found[name]
+    found[WIRE if busy.leaves else LINKS] += rest_ns
+    found[WAITING] = row.waiting_ns
+    name = max((WAITING, WIRE, LINKS, STEPS), key=lambda name: found[name])
+    if name == LINKS and gpus.links_ns > busy.links_ns:
+        name = NVLINK
+    return Limit(name, row.waiting_ns, found[WIRE], found[LINKS], found[STEPS])

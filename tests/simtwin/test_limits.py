@@ -1,0 +1,206 @@
+"""Limits of collectives: cases whose limit is known by construction, the sum of the parts, and limits left open."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from live_runs import genie, rings
+
+from genie.collectives.nccl.shape import NcclShape
+from genie.collectives.nccl.tuning import Server
+from genie.plan.lowering import Lowering
+from genie.record import Run
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.synthetic import collective
+from simtwin.fabric.reading import parse_fabric
+from simtwin.fabric.topology import build_network
+from simtwin.levels.analytic import CostKey
+from simtwin.levels.parts import OnGpus
+from simtwin.play.run import simulate_to_folder
+from simtwin.play.twin import Twin
+from simtwin.report.collectives import CollectiveRow, collective_rows, words_of
+from simtwin.report.limits import ERROR, LINKS, NVLINK, STEPS, WAITING, WIRE, Limit
+
+LEVELS = ("packet", "flow", "analytic")
+RAILS = 4  # ranks of each of the two servers
+FABRIC = """
+name = "rails"
+[topology]
+kind = "rail-optimized"
+servers = 2
+rails = 4
+spines = 1
+{domain}
+[link]
+rate = "{rate}"
+delay = "{delay}"
+"""
+DOMAIN = 'domain = {rate = "3600Gb/s"}'
+H100 = Server("h100", "2.30", 370.8, 50.0)
+GPUS = Lowering(nccl=NcclShape(channels=8, ranks_per_node=RAILS, server=H100))
+NO_GPUS = Lowering(nccl=NcclShape(channels=8, ranks_per_node=RAILS))
+
+
+def twin_of(level: str, rate: str = "400Gb/s", domain: str = DOMAIN, delay: str = "500ns", ranks: int = 8) -> Twin:
+    fabric = parse_fabric(FABRIC.format(rate=rate, domain=domain, delay=delay))
+    return Twin(fabric, build_network(fabric), range(ranks), level=level)
+
+
+def played(folder: Path, twin: Twin, workload: Workload, lowering: Lowering) -> tuple[Run, CollectiveRow]:
+    run = simulate_to_folder(twin, workload, folder, workload_path="trace", lowering=lowering)
+    (row,) = collective_rows(run, twin.network, twin.parts_of(workload, lowering))
+    return run, row
+
+
+def limit_of(folder: Path, twin: Twin, workload: Workload, lowering: Lowering = GPUS) -> Limit:
+    _, row = played(folder, twin, workload, lowering)
+    assert row.limit is not None
+    found = (row.limit.waiting_ns, row.limit.wire_ns, row.limit.links_ns, row.limit.steps_ns)
+    assert min(found) >= 0
+    assert sum(found) == pytest.approx(row.total_ns / row.count + row.limit.waiting_ns, rel=1e-9)
+    return row.limit
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_small_all_reduce_inside_a_server_is_limited_by_gpu_steps(level: str, tmp_path: Path) -> None:
+    limit = limit_of(tmp_path / "run", twin_of(level, ranks=RAILS), collective(Op.ALL_REDUCE, RAILS, 8))
+    assert limit.name == STEPS
+    assert limit.share > 0.9
+    assert limit.links_ns < 0.01 * limit.steps_ns
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.ALL_TO_ALL])
+def test_a_large_collective_inside_a_server_is_limited_by_nvlink(op: Op, level: str, tmp_path: Path) -> None:
+    limit = limit_of(tmp_path / "run", twin_of(level, ranks=RAILS), collective(op, RAILS, 1 << 30))
+    assert limit.name == NVLINK
+    assert limit.share > 0.9
+
+
+@pytest.mark.parametrize(("level", "size"), [("packet", 1 << 23), ("flow", 1 << 30), ("analytic", 1 << 30)])
+def test_a_large_all_reduce_over_a_slow_network_is_limited_by_the_wire(level: str, size: int, tmp_path: Path) -> None:
+    limit = limit_of(tmp_path / "run", twin_of(level, "10Gb/s"), collective(Op.ALL_REDUCE, 2 * RAILS, size))
+    assert limit.name == WIRE
+    assert limit.share > 0.8
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("members", [RAILS, 2 * RAILS])
+def test_a_late_rank_lets_the_others_wait(members: int, level: str, tmp_path: Path) -> None:
+    graphs: dict[int, RankGraph] = {}
+    workload = Workload("late", 2 * RAILS, [Group("world", tuple(range(members)))], graphs)
+    for rank in range(2 * RAILS):
+        builder = RankBuilder(rank)
+        if rank < members:
+            slow_ns = 50_000_000 if rank == 2 else 1000
+            before = (builder.add(0, "compute", Kind.COMP, (), duration_ns=slow_ns),)
+            builder.add(1, "all-reduce", Kind.COLL, before, size_bytes=65536, op=Op.ALL_REDUCE, group=0)
+        graphs[rank], _ = builder.finish()
+    limit = limit_of(tmp_path / "run", twin_of(level), workload)
+    assert limit.name == WAITING
+    assert limit.waiting_ns == 49_999_000
+    assert limit.share > 0.99
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("members", [RAILS, 2 * RAILS])
+def test_gpus_that_are_left_out_are_no_limit(members: int, level: str, tmp_path: Path) -> None:
+    for size in (8, 1 << 20):
+        for op in (Op.ALL_REDUCE, Op.ALL_TO_ALL):
+            workload = collective(op, members, size)
+            _, row = played(tmp_path / f"{op.name}-{size}", twin_of(level, ranks=members), workload, NO_GPUS)
+            if row.limit is None:  # at level analytic it takes no time
+                assert (level, members) == ("analytic", RAILS)
+            else:
+                assert row.limit.steps_ns == 0
+                assert row.limit.name == (LINKS if members == RAILS else WIRE)
+
+
+def test_messages_inside_a_server_are_limited_by_its_links(tmp_path: Path) -> None:
+    domain = 'domain = {rate = "10Gb/s"}'
+    slow, inside = (twin_of("flow", domain=domain, ranks=ranks) for ranks in (2 * RAILS, RAILS))
+    assert limit_of(tmp_path / "inside", inside, collective(Op.ALL_REDUCE, RAILS, 1 << 20), Lowering()).name == LINKS
+    # A ring through both servers has a fast and a slow link in each turn.
+    assert limit_of(tmp_path / "slow", slow, collective(Op.ALL_REDUCE, 8, 1 << 20), Lowering()).name == LINKS
+    fast = twin_of("flow", "10Gb/s")
+    assert limit_of(tmp_path / "fast", fast, collective(Op.ALL_REDUCE, 8, 1 << 20), Lowering()).name == WIRE
+
+
+def test_a_time_that_a_slice_waits_is_a_step_of_the_gpu(tmp_path: Path) -> None:
+    assert NO_GPUS.nccl is not None
+    waits = Lowering(nccl=replace(NO_GPUS.nccl, slice_delay_ns=100_000))
+    for level in LEVELS:
+        limit = limit_of(tmp_path / level, twin_of(level), collective(Op.ALL_REDUCE, 2 * RAILS, 65536), waits)
+        assert limit.name == STEPS
+
+
+def test_unknown_limits_are_left_open(tmp_path: Path) -> None:
+    ring = collective(Op.ALL_REDUCE, 2 * RAILS, 1 << 20)
+    # The formula does not tell messages inside servers from the others.
+    _, mixed = played(tmp_path / "mixed", twin_of("analytic"), ring, Lowering())
+    _, alone = played(tmp_path / "alone", twin_of("analytic", domain=""), ring, Lowering())
+    assert mixed.limit is None
+    assert "–" in words_of(mixed)
+    assert alone.limit is not None
+    assert alone.limit.name == WIRE
+    twin = twin_of("flow")
+    run, whole = played(tmp_path / "whole", twin, ring, GPUS)
+    assert whole.limit is not None
+    for info in ({"complete": False}, {"recorded": {"ranks": [0], "group_sizes": {"0": 8}}}):
+        changed = replace(run, info=run.info | info)
+        (row,) = collective_rows(changed, twin.network, twin.parts_of(ring, GPUS))
+        assert row.limit is None
+    (without,) = collective_rows(run, twin.network)
+    assert without.limit is None
+
+
+def test_parts_that_differ_by_less_than_the_error_name_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin, ring = twin_of("flow", "10Gb/s"), collective(Op.ALL_REDUCE, 2 * RAILS, 1 << 24)
+    run, row = played(tmp_path / "run", twin, ring, GPUS)
+    assert row.limit is not None
+    parts = twin.parts_of(ring, GPUS)
+    assert parts is not None
+    names = []
+    for share in (0.1, 1 - ERROR / 2, 2.0):
+        monkeypatch.setattr(parts, "on_gpus", lambda _, steps=row.limit.wire_ns * share: OnGpus(steps, 0.0))
+        (judged,) = collective_rows(run, twin.network, parts)
+        names.append(str(judged.limit).split(" ")[0])
+    assert names == ["wire", "–", "GPU"]
+
+
+@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL])
+@pytest.mark.parametrize("algorithm", [None, "tree"])
+def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
+    op: Op, algorithm: str | None, tmp_path: Path
+) -> None:
+    """NICs of a rail at 400 GB/s, so that no step keeps the pace of one."""
+    server = replace(H100, nic_gb_per_s=400.0)
+    assert GPUS.nccl is not None
+    lowering = Lowering(nccl=replace(GPUS.nccl, server=server, algorithm=algorithm))
+    for size in (8, 1 << 16, 1 << 20, 1 << 24):
+        workload = collective(op, 2 * RAILS, size)
+        _, row = played(tmp_path / str(size), twin_of("flow", "90Tb/s", delay="1ns"), workload, lowering)
+        parts = twin_of("flow").parts_of(workload, lowering)
+        assert parts is not None
+        on_gpus = parts.on_gpus(CostKey(op.name.lower(), tuple(range(2 * RAILS)), size))
+        assert on_gpus is not None
+        assert sum(on_gpus) == pytest.approx(row.time_ns, rel=ERROR)
+
+
+def test_the_command_writes_limits_where_it_makes_the_table(tmp_path: Path) -> None:
+    line = ("simulate", rings(tmp_path), "--fabric", "hosts/fabrics/leaf-spine.toml", "--level", "flow")
+    out = tmp_path / "run"
+    assert "limit" in genie(*line, "-o", str(out)).stdout.splitlines()[1].split()
+    (row,) = json.loads((out / "limits.json").read_bytes())["collectives"]
+    assert (row["op"], row["limit"], row["gpu_steps_ns"]) == ("all_reduce", WIRE, 0)
+    assert genie("-q", *line, "-o", str(out)).code == 0
+    assert not (out / "limits.json").exists(), "a file of an earlier run is not kept"
+    assert genie("-q", *line, "--report", "-o", str(out)).code == 0
+    assert (out / "limits.json").exists()
+    assert "The limit is the largest part" in (out / "report.html").read_text()
