@@ -56,8 +56,9 @@ VOLATILE = {
     "text",
     "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
-# Fields of verdict.json since the hashes were recorded.
+# Fields of verdict.json, and files, since the hashes were recorded.
 ADDED = {"fault", "known", "note", "reference", "time_of", "doubt"}
+ADDED_FILES = {"limits.json"}
 # Fields of records, and keys of TOML files: the name now -> the name when the hashes were recorded.
 RENAMED = {"fabric.transport.congestion": "fabric.transport.congestion_control"}
 RENAMED_KEYS = {r"\bcongestion =": "congestion_control =", r"(?m)^\[congestion\]": "[congestion_control]"}
@@ -244,7 +245,9 @@ def hashes_of(out: Path, work: Path) -> dict[str, str]:
 
 
 def canonical(path: Path, work: Path) -> bytes | None:
-    """The bytes of a file that must not change; None for a file of text for people only."""
+    """The bytes of a file that must not change; None for text for people and for a file that has no hash."""
+    if path.name in ADDED_FILES:
+        return None
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     if kind == "parquet":
         table = pl.read_parquet(path)

@@ -13,7 +13,9 @@ from genie.collectives.nccl.gpu_costs import gpu_costs
 from genie.collectives.nccl.tuning import NO_COSTS
 from genie.plan.lowering import Lowering, members_per_node
 from simtwin.levels.analytic import CostKey
-from simtwin.levels.closed_forms import ClosedForms, Load, NcclForm, Transfers
+from simtwin.levels.closed_forms import ClosedForms
+from simtwin.levels.form import Load, Transfers
+from simtwin.levels.nccl_form import NcclForm
 
 BARRIER = "barrier"  # NCCL has none
 

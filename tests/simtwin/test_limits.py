@@ -39,6 +39,15 @@ spines = 1
 rate = "{rate}"
 delay = "{delay}"
 """
+SWITCH = """
+name = "switch"
+[topology]
+kind = "single-switch"
+hosts = 20
+[link]
+rate = "90Tb/s"
+delay = "1ns"
+"""
 DOMAIN = 'domain = {rate = "3600Gb/s"}'
 H100 = Server("h100", "2.30", 370.8, 50.0)
 GPUS = Lowering(nccl=NcclShape(channels=8, ranks_per_node=RAILS, server=H100))
@@ -191,6 +200,18 @@ def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
         on_gpus = parts.on_gpus(CostKey(op.name.lower(), tuple(range(2 * RAILS)), size))
         assert on_gpus is not None
         assert sum(on_gpus) == pytest.approx(row.time_ns, rel=ERROR)
+
+
+@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.SCATTER])
+def test_groups_of_messages_take_turns_on_gpus(op: Op, tmp_path: Path) -> None:
+    fabric = parse_fabric(SWITCH)
+    workload = collective(op, 20, 1 << 16)
+    lowering = Lowering(nccl=NcclShape(server=replace(H100, nic_gb_per_s=400.0)))
+    twin = Twin(fabric, build_network(fabric), range(20), level="flow")
+    _, row = played(tmp_path / "run", twin, workload, lowering)
+    assert row.limit is not None
+    assert row.limit.name == STEPS
+    assert row.limit.steps_ns == pytest.approx(row.time_ns, rel=0.05)
 
 
 def test_the_command_writes_limits_where_it_makes_the_table(tmp_path: Path) -> None:
