@@ -10,7 +10,7 @@ import msgspec
 from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts
 from genie.config.nccl import NcclVariables
-from genie.config.source_ports import PAIR
+from genie.config.source_ports import PAIR, SourcePorts
 from genie.errors import UsageError
 from genie.invocation import command
 from genie.job.job import (
@@ -107,6 +107,8 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         transports=transports if len(set(transports)) > 1 else [],
         queue_pairs=transport.queue_pairs or 1,
         split=transport.split or False,
+        spray=transport.spray or 1,
+        reordering_packets=transport.reordering_packets,
         source_ports=live.source_ports,
         trace=trace,
         traffic_class=traffic_class,
@@ -116,6 +118,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         icrc=live.icrc,
         command=command(),
     )
+    _check_spray(settings)
     settings = _with_verbs(settings, hosts, transport, live) if uses_verbs else settings
     _warn(job, settings, transport)
     return msgspec.structs.replace(settings, warnings=kept_warnings())
@@ -214,6 +217,15 @@ def _with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live:
         return msgspec.structs.replace(settings, verbs=verbs, devices=devices if any(devices) else [])
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _check_spray(settings: RunSettings) -> None:
+    if settings.spray == 1:
+        return
+    if VERBS in settings.kinds:
+        raise UsageError(f"--spray {settings.spray}: is softroce's, and ranks are on verbs: leave it out")
+    if problem := SourcePorts(settings.source_ports).spray_problem(settings.spray):
+        raise UsageError(f"--spray {settings.spray}: {problem}")
 
 
 def _refuse_softroce_options(settings: RunSettings, live: LiveOptions) -> None:

@@ -57,6 +57,7 @@ struct Endpoint {
     return true;
   }
   bool place(QueuePair&, const Packet& packet, std::uint64_t address) {
+    if (packet.placed) return packet.remote_address == address;
     effects.append(nb::make_tuple("place", address, packet.payload_bytes, packet.psn));
     return true;
   }
@@ -118,6 +119,8 @@ void register_packet(nb::module_& m) {
                               congested,
                               echo,
                               false,
+                              false,
+                              0,
                               psn,
                               payload_bytes,
                               immediate,
@@ -140,6 +143,7 @@ void register_packet(nb::module_& m) {
       .def_ro("syndrome", &Packet::syndrome)
       .def_ro("msn", &Packet::msn)
       .def_ro("immediate", &Packet::immediate)
+      .def_ro("port", &Packet::port, "Which of its queue pair's source ports it leaves by, from 0.")
       .def_ro("rkey", &Packet::rkey)
       .def_ro("message_bytes", &Packet::message_bytes)
       .def_ro("remote_address", &Packet::remote_address)

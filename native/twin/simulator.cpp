@@ -20,9 +20,9 @@ Flight flight_of(const roce::Packet& packet) {
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
   } else {
-    flight.value = roce::has_immediate(packet.opcode)          ? packet.immediate
-                   : packet.opcode == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
-                                                               : packet.message_bytes;
+    flight.value = roce::has_immediate(packet.opcode)                       ? packet.immediate
+                   : roce::plain(packet.opcode) == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
+                                                                            : packet.message_bytes;
   }
   return flight;
 }
@@ -43,7 +43,7 @@ roce::Packet packet_of(const Flight& flight) {
   } else if (roce::has_immediate(flight.opcode)) {
     packet.immediate = flight.value;
     packet.message_bytes = flight.payload_bytes;  // of a message of one packet
-  } else if (flight.opcode == roce::Opcode::kWriteOnly) {
+  } else if (roce::plain(flight.opcode) == roce::Opcode::kWriteOnly) {
     packet.remote_address = fifo_address(flight.value);
     packet.message_bytes = flight.payload_bytes;
   } else {
@@ -349,7 +349,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     if (!taken) continue;
     Flight flight = flight_of(packet);
     flight.connection = connection.peer;
-    flight.route = connection.route;
+    flight.route = config_.spray > 1 ? sprayed_routes_[connection.sprayed + packet.port] : connection.route;
     flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
     if (!pick.control && connection.is_free) flight.route = Flight::kFree | nic.link;

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
-from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 65536
@@ -193,10 +193,11 @@ class Transport(_Strict, frozen=True):
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
     split: bool | None = None  # each message over all of them; otherwise whole messages, round-robin
+    spray: Annotated[int, Meta(ge=1, le=SPRAY_MAX)] | None = None  # source ports that packets of a queue pair take
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; packets sent again after a loss
-    # In the twin: early packets are kept, and a packet is lost when this many have overtaken it; 0: none is kept. It is
-    # below window_packets, as no more can overtake one. Absent: 0, or a quarter of the window, at most 64, where
-    # [load_balancing] reorders or recovery is selective.
+    # In the twin, and with `spray` live too: early packets are kept, and a packet is lost when this many have overtaken
+    # it; 0: none is kept. It is below window_packets, as no more can overtake one. Absent: 0, or a quarter of the
+    # window, at most 64, where [load_balancing] reorders or recovery is selective, or window_packets - 1 with `spray`.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion: ControlName | None = None  # at the senders; parameters: [congestion]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits

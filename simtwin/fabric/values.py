@@ -15,6 +15,7 @@ from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
 from simtwin.fabric.queues import PS_PER_S
 from simtwin.fabric.schema import Explicit, Fabric
+from simtwin.fabric.transport import spray_problem
 
 FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
 SHORTEST_PS = 1000
@@ -94,6 +95,8 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
         timeout = format_duration(transport.ack_timeout)
         raise document.error(("transport", "ack_timeout"), f" = {timeout}: nothing is acknowledged so soon: give more")
     window = transport.window_packets or genie_core.QueuePairConfig().window_packets
+    if problem := spray_problem(transport):
+        raise document.error(("transport", "spray"), f" = {problem}")
     reordering = transport.reordering_packets
     if reordering and reordering >= window:
         raise document.error(

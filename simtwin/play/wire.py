@@ -28,6 +28,7 @@ from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.schema import Explicit, Fabric, LeafSpine, RailOptimized, Transport
 from simtwin.fabric.topology import build_network
+from simtwin.fabric.transport import spray_problem
 
 WIRES = ("nccl", "plain")
 
@@ -62,6 +63,8 @@ class Options(Protocol):
     @property
     def split(self) -> bool | None: ...
     @property
+    def spray(self) -> int | None: ...
+    @property
     def congestion(self) -> str | None: ...
 
 
@@ -69,12 +72,16 @@ def with_connections(transport: Transport, options: Options) -> Transport:
     """Return the fabric's transport with the options' values. Raises WireError, and ValueError for NCCL's variables."""
     if options.congestion is not None and options.congestion not in CONTROLS:
         raise WireError(f"{option('congestion')} {options.congestion}: must be one of {', '.join(CONTROLS)}")
-    given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion": options.congestion}
+    names = ("queue_pairs", "split", "spray", "congestion")
+    given = {name: getattr(options, name) for name in names}
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(transport, **given)
     # Where neither gives a value, NCCL's variables do, in both worlds.
     queue_pairs, split = connections_of(NcclVariables(), transport.queue_pairs, transport.split)
-    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
+    transport = msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
+    if problem := spray_problem(transport):
+        raise WireError(f"{option('spray')} {problem}")
+    return transport
 
 
 def lowering_from(
