@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import genie_core
+from typing import Any
 
 
-def set_spray(config: genie_core.QueuePairConfig, spray: int, reordering_packets: int | None) -> None:
-    """Set the number of source ports, and how far ahead a packet of the same port tells of a loss.
+def set_spray(config: Any, spray: int, reordering_packets: int | None) -> None:
+    """Set source ports of the native `config` of a queue pair, and how far ahead a packet of one port tells of a loss.
 
     `reordering_packets`: None for 1, as the packets of one source port take one path and keep their order.
     """

@@ -108,7 +108,9 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         queue_pairs=transport.queue_pairs or 1,
         split=transport.split or False,
         spray=transport.spray or 1,
-        reordering_packets=transport.reordering_packets,
+        reordering_packets=pair.reordering_packets
+        if described.load_balancing.reorders
+        else transport.reordering_packets,
         source_ports=live.source_ports,
         trace=trace,
         traffic_class=traffic_class,

@@ -11,6 +11,7 @@
 #include "roce/opcode.hpp"
 #include "roce/send_queue.hpp"
 #include "roce/sender_control.hpp"
+#include "roce/spraying.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -75,7 +76,7 @@ class Requester {
     const bool is_read = entry.request.verb == Verb::kRead;
     const bool last = is_read || index + 1 == entry.packets;
     SendQueue::describe(entry, index, *config_, packet);
-    packet.port = port_by(send_psn_, 0);
+    packet.port = ports_.by(send_psn_, config_->spray);
     packet.psn = last_psn_ = send_psn_;
     if (psn_diff(send_psn_, sent_end_psn_) < 0) {
       recover();
@@ -204,7 +205,7 @@ class Requester {
     backoff_ = std::min(backoff_ + 1, kBackoffMax);
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     gap_ = false;
-    port_shift_ = port_by(0, 1);
+    ports_.shift(config_->spray);
     go_back(unacked_psn_);
     restart_timer(now, sink);
     sink.ready();
@@ -217,14 +218,6 @@ class Requester {
   // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
   static constexpr std::uint32_t kBackoffMax = 5;
   static constexpr TimePs kTimeoutMax = kNever >> 10;  // what can be doubled so often and added to a time
-
-  // The source port by which a PSN leaves, so many after the one of its first sending: what was lost takes
-  // another path.
-  std::uint8_t port_by(std::uint32_t psn, std::uint32_t after) const {
-    const std::uint32_t ports = config_->spray;
-    return ports > 1 ? static_cast<std::uint8_t>((port_of(psn, ports) + port_shift_ + after) % ports)
-                     : std::uint8_t{0};
-  }
 
   // Whether the packet at the cursor must wait although the window is open. With nothing in flight nothing
   // waits: one packet at a time always goes on (a "limited" request, section 9.7.7.2.5).
@@ -400,7 +393,7 @@ class Requester {
     Entry& entry = queue_.at(place);
     SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), *config_,
                         packet);
-    packet.port = port_by(again_psn_, 1);
+    packet.port = ports_.by(again_psn_, config_->spray, true);
     packet.psn = last_psn_ = again_psn_;
     recover();
     packet.ack_request = true;
@@ -461,7 +454,7 @@ class Requester {
   std::uint32_t reads_ = 0;  // asked for and not complete
   std::uint32_t ssn_ = 0, limit_ssn_ = 0;
   std::uint8_t last_syndrome_ = 0;
-  std::uint8_t port_shift_ = 0;  // of a sprayed queue pair, since timeouts
+  DataPorts ports_;
 };
 
 }  // namespace genie::roce

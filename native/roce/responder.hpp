@@ -12,6 +12,7 @@
 #include "core/time.hpp"
 #include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
+#include "roce/spraying.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -42,7 +43,7 @@ class Responder {
     packet = Packet{};
     if (cnp_due_) {
       packet.opcode = Opcode::kCnp;  // A17.9.3
-      packet.port = next_port();
+      packet.port = ports_.next(config_->spray);
       cnp_due_ = false;
       ++counters.cnps_sent;
       return true;
@@ -68,7 +69,7 @@ class Responder {
       packet.syndrome = ack_with_credits(receives);
       ++counters.acks_sent;
     }
-    packet.port = next_port();
+    packet.port = ports_.next(config_->spray);
     packet.echo = echo_;
     ack_due_ = nak_due_ = echo_ = false;
     return true;
@@ -88,7 +89,7 @@ class Responder {
                     : last        ? Opcode::kReadResponseLast
                                   : Opcode::kReadResponseMiddle;
     packet.psn = read.psn;
-    packet.port = next_port();
+    packet.port = ports_.next(config_->spray);
     packet.payload_bytes = last ? left : config_->mtu_bytes;
     packet.local_address = read.address + read.sent_bytes;
     if (has_aeth(packet.opcode)) {
@@ -264,11 +265,6 @@ class Responder {
     std::uint32_t& newest = early_[port_of(psn, config_->spray)].newest_psn;
     if (psn_diff(psn, newest) > 0) newest = psn;
   }
-  std::uint8_t next_port() {
-    const std::uint8_t now = next_port_;
-    next_port_ = now + 1u < config_->spray ? static_cast<std::uint8_t>(now + 1) : std::uint8_t{0};
-    return now;
-  }
 
   // Whether a READ asks for no more than PSNs can tell apart.
   bool too_long(const Packet& packet) const {
@@ -441,11 +437,11 @@ class Responder {
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
   bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
-  bool answering_ = false;      // reads_ has some
-  bool after_read_ = false;     // the latest request is a READ
-  bool trimmed_ = false;        // trimmed_end_psn_ means something
-  bool echo_ = false;           // a mark that the next acknowledgement says
-  std::uint8_t next_port_ = 0;  // of answers
+  bool answering_ = false;   // reads_ has some
+  bool after_read_ = false;  // the latest request is a READ
+  bool trimmed_ = false;     // trimmed_end_psn_ means something
+  bool echo_ = false;        // a mark that the next acknowledgement says
+  AnswerPorts ports_;
 };
 
 }  // namespace genie::roce

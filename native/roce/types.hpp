@@ -95,12 +95,6 @@ struct Packet {
   std::uint64_t local_address = 0;   // sender only: where the payload lies
 };
 
-// Which of its source ports a data packet of a sprayed queue pair leaves by when it is first sent. Packets of
-// one port go one path, in order.
-constexpr std::uint32_t port_of(std::uint32_t psn, std::uint32_t ports) {
-  return ports > 1 ? psn % ports : 0;
-}
-
 struct Delivery {
   std::uint32_t size_bytes = 0;
   std::uint32_t immediate = 0;

@@ -195,9 +195,10 @@ class Transport(_Strict, frozen=True):
     split: bool | None = None  # each message over all of them; otherwise whole messages, round-robin
     spray: Annotated[int, Meta(ge=1, le=SPRAY_MAX)] | None = None  # source ports that packets of a queue pair take
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; packets sent again after a loss
-    # In the twin, and with `spray` live too: early packets are kept, and a packet is lost when this many have overtaken
+    # In the twin, and with `spray` live too. Early packets are kept, and a packet is lost when this many have overtaken
     # it; 0: none is kept. It is below window_packets, as no more can overtake one. Absent: 0, or a quarter of the
-    # window, at most 64, where [load_balancing] reorders or recovery is selective, or window_packets - 1 with `spray`.
+    # window, at most 64, where [load_balancing] reorders or recovery is selective. Absent with `spray` and without a
+    # [load_balancing] that reorders: 1, of the same source port.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion: ControlName | None = None  # at the senders; parameters: [congestion]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits

@@ -43,7 +43,8 @@ def queue_pair_config(
         in_flight = min(config.window_packets, _control_window_packets(fabric, line_rate_bps, base_round_trip_ps))
         config.reordering_packets = _reordering_packets(in_flight)
     config.selective_repeat = selective
-    set_spray(config, transport.spray or 1, config.reordering_packets or transport.reordering_packets)
+    reorders = fabric.load_balancing.reorders
+    set_spray(config, transport.spray or 1, config.reordering_packets if reorders else transport.reordering_packets)
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
 

@@ -180,7 +180,7 @@ def test_a_queue_pair_of_one_port_refuses_sprayed_packets() -> None:
 
 
 def test_no_more_than_a_window_is_kept() -> None:
-    """What lies beyond the peer's window is not its packet, and takes no place."""
+    """A packet beyond the peer's window is not the peer's, and takes no place."""
     settings = sprayed(4, window=8)
     settings.peer_window_packets = 8
     receiver = genie_core.QueuePair(settings)
