@@ -69,6 +69,10 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         raise UsageError(
             f"{traffic.fabric}: [frame] has another simulator's frames, which no network sends: simulate it"
         )
+    if described.load_balancing.mode == "reps":
+        raise UsageError(
+            f'{traffic.fabric}: [load_balancing] mode = "reps" is for the twin: simulate it, or give --spray'
+        )
     transports = job.transports
     traffic_class = transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class
     settings = RunSettings(

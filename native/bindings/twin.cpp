@@ -199,6 +199,7 @@ void register_twin(nb::module_& m) {
           [](Network& n, const std::string& mode, std::int64_t flowlet_gap_ps) {
             using twin::Balance;
             const std::pair<const char*, Balance> modes[] = {{"ecmp", Balance::kPath},
+                                                             {"reps", Balance::kPath},
                                                              {"flowlet", Balance::kFlowlet},
                                                              {"spray", Balance::kSpray},
                                                              {"round-robin", Balance::kRoundRobin},

@@ -38,7 +38,7 @@ class QueuePair {
  public:
   QueuePair(const QueuePairConfig& config, std::uint32_t id, std::uint32_t first_psn,
             std::uint32_t peer_first_psn)
-      : id_(id), responder_(config, peer_first_psn), requester_(config, first_psn) {}
+      : id_(id), responder_(config, peer_first_psn), requester_(config, first_psn, id) {}
 
   std::uint32_t id() const { return id_; }
   RequesterState state() const { return requester_.state(); }

@@ -52,9 +52,9 @@ class Responder {
     packet.msn = msn_;
     if (nak_due_) {
       if (config_->selective_repeat && (kept_ > 0 || is_trimmed()))
-        packet.msn = asked_end_psn_ = kept_ == 0           ? trimmed_end_psn_
-                                      : !is_sprayed_pair() ? first_early()
-                                                           : lost_end();
+        packet.msn = asked_end_psn_ = kept_ == 0       ? trimmed_end_psn_
+                                      : !knows_ports() ? first_early()
+                                                       : lost_end();
       packet.psn = nak_psn_;
       packet.syndrome = nak_syndrome_;
       packet.trimmed = is_trimmed();
@@ -71,7 +71,9 @@ class Responder {
     }
     packet.port = ports_.next(config_->spray);
     packet.echo = echo_;
-    ack_due_ = nak_due_ = echo_ = false;
+    if (config_->recycle_ports && ports_.has_come()) ports_.give_back(packet);
+    nak_due_ = echo_ = false;
+    ack_due_ = config_->recycle_ports && ports_.has_come();
     return true;
   }
 
@@ -111,6 +113,10 @@ class Responder {
   void request(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     if (broken_) return;
     const std::int32_t ahead = psn_diff(packet.psn, expected_psn_);
+    if (config_->recycle_ports) {  // each packet's port goes back at once, whether it is in sequence or not
+      ports_.came(packet.port, packet.congested);
+      ack_due_ = true;
+    }
     // Where nothing is readable no READ is the peer's, and its NAK would end what a blind sender cannot see.
     if (packet.opcode == Opcode::kReadRequest && !sink.readable()) return drop_read(packet, counters, sink);
     if (ahead < 0) {
@@ -124,8 +130,8 @@ class Responder {
       // kept.
       ++counters.out_of_sequence;
       keep(packet, static_cast<std::uint32_t>(ahead), sink);
-      const bool lost = !is_sprayed_pair() ? ahead >= static_cast<std::int32_t>(config_->reordering_packets)
-                                           : !is_asked_for() && is_lost(expected_psn_);
+      const bool lost = !knows_ports() ? ahead >= static_cast<std::int32_t>(config_->reordering_packets)
+                                       : !is_asked_for() && is_lost(expected_psn_);
       if (!nak_outstanding_ && lost) refuse(nak(NakCode::kSequence));
     } else if (packet.opcode == Opcode::kReadRequest) {
       read(packet, counters, sink);
@@ -184,6 +190,8 @@ class Responder {
 
   // Whether its packets take several source ports, and what is kept is placed already.
   bool is_sprayed_pair() const { return config_->spray > 1 && !early_.empty(); }
+  // Whether a PSN says by which of them its packet first left.
+  bool knows_ports() const { return is_sprayed_pair() && !config_->recycle_ports; }
   Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
 
   template <class Sink>
@@ -238,7 +246,7 @@ class Responder {
   }
   // Whether the expected packet counts as lost, for those that have come after it.
   bool is_overtaken() {
-    if (is_sprayed_pair()) return is_lost(expected_psn_);
+    if (knows_ports()) return is_lost(expected_psn_);
     return psn_diff(newest_early_psn_, expected_psn_) >=
            static_cast<std::int32_t>(config_->reordering_packets);
   }
@@ -261,7 +269,7 @@ class Responder {
     return psn;
   }
   void has_come(std::uint32_t psn) {
-    if (!is_sprayed_pair()) return;
+    if (!knows_ports()) return;
     std::uint32_t& newest = early_[port_of(psn, config_->spray)].newest_psn;
     if (psn_diff(psn, newest) > 0) newest = psn;
   }

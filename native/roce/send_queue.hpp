@@ -24,6 +24,13 @@ class SendQueue {
   Entry& at(std::uint32_t place) { return ring_[wrapped(head_ + place)]; }
   const Entry& at(std::uint32_t place) const { return ring_[wrapped(head_ + place)]; }
 
+  // The one that has this PSN, which it must be.
+  Entry& of(std::uint32_t psn) {
+    std::uint32_t place = 0;
+    while (psn_diff(psn, psn_add(at(place).first_psn, at(place).packets)) >= 0) ++place;
+    return at(place);
+  }
+
   void push(const Entry& entry) {
     if (count_ == ring_.size()) grow();
     ring_[wrapped(head_ + count_)] = entry;

@@ -16,6 +16,7 @@ Flight flight_of(const roce::Packet& packet) {
   flight.solicited = packet.solicited ? 1 : 0;
   flight.echo = packet.echo;
   flight.trimmed = packet.trimmed;
+  flight.port = packet.port & 0x3F;
   flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
@@ -36,6 +37,7 @@ roce::Packet packet_of(const Flight& flight) {
   packet.congested = flight.congested != 0;
   packet.echo = flight.echo;
   packet.trimmed = flight.trimmed != 0;
+  packet.port = flight.port;
   packet.payload_bytes = flight.payload_bytes;
   if (roce::has_aeth(flight.opcode)) {
     packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);
@@ -75,7 +77,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-      capable_(congestion::needs_marks(config.congestion.control)),
+      capable_(congestion::needs_marks(config.congestion.control) || config.recycle_ports),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),

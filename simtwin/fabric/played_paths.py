@@ -98,7 +98,7 @@ def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_
     """
     number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
     kept = {(path.source, path.target) for path in fabric.path}
-    spray = fabric.transport.spray or 1
+    spray = fabric.spray
     result = Followed()
     for (src, dst), port_paths in port_paths_of(paths).items():
         hosts = (int(host_of_rank[src]), int(host_of_rank[dst]))
@@ -177,7 +177,7 @@ def played_paths(
         return PlayedPaths(None, facts | {"not_written": f"more than {PAIRS_MAX} pairs of ranks"})
     both = sorted({*pairs, *((target, source) for source, target in pairs)})
     rule, queue_pairs = fabric.load_balancing.source_ports, fabric.transport.queue_pairs or 1
-    spray = fabric.transport.spray or 1
+    spray = fabric.spray
     ports = [TwinPorts(rule, queue_pairs, seed, both, spray) for seed in dict.fromkeys(seeds[:2])]
     rows: list[tuple[int, int, int, int, str]] = []
     for source, target in sorted(pairs):

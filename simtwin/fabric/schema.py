@@ -297,10 +297,11 @@ class LoadBalancing(_Strict, frozen=True):
     - flowlet: drawn again after a gap;
     - spray: drawn for each packet;
     - round-robin: in turn;
-    - adaptive: the shortest queue.
+    - adaptive: the shortest queue;
+    - reps: as with ecmp, while senders choose each packet's source port by REPS.
     """
 
-    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
+    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive", "reps"] = "ecmp"
     flowlet_gap: Duration = Duration(50_000_000)
     # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (one for each pair of ranks), a
     # port or FIRST-LAST; as --source-ports in the live world.
@@ -308,7 +309,7 @@ class LoadBalancing(_Strict, frozen=True):
 
     @property
     def reorders(self) -> bool:
-        return self.mode in ("spray", "round-robin", "adaptive")
+        return self.mode in ("spray", "round-robin", "adaptive", "reps")
 
 
 class Path(_Strict, frozen=True):
@@ -366,6 +367,11 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if given is not None and name in (None, name_of(given)):
             return given
         return CONTROLS[name or "none"]()
+
+    @property
+    def spray(self) -> int:
+        """The UDP source ports of each queue pair; REPS chooses among as many as there may be."""
+        return self.transport.spray or (SPRAY_MAX if self.load_balancing.mode == "reps" else 1)
 
     @property
     def lossless_priorities(self) -> tuple[int, ...]:

@@ -44,7 +44,11 @@ def queue_pair_config(
         config.reordering_packets = _reordering_packets(in_flight)
     config.selective_repeat = selective
     reorders = fabric.load_balancing.reorders
-    set_spray(config, transport.spray or 1, config.reordering_packets if reorders else transport.reordering_packets)
+    set_spray(config, fabric.spray, config.reordering_packets if reorders else transport.reordering_packets)
+    if fabric.load_balancing.mode == "reps":
+        config.recycle_ports = True
+        if transport.reordering_packets is None:  # timeouts and trimmed packets alone tell of losses, as in the paper
+            config.reordering_packets = config.window_packets
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
 

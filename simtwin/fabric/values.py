@@ -95,6 +95,13 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
         timeout = format_duration(transport.ack_timeout)
         raise document.error(("transport", "ack_timeout"), f" = {timeout}: nothing is acknowledged so soon: give more")
     window = transport.window_packets or genie_core.QueuePairConfig().window_packets
+    if fabric.load_balancing.mode == "reps":
+        if fabric.ecn is None:
+            raise document.error(
+                ("load_balancing", "mode"), ' = "reps": ports are good while nothing marks: give [ecn]'
+            )
+        if fabric.spray == 1:
+            raise document.error(("transport", "spray"), ' = 1: [load_balancing] mode = "reps" chooses among several')
     if problem := spray_problem(transport):
         raise document.error(("transport", "spray"), f" = {problem}")
     reordering = transport.reordering_packets

@@ -146,7 +146,7 @@ class TwinWorld:
         return {
             "queue_pairs": fabric.transport.queue_pairs or 1,
             "split": fabric.transport.split or False,
-            **_spray_of(fabric.transport.spray or 1),
+            **_spray_of(fabric.spray),
             MTU: fabric.transport.mtu,
             "congestion": plain(fabric.control),
             "lowering": self._job.lowering.facts(),
